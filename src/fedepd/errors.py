@@ -1,0 +1,40 @@
+"""Errors a user can cause or meet. Every message is one sentence: what, where, cure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class FedEPDError(Exception):
+    """Base of all errors raised on purpose; the command line prints it as one sentence and exits with 2."""
+
+
+class BadConfig(FedEPDError):
+    """A setting that cannot be used."""
+
+
+class BadData(FedEPDError):
+    """A file or graph that cannot be used."""
+
+
+class BadMessage(FedEPDError):
+    """A message or reply that fails its checks."""
+
+
+class UnknownName(BadConfig):
+    """A name that is not among the choices: ``unknown method 'fedepp'; did you mean 'fedepd'? (choices: ...)``."""
+
+    def __init__(self, kind: str, name: str, choices: Iterable[str]) -> None:
+        choices = list(choices)
+        near = difflib.get_close_matches(name, choices, n=1)
+        hint = f"did you mean '{near[0]}'? " if near else ""
+        super().__init__(f"unknown {kind} '{name}'; {hint}(choices: {', '.join(choices)})")
+
+
+class ClientFailed(FedEPDError):
+    """An exception inside a client's step, with the place where it happened."""
+
+    def __init__(self, client: int, round: int, stage: str, cause: BaseException) -> None:
+        super().__init__(f"client {client} failed in round {round} ({stage}): {type(cause).__name__}: {cause}")
+        self.client, self.round, self.stage = client, round, stage

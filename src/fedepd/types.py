@@ -1,0 +1,174 @@
+"""The nouns of the package. Shapes: n nodes, e undirected edges, d features, C classes, K clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from fedepd.errors import BadData
+
+if TYPE_CHECKING:
+    import torch_geometric.data
+
+Tensors = dict[str, Tensor]
+"""Flat dotted names, dense tensors: exactly what may cross the wire, be counted in bytes, be saved."""
+
+HIDDEN = -1
+"""The label of a node whose class is unknown, or hidden from training code."""
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """An attributed, undirected graph with one class per node.
+
+    ``edge_index`` holds each undirected edge once, source < target, without self-loops or duplicates (``Graph.make``
+    brings any edge list into this form).
+    """
+
+    x: Tensor
+    """Features, float32 [n, d]: strided, or ``torch.sparse_csr``."""
+    edge_index: Tensor
+    """int64 [2, e]."""
+    y: Tensor
+    """Classes, int64 [n] in 0..C-1, or ``HIDDEN``."""
+    num_classes: int
+    name: str = "graph"
+    label_names: tuple[str, ...] = ()
+    """What the classes are called, in order; empty: their numbers."""
+    owner: Tensor | None = None
+    """int64 [n]: which client owns a node, where the data says so."""
+    owner_names: tuple[str, ...] = ()
+    proxy_features: bool = False
+    """True where the features stand in for the official ones; every printed number then says so."""
+
+    @property
+    def num_nodes(self) -> int:
+        return self.y.shape[0]
+
+    @property
+    def num_edges(self) -> int:
+        """Undirected edges, each counted once."""
+        return self.edge_index.shape[1]
+
+    @property
+    def num_features(self) -> int:
+        return self.x.shape[1]
+
+    @property
+    def is_sparse(self) -> bool:
+        return self.x.layout == torch.sparse_csr
+
+    @classmethod
+    def make(cls, x: Tensor, edge_index: Tensor, y: Tensor, num_classes: int | None = None, **more: Any) -> Graph:
+        """A checked graph from any edge list: directions merged, self-loops and duplicates dropped."""
+        y = y.to(torch.int64)
+        classes = int(y.max()) + 1 if num_classes is None and y.numel() else (num_classes or 0)
+        graph = cls(x=x, edge_index=undirected(edge_index, y.shape[0]), y=y, num_classes=classes, **more)
+        check_graph(graph)
+        return graph
+
+    @classmethod
+    def from_pyg(cls, data: torch_geometric.data.Data, name: str = "graph") -> Graph:
+        """From a ``torch_geometric.data.Data`` with ``x``, ``edge_index`` and ``y``."""
+        for part in ("x", "edge_index", "y"):
+            if getattr(data, part, None) is None:
+                raise BadData(f"the torch_geometric Data of '{name}' has no '{part}'; set data.{part} before Graph.from_pyg")
+        x = data.x if data.x.layout == torch.sparse_csr else data.x.to_dense() if data.x.is_sparse else data.x
+        return cls.make(x.to(torch.float32), data.edge_index, data.y.reshape(-1), name=name)
+
+    def to_pyg(self) -> torch_geometric.data.Data:
+        """As ``torch_geometric.data.Data`` with dense features and both directions of every edge."""
+        from torch_geometric.data import Data
+
+        both = torch.cat([self.edge_index, self.edge_index.flip(0)], dim=1)
+        return Data(x=self.x.to_dense() if self.is_sparse else self.x, edge_index=both, y=self.y)
+
+
+def undirected(edge_index: Tensor, num_nodes: int) -> Tensor:
+    """Each undirected edge once, source < target, sorted, without self-loops or duplicates: [2, e]."""
+    if edge_index.ndim != 2 or edge_index.shape[0] != 2:
+        raise BadData(f"edge_index has shape {list(edge_index.shape)}; it must be [2, number of edges]")
+    if edge_index.dtype.is_floating_point or edge_index.dtype == torch.bool:
+        raise BadData(f"edge_index has type {edge_index.dtype}; node numbers must be integers")
+    edge_index = edge_index.to(torch.int64)
+    if edge_index.numel() and (int(edge_index.min()) < 0 or int(edge_index.max()) >= num_nodes):
+        bad = int(edge_index.max()) if int(edge_index.max()) >= num_nodes else int(edge_index.min())
+        raise BadData(f"edge_index names node {bad}, but nodes are numbered 0..{num_nodes - 1}; correct the edge list")
+    low, high = edge_index.min(0).values, edge_index.max(0).values
+    keys = torch.unique((low * num_nodes + high)[low != high])
+    return torch.stack([keys // max(num_nodes, 1), keys % max(num_nodes, 1)])
+
+
+def check_graph(graph: Graph) -> None:
+    """Refuse what no method can train on, in one sentence that names the array."""
+    where, n = f"graph '{graph.name}'", graph.num_nodes
+    if n == 0:
+        raise BadData(f"{where} has no nodes; give at least one node per client")
+    if graph.x.ndim != 2 or graph.x.shape[0] != n:
+        raise BadData(f"{where}: x has shape {list(graph.x.shape)} but y has {n} nodes; x must be [{n}, features]")
+    if graph.x.shape[1] == 0:
+        raise BadData(f"{where}: x has no columns; give at least one feature")
+    values = graph.x.values() if graph.is_sparse else graph.x
+    if not bool(torch.isfinite(values).all()):
+        raise BadData(f"{where}: x holds NaN or infinite values; replace or drop them first")
+    if n and (int(graph.y.min()) < HIDDEN or int(graph.y.max()) >= graph.num_classes):
+        raise BadData(f"{where}: y holds labels outside 0..{graph.num_classes - 1}; renumber the classes from 0")
+    if graph.num_classes < 2 or int(torch.unique(graph.y[graph.y >= 0]).numel()) < 2:
+        raise BadData(f"{where} has a single class; classification needs at least two")
+    if graph.owner is not None and (graph.owner.shape != (n,) or int(graph.owner.min()) < 0):
+        raise BadData(f"{where}: owner must give each of the {n} nodes a client number >= 0")
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """Who owns which node."""
+
+    owner: Tensor
+    """int64 [n]: 0..K-1."""
+    num_clients: int
+    rule: str
+
+
+@dataclass(frozen=True, eq=False)
+class ClientData:
+    """What one client holds. Labels outside the training mask are ``HIDDEN``, except inside evaluation."""
+
+    client_id: int
+    graph: Graph
+    train_mask: Tensor
+    """bool [n]; likewise the other masks. No two masks overlap."""
+    val_mask: Tensor
+    test_mask: Tensor
+    global_ids: Tensor
+    """int64 [n]: the nodes' numbers in the whole graph."""
+
+    def hidden(self) -> ClientData:
+        """The same client with every label outside the training mask hidden: all that training code ever sees."""
+        return replace(self, graph=replace(self.graph, y=torch.where(self.train_mask, self.graph.y, HIDDEN)))
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """All that the server may know beforehand."""
+
+    num_features: int
+    num_classes: int
+    num_clients: int
+
+
+@dataclass(frozen=True, eq=False)
+class Reply:
+    """What a client sends back."""
+
+    tensors: Tensors
+    num_nodes: int
+    num_train: int
+    scalars: Mapping[str, float] = field(default_factory=dict)
+
+
+def num_bytes(tensors: Mapping[str, Tensor]) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors.values())
