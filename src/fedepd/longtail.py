@@ -1,0 +1,79 @@
+"""How long the tail is, and which classes are head, medium and tail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from fedepd.errors import BadConfig, BadData
+
+ClassSizes = Sequence[int] | npt.NDArray[Any] | Tensor
+"""Nodes per class, [C]: class c at position c."""
+
+
+@dataclass(frozen=True)
+class Tiers:
+    """Class numbers, each tier in descending size. Classes without nodes are in no tier."""
+
+    head: tuple[int, ...]
+    medium: tuple[int, ...]
+    tail: tuple[int, ...]
+
+
+def imbalance_ratio(class_sizes: ClassSizes) -> float:
+    """Largest over smallest class, among the classes that occur."""
+    sizes = _sizes(class_sizes)
+    sizes = sizes[_occurring(sizes)]
+    return float(sizes[0] / sizes[-1])  # Eq. 17
+
+
+def class_order(class_sizes: ClassSizes) -> list[int]:
+    """All classes by descending size, equal sizes by number."""
+    order: list[int] = np.argsort(-_sizes(class_sizes), kind="stable").tolist()
+    return order
+
+
+def tiers(class_sizes: ClassSizes, head_share: float = 0.5, tail_share: float = 0.3) -> Tiers:
+    """Head: the fewest classes that hold ``head_share`` of the nodes. Tail: the last ``tail_share`` of the classes. Medium: the rest.
+
+    Choice: the paper draws the tiers in its figures without a rule; its tail is "the last three bins" of ten, hence 0.3.
+    Choice: classes that do not occur are left out, else they would fill the tail with nothing to measure.
+    Few classes: the tail has at least one class and its number is rounded (half to even, as Python rounds), and the head
+    is served first, so one class is all head, two are head and tail, and the medium tier may be empty.
+    """
+    for name, share in (("head_share", head_share), ("tail_share", tail_share)):
+        if not 0 < share < 1:
+            raise BadConfig(f"{name} is {share}; it is a share and must lie between 0 and 1")
+    sizes = _sizes(class_sizes)
+    order = _occurring(sizes)
+    held = np.cumsum(sizes[order])
+    head_end = int(np.searchsorted(held, head_share * held[-1])) + 1
+    tail_start = max(head_end, len(order) - max(1, round(tail_share * len(order))))
+    return Tiers(tuple(order[:head_end]), tuple(order[head_end:tail_start]), tuple(order[tail_start:]))
+
+
+def bins(class_sizes: ClassSizes, count: int = 10) -> list[list[int]]:
+    """The occurring classes by descending size, cut into ``count`` runs whose lengths differ by at most one, the longer ones first.
+
+    Fewer classes than ``count`` give one bin per class.
+    """
+    if count < 1:
+        raise BadConfig(f"the number of bins is {count}; it must be at least 1")
+    order = _occurring(_sizes(class_sizes))
+    return [part.tolist() for part in np.array_split(order, min(count, len(order)))]
+
+
+def _sizes(class_sizes: ClassSizes) -> npt.NDArray[np.int64]:
+    sizes = np.asarray(class_sizes, dtype=np.int64)
+    if sizes.ndim != 1 or not (sizes >= 0).all() or not sizes.any():
+        raise BadData(f"class sizes {sizes.tolist()} must be one count >= 0 per class with at least one labelled node")
+    return sizes
+
+
+def _occurring(sizes: npt.NDArray[np.int64]) -> list[int]:
+    return [c for c in class_order(sizes) if sizes[c]]

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn import metrics as sklearn_metrics
+
+from fedepd.errors import BadData
+from fedepd.longtail import Tiers
+from fedepd.metrics import METRICS, class_accuracy, client_mean, confusion_matrix, pooled, scores, wilson
+
+CLASSES = 5
+TIERS = Tiers(head=(0,), medium=(1, 2), tail=(3, 4))
+predictions = st.lists(st.tuples(st.integers(0, CLASSES - 1), st.integers(0, CLASSES - 1)), min_size=1, max_size=60)
+
+
+def test_scores_by_hand() -> None:
+    """Rows true: class 0 has 4 nodes (3 right), class 1 has 2 (1 right), class 2 none but is predicted once, class 3 one (wrong).
+
+    acc 4/7; recalls 3/4, 1/2, -, 0, - so bacc = 5/12. F1 = 2 tp / (support + predicted): class 0: 6 / (4 + 4), class 1: 2 / (2 + 2),
+    class 3: 0, mean over the three classes that occur (3/4 + 1/2 + 0) / 3 = 5/12. Head {0} 3/4, medium {1, 2} 1/2, tail {3, 4} 0.
+    """
+    confusion = np.zeros((CLASSES, CLASSES), dtype=np.int64)
+    confusion[0, 0], confusion[0, 1], confusion[1, 1], confusion[1, 2], confusion[3, 0] = 3, 1, 1, 1, 1
+    expected = {"acc": 4 / 7, "bacc": 5 / 12, "macro_f1": 5 / 12, "head_acc": 3 / 4, "medium_acc": 1 / 2, "tail_acc": 0.0}
+    assert tuple(scores(confusion, TIERS)) == METRICS
+    assert scores(confusion, TIERS) == pytest.approx(expected)
+    assert scores(torch.from_numpy(confusion), TIERS) == scores(confusion, TIERS)
+    np.testing.assert_array_equal(class_accuracy(confusion), [0.75, 0.5, np.nan, 0.0, np.nan])
+
+
+@given(predictions)
+def test_equal_to_scikit_learn(pairs: list[tuple[int, int]]) -> None:
+    """Five classes and few nodes: classes absent from y_true yet predicted, and classes never predicted, occur all the time."""
+    true, predicted = np.array(pairs).T
+    confusion = confusion_matrix(true, predicted, CLASSES)
+    present = np.unique(true)
+    np.testing.assert_array_equal(confusion, sklearn_metrics.confusion_matrix(true, predicted, labels=range(CLASSES)))
+    ours = scores(confusion, TIERS)
+    assert ours["acc"] == pytest.approx(sklearn_metrics.accuracy_score(true, predicted))
+    recalls = sklearn_metrics.recall_score(true, predicted, labels=present, average=None, zero_division=0)
+    assert ours["bacc"] == pytest.approx(recalls.mean())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn warns of exactly the traps: classes only predicted, a single class
+        assert ours["bacc"] == pytest.approx(sklearn_metrics.balanced_accuracy_score(true, predicted))
+    assert ours["macro_f1"] == pytest.approx(sklearn_metrics.f1_score(true, predicted, labels=present, average="macro", zero_division=0))
+    np.testing.assert_allclose(class_accuracy(confusion)[present], recalls)
+
+
+def test_a_class_only_predicted_is_no_term_of_the_macro_mean() -> None:
+    """Class 0 twice, one taken for class 1: F1 of class 0 is 2 / (2 + 1); scikit-learn without labels would halve it."""
+    confusion = confusion_matrix(np.array([0, 0]), np.array([0, 1]), 2)
+    assert scores(confusion, Tiers((0,), (), (1,)))["macro_f1"] == pytest.approx(2 / 3)
+    assert sklearn_metrics.f1_score([0, 0], [0, 1], average="macro") == pytest.approx(1 / 3)
+
+
+def test_nothing_to_score_is_nan_without_a_warning() -> None:
+    """pytest turns any numpy warning into a failure."""
+    empty = np.zeros((2, CLASSES, CLASSES), dtype=np.int64)
+    for result in (scores(empty[0], TIERS), pooled(empty, TIERS), client_mean(empty, TIERS), client_mean(empty[:0], TIERS)):
+        assert all(math.isnan(v) for v in result.values())
+    assert confusion_matrix(np.array([], dtype=int), np.array([], dtype=int), 3).tolist() == [[0] * 3] * 3
+
+
+def test_pooled_and_client_mean_by_hand() -> None:
+    """Client A: 3 nodes of class 0, all right. B: 1 of class 0, wrong (as 3). C: no nodes. D: 4 of class 3, 2 right (else 0).
+
+    Pooled acc (3 + 2) / 8, recalls 3/4 and 1/2. Mean by nodes: acc (3*1 + 1*0 + 4*0.5) / 8 = 5/8. Head only at A and B: 3/4; tail only
+    at D: 1/2; medium nowhere. Own macro-F1 per client: A 1; B 0; D 2*2 / (4 + 2) = 2/3: (3 + 0 + 8/3) / 8.
+    """
+    confusions = np.zeros((4, CLASSES, CLASSES), dtype=np.int64)
+    confusions[0, 0, 0], confusions[1, 0, 3], confusions[3, 3, 3], confusions[3, 3, 0] = 3, 1, 2, 2
+    together = pooled(confusions, TIERS)
+    assert (together["acc"], together["bacc"], together["head_acc"]) == pytest.approx((5 / 8, 5 / 8, 3 / 4))
+    mean = client_mean(confusions, TIERS)
+    assert math.isnan(mean.pop("medium_acc"))
+    assert mean == pytest.approx({"acc": 5 / 8, "bacc": 5 / 8, "macro_f1": 17 / 24, "head_acc": 3 / 4, "tail_acc": 1 / 2})
+
+
+@given(predictions)
+def test_one_client_is_its_own_pool_and_mean(pairs: list[tuple[int, int]]) -> None:
+    true, predicted = np.array(pairs).T
+    one = confusion_matrix(true, predicted, CLASSES)[None]
+    assert pooled(one, TIERS) == pytest.approx(client_mean(one, TIERS), nan_ok=True)
+
+
+def test_wilson_by_hand() -> None:
+    """5 of 10, z = 2: centre (0.5 + 0.2) / 1.4 = 0.5; half = sqrt(0.25 * 0.4 + 0.04) / 1.4 = 0.374166 / 1.4 = 0.267261.
+
+    0 of 4, z = 2: centre = half = 0.5 / 2 = 0.25, so the interval is 0..0.5. No trials: NaN.
+    """
+    low, high = wilson(np.array([5, 0, 4, 0]), np.array([10, 4, 4, 0]), z=2)
+    np.testing.assert_allclose(low, [0.232739, 0, 0.5, np.nan], atol=1e-6)
+    np.testing.assert_allclose(high, [0.767261, 0.5, 1, np.nan], atol=1e-6)
+
+
+@given(st.integers(1, 200).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_wilson_ends_solve_the_score_equation(case: tuple[int, int]) -> None:
+    """Its ends are the p at which (share - p)^2 = z^2 p (1 - p) / n."""
+    k, n = case
+    for p in wilson(torch.tensor([k]), torch.tensor([n])):
+        assert 0 <= p[0] <= 1
+        assert (k / n - p[0]) ** 2 == pytest.approx(1.96**2 * p[0] * (1 - p[0]) / n, abs=1e-12)
+
+
+def test_bad_shapes_and_labels_are_refused() -> None:
+    with pytest.raises(BadData, match=r"must be \[C, C\]"):
+        scores(np.zeros((2, 3), dtype=np.int64), TIERS)
+    with pytest.raises(BadData, match=r"must be \[K, C, C\]"):
+        pooled(np.zeros((5, 5), dtype=np.int64), TIERS)
+    with pytest.raises(BadData, match="y_true holds classes outside"):
+        confusion_matrix(np.array([0, -1]), np.array([0, 0]), 2)
+    with pytest.raises(BadData, match="y_pred holds classes outside"):
+        confusion_matrix(np.array([0, 1]), np.array([0, 2]), 2)
+    with pytest.raises(BadData, match="one class per node in both"):
+        confusion_matrix(np.array([0, 1]), np.array([0]), 2)
