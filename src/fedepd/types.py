@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -158,6 +158,7 @@ class TaskInfo:
     num_features: int
     num_classes: int
     num_clients: int
+    weighting: Literal["nodes", "train"] = "nodes"
 
 
 @dataclass(frozen=True, eq=False)

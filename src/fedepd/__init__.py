@@ -1,0 +1,1 @@
+"""Federated learning on graphs whose classes are long-tailed."""

@@ -1,0 +1,55 @@
+"""Predictions against true labels: the only code that sees labels outside the training mask."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedepd.types import HIDDEN, ClientData
+
+SPLITS = ("val", "test")
+
+
+def confusion(logits: Tensor, y: Tensor, mask: Tensor, num_classes: int) -> Tensor:
+    """Counts of (true class, predicted class) over the masked, labelled nodes: int64 [C, C]."""
+    chosen = mask & (y != HIDDEN)
+    pairs = y[chosen] * num_classes + logits[chosen].argmax(1)
+    return torch.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)
+
+
+def confusions(logits: Tensor, data: ClientData) -> dict[str, Tensor]:
+    """One matrix per held-out split of a client whose labels are not hidden."""
+    masks = {"val": data.val_mask, "test": data.test_mask}
+    return {split: confusion(logits, data.graph.y, masks[split], data.graph.num_classes) for split in SPLITS}
+
+
+def homophily(edges: Tensor, y: Tensor) -> float | None:
+    """The share of edges, both ends labelled, that join nodes of one class; None where there is no such edge."""
+    src, dst = edges
+    labelled = (y[src] != HIDDEN) & (y[dst] != HIDDEN)
+    if not bool(labelled.any()):
+        return None
+    return float((y[src] == y[dst])[labelled].to(torch.float64).mean())
+
+
+def client_facts(data: ClientData, kept: Tensor) -> dict[str, float | int | None]:
+    """Sizes of a client and what its method did to its edges, for the report."""
+    graph = data.graph
+
+    def isolated(edges: Tensor) -> int:
+        return int((torch.bincount(edges.reshape(-1), minlength=graph.num_nodes) == 0).sum())
+
+    return {
+        "client": data.client_id,
+        "nodes": graph.num_nodes,
+        "edges": graph.num_edges,
+        "train": int(data.train_mask.sum()),
+        "val": int(data.val_mask.sum()),
+        "test": int(data.test_mask.sum()),
+        "classes": int(torch.unique(graph.y[graph.y >= 0]).numel()),
+        "edges_kept": kept.shape[1],
+        "homophily_before": homophily(graph.edge_index, graph.y),
+        "homophily_after": homophily(kept, graph.y),
+        "isolated_before": isolated(graph.edge_index),
+        "isolated_after": isolated(kept),
+    }

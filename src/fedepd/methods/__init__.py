@@ -1,0 +1,35 @@
+"""``METHODS``: every method by the name that code, TOML, command line and tables share. To add one: one file, one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from fedepd.errors import BadConfig, UnknownName
+from fedepd.methods.base import Client, Method, Server
+from fedepd.methods.fedavg import FedAvg
+from fedepd.methods.fedepd import FedEPD
+
+METHODS: dict[str, type[Method[Any]]] = {
+    "fedepd": FedEPD,
+    "fedavg": FedAvg,
+}
+
+
+def make_method(name: str, preset: str = "default", settings: Mapping[str, Any] | None = None) -> Method[Any]:
+    """A method by name: its preset's values, overridden by ``settings``."""
+    if name not in METHODS:
+        raise UnknownName("method", name, METHODS)
+    cls = METHODS[name]
+    if preset not in cls.presets:
+        raise UnknownName(f"preset of {name}", preset, cls.presets)
+    settings = {**cls.presets[preset], **(settings or {})}
+    known = [f.name for f in fields(cls)]
+    for key in settings:
+        if key not in known:
+            raise UnknownName(f"setting of {name}", key, known) if known else BadConfig(f"{name} has no settings, so '{key}' is not one")
+    return cls(**settings)
+
+
+__all__ = ["METHODS", "Client", "Method", "Server", "make_method"]

@@ -1,0 +1,107 @@
+"""The contract of a method: one frozen dataclass, two halves, no hidden state.
+
+A method is final and its fields are its hyper-parameters. ``prepare`` and ``client_step`` run where the data is; ``server_step`` sees
+nothing but replies. Everything that outlives a round is passed in and out by name.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedepd.models import Backbone
+from fedepd.rng import seeded, seeded_numpy
+from fedepd.training import Training
+from fedepd.types import ClientData, Reply, TaskInfo, Tensors
+
+P = TypeVar("P")
+
+
+@dataclass(frozen=True, eq=False)
+class Client(Generic[P]):
+    """All that a step at a client may read."""
+
+    data: ClientData
+    """Labels outside the training mask are hidden."""
+    prepared: P
+    info: TaskInfo
+    model: Backbone
+    training: Training
+    seed: int
+    round: int
+    """1, 2, ...; 0 outside training."""
+    last_round: int
+    """The number of rounds of the run, for methods with stages."""
+
+    def draws(self, purpose: str) -> np.random.Generator:
+        """Random numbers that depend on (seed, purpose, round, client) and on nothing else."""
+        return np.random.Generator(np.random.SFC64(seeded_numpy(self.seed, purpose, self.round, self.data.client_id).integers(2**63)))
+
+    def torch_draws(self, purpose: str) -> torch.Generator:
+        return seeded(self.seed, purpose, self.round, self.data.client_id)
+
+
+@dataclass(frozen=True)
+class Server:
+    """All that a step at the server may read besides tensors and replies."""
+
+    info: TaskInfo
+    model: Backbone
+    training: Training
+    seed: int
+    round: int
+    last_round: int
+
+    def torch_draws(self, purpose: str) -> torch.Generator:
+        return seeded(self.seed, purpose, self.round, "server")
+
+
+@dataclass(frozen=True)
+class Method(ABC, Generic[P]):
+    """Abstract; every method is final. Reuse is by calling the functions of ``steps.py``."""
+
+    label: ClassVar[str]
+    """How the method is called in tables."""
+    has_global: ClassVar[bool] = True
+    """False where there is no one model for all: personal models are then the headline."""
+    merges_clients: ClassVar[bool] = False
+    """True for the ceiling: one client holds the whole graph."""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
+    """Named settings of the fields."""
+
+    @abstractmethod
+    def prepare(self, data: ClientData, model: Backbone) -> P:
+        """Once per run, from local data; never sent, never saved."""
+
+    @abstractmethod
+    def client_step(self, client: Client[P], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
+        """One round at a client. The returned state comes back in the next round; entries named like message entries are the client's
+        personal version of them."""
+
+    @abstractmethod
+    def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
+        """One round at the server: the new server tensors. ``replies`` come in ascending order of client."""
+
+    @abstractmethod
+    def predict(self, client: Client[P], tensors: Tensors) -> Tensor:
+        """Logits [n, C]. ``tensors``: the server's message (the global model), or the message overlaid with the client's state."""
+
+    def server_init(self, server: Server, params: Tensors) -> Tensors:
+        """The server's tensors before round 1, from freshly initialised model parameters."""
+        return params
+
+    def message(self, tensors: Tensors, client_id: int) -> Tensors:
+        """What the server sends to a client."""
+        return tensors
+
+    def training_edges(self, data: ClientData, prepared: P) -> Tensor:
+        """The edges the method trains on, [2, e], for the report."""
+        return data.graph.edge_index
+
+

@@ -1,0 +1,308 @@
+"""FedEPD: purify the graph, agree on prototypes, recalibrate the classifier alone.
+
+Guo et al., "Towards Federated Long-Tailed Graph Learning: An Energy-Guided Dual Decoupling Approach". No code was published.
+Down: the model, prototype.mean [C, h], prototype.count [C].  Up: the model, prototype.sum [C, h], prototype.count [C].
+Bytes each way per client: 4 (|Θ| + C·h + C); without consensus or recalibration 4 |Θ|.
+Eq. 1-5 are in purify.py; Eq. 17 in longtail.py; here are Eq. 6-16 and Algorithms 1-2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, final
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedepd.errors import BadConfig
+from fedepd.methods.base import Client, Method, Server
+from fedepd.methods.purify import EPSILON, Score, purified_edges
+from fedepd.methods.steps import Loss, average, class_counts, class_sums, cross_entropy, fit, model_part, reply, with_prefix
+from fedepd.models import Backbone, Inputs
+from fedepd.options import option
+from fedepd.sparse import Sparse, adjacency, inverse_degrees, normalised
+from fedepd.types import ClientData, Reply, Tensors
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What Algorithm 2 caches in its first round."""
+
+    inputs: Inputs
+    """On the purified graph."""
+    edges: Tensor
+    """The purified edges, [2, e']."""
+    elites: Tensor
+    """int64 [m]: the elite nodes of all classes."""
+    elite_classes: Tensor
+    """int64 [m]: the class each of them stands for."""
+    counts: Tensor
+    """Training nodes per class, int64 [C]."""
+    margin: Tensor
+    """Δ of Eq. 15, [C], for present classes; absent ones as the method's ``absent`` says."""
+    absent: Tensor
+    """bool [C]."""
+    low_pass: Sparse
+    """The training rows of Eq. 10 on the purified graph, [t, n], whatever operator the backbone itself uses."""
+    inference: Inputs
+    """On the graph that predictions are made on."""
+
+
+@final
+@dataclass(frozen=True)
+class FedEPD(Method[Prepared]):
+    label: ClassVar[str] = "FedEPD"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}, "printed": {"sign": "plus", "absent": "eps", "isolated_gate": 0.0}}
+
+    mu: float = option(1.0, "intensity of the logit adjustment, Eq. 15; 0 switches it off")
+    gamma: float = option(0.5, "intensity of the prototype injection, Eq. 12; in (0, 1)")
+    rho: float = option(0.1, "share of a class's training nodes that are elites; in (0, 1]")
+    teleport: float = option(0.15, "teleport probability (alpha) of the random walk, Eq. 6; in (0, 1]")
+    walk_steps: int = option(10, "steps L of the random walk, Eq. 6")
+    calibration_epochs: int = option(3, "classifier steps per round after the base epochs")
+    # Choice: Algorithm 2 shows one base and one calibration step, the text 3 local epochs: 3 base steps, then 3 calibration steps (14.11).
+    interleave: bool = option(False, "alternate base and calibration steps instead of two stages")
+    sign: Literal["minus", "plus", "post_hoc"] = option(
+        "minus", "the margin in the calibration loss: subtracted, added as printed, or added only at inference"
+    )
+    # Choice: the printed plus sign lowers rare classes at inference, by stationarity of the cross-entropy; every other method that adjusts
+    # logits in the loss has the minus sign (14.1). Default minus; `printed` keeps the plus.
+    absent: Literal["exclude", "zero", "floor1", "eps"] = option(
+        "exclude", "classes without a local training node: out of the softmax, margin 0, counted as 1, or the printed eps"
+    )
+    # Choice: the printed eps gives an absent class a margin of about 15 mu, which averaging carries to the clients that own it (14.2).
+    elites: Literal["train", "any"] = option("train", "elites among the class's training nodes, or among all nodes")
+    # Choice: "all nodes of class c" would read validation and test labels; it is not offered (14.4).
+    gate: Literal["labelled", "constant"] = option("labelled", "homophily gate over training-labelled neighbours, or 0.5 for all")
+    # Choice: the printed gate reads the labels of all neighbours, test nodes among them; not offered (14.7).
+    isolated_gate: float = option(0.5, "homophily of a training node without kept neighbours; the printed formula gives 0")
+    score: Score = option("fused", "what edges are pruned by: Eq. 4, one of its halves, or at random at the same rate")
+    infer_on: Literal["purified", "original"] = option("purified", "the graph that predictions are made on")
+    prototype_encoder: Literal["local", "received"] = option(
+        "local", "prototypes from the trained local encoder (paper) or from the received averaged one"
+    )
+    purify: bool = option(True, "topological purification")
+    consensus: bool = option(True, "global prototypes and their injection")
+    recalibrate: bool = option(True, "the calibration stage")
+
+    def __post_init__(self) -> None:
+        if not 0 < self.gamma < 1:
+            raise BadConfig(f"gamma is {self.gamma}; it must lie in (0, 1); switch injection off with consensus = false")
+        if not 0 < self.rho <= 1:
+            raise BadConfig(f"rho is {self.rho}; the elite share must lie in (0, 1]")
+        if not 0 < self.teleport <= 1:
+            raise BadConfig(f"teleport is {self.teleport}; it must lie in (0, 1]")
+        if self.mu < 0:
+            raise BadConfig(f"mu is {self.mu}; give 0 or more")
+        if self.walk_steps < 0 or self.calibration_epochs < 0:
+            raise BadConfig("walk_steps and calibration_epochs must be 0 or more")
+
+    @classmethod
+    def printed(cls) -> FedEPD:
+        """The method to the letter: plus sign, eps counts for absent classes."""
+        return cls(**cls.presets["printed"])
+
+    @property
+    def uses_prototypes(self) -> bool:
+        """Injection lives inside calibration: without either there is nothing to send (14.16)."""
+        return self.consensus and self.recalibrate
+
+    def prepare(self, data: ClientData, model: Backbone) -> Prepared:
+        edges = purified_edges(data.graph, self.score) if self.purify else data.graph.edge_index
+        counts = class_counts(data)
+        elites, elite_classes = self._elites(data, counts)
+        inputs = model.inputs(data, edges)
+        return Prepared(
+            inputs=inputs,
+            edges=edges,
+            elites=elites,
+            elite_classes=elite_classes,
+            counts=counts,
+            margin=self._margin(data, edges, counts),
+            absent=counts == 0,
+            low_pass=inputs.train_rows if model.backbone == "gcn" else low_pass_rows(edges, data),
+            inference=inputs if self.infer_on == "purified" else model.inputs(data),
+        )
+
+    def _elites(self, data: ClientData, counts: Tensor) -> tuple[Tensor, Tensor]:
+        """The top-m_k^c nodes of each present class by personalised PageRank on the original graph (Eq. 6)."""
+        present = counts.nonzero().reshape(-1)
+        ranks = walk_scores(data, present, self.teleport, self.walk_steps)  # [n, present]
+        nodes, classes = [], []
+        for column, c in enumerate(present.tolist()):
+            # Choice: N_k^c counts training nodes; over all nodes it would read test labels (14.3).
+            m = max(1, int(np.floor(self.rho * int(counts[c]))))
+            candidates = (data.graph.y == c).nonzero().reshape(-1) if self.elites == "train" else torch.arange(data.graph.num_nodes)
+            order = torch.argsort(ranks[candidates, column], descending=True, stable=True)  # Choice: ties by node id (14.6)
+            nodes.append(candidates[order[:m]])
+            classes.append(torch.full((min(m, candidates.shape[0]),), c))
+        return (torch.cat(nodes), torch.cat(classes)) if nodes else (torch.empty(0, dtype=torch.int64),) * 2
+
+    def _margin(self, data: ClientData, edges: Tensor, counts: Tensor) -> Tensor:
+        """Δ_k^c of Eq. 15, [C]: never negative, 0 for the largest class."""
+        constant = torch.full(counts.shape, 0.5, dtype=torch.float64)
+        gate = class_homophily(data, edges, self.isolated_gate) if self.gate == "labelled" else constant
+        effective = counts.to(torch.float64)
+        if self.absent == "floor1":
+            effective = effective.clamp(min=1)
+        margin = self.mu * gate * torch.log((effective.max() + EPSILON) / (effective + EPSILON))  # Eq. 15
+        if self.absent in ("exclude", "zero"):
+            margin = torch.where(counts == 0, 0.0, margin)
+        return margin.to(torch.float32)
+
+    def client_step(self, client: Client[Prepared], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
+        """Algorithm 2."""
+        received, inputs = model_part(message), client.prepared.inputs
+        base = cross_entropy(client, inputs)  # Eq. 9, on the purified graph
+        params, losses = received, []
+        for base_epochs, calibration_epochs in self._schedule(client):
+            params, state, loss = fit(client, params, state, base, epochs=base_epochs)
+            losses.append(loss)
+            hidden = self._hidden(client, params)
+            params, state = self._calibrate(client, params, hidden, message, state, calibration_epochs)
+        prototypes = self._prototypes(client, hidden if self.prototype_encoder == "local" else self._hidden(client, received))
+        return reply(client, {**params, **prototypes}, loss=float(np.mean(losses))), {**state, **params}
+
+    def _schedule(self, client: Client[Prepared]) -> list[tuple[int, int]]:
+        """(base, calibration) epochs of each stage of a round.
+
+        Choice: prototypes are empty in round 1, so calibration starts in round 2, also without consensus, for equal schedules.
+        """
+        base = client.training.epochs
+        calibration = self.calibration_epochs if self.recalibrate and client.round > 1 else 0
+        if not self.interleave:
+            return [(base, calibration)]
+        return [(int(e < base), int(e < calibration)) for e in range(max(base, calibration, 1))]
+
+    def _hidden(self, client: Client[Prepared], params: Tensors) -> Tensor:
+        """H in evaluation mode on the purified graph, [n, h]; empty where neither calibration nor prototypes need it."""
+        if not self.recalibrate:
+            return torch.empty(0)
+        with torch.no_grad():
+            return client.model.encode(params, client.prepared.inputs)
+
+    def _calibrate(
+        self, client: Client[Prepared], params: Tensors, hidden: Tensor, message: Tensors, state: Tensors, epochs: int
+    ) -> tuple[Tensors, Tensors]:
+        """Decoupled calibration: classifier steps on a representation that is computed once, the encoder being frozen.
+
+        Choice: an optimiser of its own, without encoder gradients, so that neither momentum nor weight decay moves the encoder (14.12);
+        no dropout on the frozen representation.
+        """
+        if epochs == 0:
+            return params, state
+        if self.uses_prototypes:
+            hidden = self._inject(client, hidden, message)
+        s = client.model.smooth(hidden, client.prepared.inputs, train_only=True)  # [t, width]
+        loss = self._calibration_loss(client, s)
+        names = sorted(with_prefix(params, "classifier."))
+        params, state, _ = fit(client, params, state, loss, trainable=names, epochs=epochs, stage="calibration")
+        return params, state
+
+    def _inject(self, client: Client[Prepared], hidden: Tensor, message: Tensors) -> Tensor:
+        """Eq. 11-12 on the training nodes whose class has a prototype; all other rows stay as they are."""
+        inputs = client.prepared.inputs
+        target = message["prototype.mean"][inputs.labels]  # [t, h]
+        known = (message["prototype.count"] > 0)[inputs.labels]
+        low = client.prepared.low_pass.times(hidden)  # Eq. 11, [t, h]
+        high = hidden[inputs.train] - low  # Eq. 11
+        injected = (1 - self.gamma) * low + self.gamma * target + high  # Eq. 12
+        return hidden.index_copy(0, inputs.train[known], injected[known])
+
+    def _calibration_loss(self, client: Client[Prepared], s: Tensor) -> Loss:
+        prepared = client.prepared
+        shift = {"plus": prepared.margin, "minus": -prepared.margin, "post_hoc": torch.zeros_like(prepared.margin)}[self.sign]
+        if self.absent == "exclude":
+            shift = shift.masked_fill(prepared.absent, float("-inf"))
+
+        def loss(params: Tensors) -> Tensor:
+            adjusted = client.model.classify(params, s) + shift  # Eq. 15
+            return F.cross_entropy(adjusted, prepared.inputs.labels)  # Eq. 16
+
+        return loss
+
+    def _prototypes(self, client: Client[Prepared], hidden: Tensor) -> Tensors:
+        """The sums and counts of Eq. 7."""
+        if not self.uses_prototypes:
+            return {}
+        prepared, num_classes = client.prepared, client.info.num_classes
+        return {
+            "prototype.sum": class_sums(hidden[prepared.elites], prepared.elite_classes, num_classes),  # Eq. 7
+            "prototype.count": torch.bincount(prepared.elite_classes, minlength=num_classes).to(torch.float32),
+        }
+
+    def server_init(self, server: Server, params: Tensors) -> Tensors:
+        if not self.uses_prototypes:
+            return params
+        empty = torch.zeros(server.info.num_classes, server.model.hidden)
+        return {**params, "prototype.mean": empty, "prototype.count": torch.zeros(server.info.num_classes)}
+
+    def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
+        model = average(server.info, model_part(tensors), replies)
+        if not self.uses_prototypes:
+            return model
+        return {**model, **global_prototypes(tensors, replies)}
+
+    def predict(self, client: Client[Prepared], tensors: Tensors) -> Tensor:
+        logits = client.model.predict(tensors, client.prepared.inference)
+        return logits + client.prepared.margin if self.sign == "post_hoc" and self.recalibrate else logits
+
+    def training_edges(self, data: ClientData, prepared: Prepared) -> Tensor:
+        return prepared.edges
+
+
+def global_prototypes(tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
+    """Eq. 8. A class that no reply carries keeps its last prototype; one that nobody ever had has count 0."""
+    mean, count = tensors["prototype.mean"], tensors["prototype.count"]
+    sums = torch.zeros(mean.shape, dtype=torch.float64)
+    counts = torch.zeros(count.shape, dtype=torch.float64)
+    for k in sorted(replies):
+        sums += replies[k].tensors["prototype.sum"]
+        counts += replies[k].tensors["prototype.count"]
+    fresh = (sums / counts.clamp(min=1)[:, None]).to(torch.float32)  # Eq. 8
+    seen = counts > 0
+    return {
+        "prototype.mean": torch.where(seen[:, None], fresh, mean),
+        "prototype.count": torch.where(seen, counts.to(torch.float32), count),
+    }
+
+
+def walk_scores(data: ClientData, classes: Tensor, teleport: float, steps: int) -> Tensor:
+    """π^(L) of Eq. 6, one column per class, restarting from its training nodes: [n, classes]."""
+    y = data.graph.y
+    restart = torch.zeros(data.graph.num_nodes, classes.shape[0])
+    for column, c in enumerate(classes.tolist()):
+        members = y == c  # hidden labels are -1, so these are training nodes
+        restart[members, column] = 1.0 / float(members.sum())
+    adj = adjacency(data.graph.edge_index, data.graph.num_nodes)
+    step = Sparse.of(adj.multiply(inverse_degrees(adj)[None, :]))  # A D^-1; an isolated node passes nothing on
+    scores = restart
+    for _ in range(steps):
+        scores = teleport * restart + (1 - teleport) * step.times(scores)  # Eq. 6
+    return scores
+
+
+def class_homophily(data: ClientData, edges: Tensor, isolated: float) -> Tensor:
+    """q_k^c of Eq. 13-14 over training-labelled neighbours: float64 [C]; 0.5 for a class without training nodes.
+
+    Choice: a training node whose kept neighbours are all unlabelled has no statistic and counts as 0.5 (14.7).
+    """
+    y, n = data.graph.y, data.graph.num_nodes
+    src, dst = torch.cat([edges, edges.flip(0)], dim=1)
+    labelled = (y[dst] >= 0).to(torch.float64)
+    same = (y[src] == y[dst]).to(torch.float64) * labelled
+    neighbours = torch.bincount(src, minlength=n)
+    with_label = torch.zeros(n, dtype=torch.float64).index_add_(0, src, labelled)
+    node = torch.zeros(n, dtype=torch.float64).index_add_(0, src, same) / (with_label + EPSILON)  # Eq. 13
+    node = torch.where(with_label > 0, node, 0.5)
+    node = torch.where(neighbours > 0, node, isolated)
+    counts = class_counts(data)
+    sums = torch.zeros(counts.shape[0], dtype=torch.float64).index_add_(0, y[data.train_mask], node[data.train_mask])
+    return torch.where(counts > 0, sums / counts.clamp(min=1), 0.5)  # Eq. 14
+
+
+def low_pass_rows(edges: Tensor, data: ClientData) -> Sparse:
+    return Sparse.of(normalised(adjacency(edges, data.graph.num_nodes))[data.train_mask.numpy()])  # Eq. 10

@@ -1,0 +1,112 @@
+"""The steps that methods share: local fit, label counts, averaging. None of them is written twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedepd.methods.base import Client
+from fedepd.models import Inputs
+from fedepd.training import descend
+from fedepd.types import ClientData, Reply, TaskInfo, Tensors
+
+Loss = Callable[[Tensors], Tensor]
+
+
+def model_part(tensors: Mapping[str, Tensor]) -> Tensors:
+    """The backbone's parameters among other tensors."""
+    return with_prefix(tensors, "encoder.", "classifier.")
+
+
+def with_prefix(tensors: Mapping[str, Tensor], *prefixes: str) -> Tensors:
+    return {name: value for name, value in tensors.items() if name.startswith(prefixes)}
+
+
+def renamed(tensors: Mapping[str, Tensor], old: str, new: str) -> Tensors:
+    """The entries whose names start with ``old``, which becomes ``new``."""
+    return {new + name[len(old) :]: value for name, value in tensors.items() if name.startswith(old)}
+
+
+def cross_entropy(client: Client[Any], inputs: Inputs) -> Loss:
+    """Eq. 9: mean cross-entropy over the training nodes, with fresh dropout at every call."""
+    draws = client.draws("dropout")
+
+    def loss(params: Tensors) -> Tensor:
+        hidden = client.model.encode(params, inputs, draws)
+        return F.cross_entropy(client.model.logits(params, hidden, inputs, train_only=True), inputs.labels)
+
+    return loss
+
+
+def fit(
+    client: Client[Any],
+    params: Tensors,
+    state: Tensors,
+    loss: Loss,
+    *,
+    trainable: Sequence[str] | None = None,
+    epochs: int | None = None,
+    stage: str = "fit",
+    weight_decay: float | None = None,
+) -> tuple[Tensors, Tensors, float]:
+    """Train the named parameters (default: all) on ``loss``; the moments of each ``stage`` live in the state under its name.
+
+    Returns the parameters, the state with new moments, and the mean loss. A client without training nodes is left as it is.
+    """
+    if not bool(client.data.train_mask.any()):
+        return params, state, float("nan")
+    names = sorted(params) if trainable is None else list(trainable)
+    moments = renamed(state, f"{stage}.moments.", "")
+    steps = client.training.epochs if epochs is None else epochs
+    params, moments, mean_loss = descend(params, names, loss, steps, client.training, moments, weight_decay)
+    kept = {name: value for name, value in state.items() if not name.startswith(f"{stage}.moments.")}
+    return params, {**kept, **renamed(moments, "", f"{stage}.moments.")}, mean_loss
+
+
+def reply(client: Client[Any], tensors: Tensors, **scalars: float) -> Reply:
+    data = client.data
+    return Reply(tensors, data.graph.num_nodes, int(data.train_mask.sum()), {k: v for k, v in scalars.items() if v == v})
+
+
+def class_counts(data: ClientData) -> Tensor:
+    """Training nodes of each class at the client, int64 [C]."""
+    return torch.bincount(data.graph.y[data.train_mask], minlength=data.graph.num_classes)
+
+
+def class_sums(rows: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+    """The sum of the rows of each class, [C, width]."""
+    return torch.zeros(num_classes, rows.shape[1]).index_add_(0, labels, rows)
+
+
+def weight_of(info: TaskInfo, reply: Reply) -> float:
+    """A client's say in the average; none without training nodes."""
+    if reply.num_train == 0:
+        return 0.0
+    return float(reply.num_nodes if info.weighting == "nodes" else reply.num_train)
+
+
+def weighted_mean(tensors: Tensors, replies: Mapping[int, Reply], weights: Mapping[int, float]) -> Tensors:
+    """Each named tensor's mean over the replies, summed in float64 in client order: the same bits whoever answered first.
+
+    Weights are renormalised over the replies at hand; where they are all zero the tensors stay as they are.
+    """
+    total = sum(weights[k] for k in sorted(replies))
+    if total <= 0:
+        return tensors
+    out: Tensors = {}
+    for name, old in tensors.items():
+        mean = torch.zeros(old.shape, dtype=torch.float64)
+        for k in sorted(replies):
+            if weights[k] > 0:
+                mean.add_(replies[k].tensors[name].to(torch.float64), alpha=weights[k] / total)
+        out[name] = mean.to(old.dtype)
+    return out
+
+
+def average(info: TaskInfo, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
+    """FedAvg's mean of the named tensors, weighted by the clients' sizes."""
+    return weighted_mean(tensors, replies, {k: weight_of(info, r) for k, r in replies.items()})

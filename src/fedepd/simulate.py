@@ -1,0 +1,43 @@
+"""All clients in this process: the exchange of a simulated run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from fedepd.participant import Participant
+from fedepd.types import Reply, Tensors
+
+T = TypeVar("T")
+
+
+class InProcess:
+    """Calls the participants in turn, or in ``workers`` threads with one BLAS thread each: the same bits either way."""
+
+    def __init__(self, participants: Iterable[Participant], workers: int = 1) -> None:
+        self.participants = {p.client_id: p for p in participants}
+        self._pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) if workers > 1 else None
+
+    def prepare(self) -> None:
+        self._map(lambda k: self.participants[k].prepare(), self.participants)
+
+    def step(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, Reply]:
+        return self._map(lambda k: self.participants[k].step(round, messages[k]), messages)
+
+    def evaluate(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, dict[str, Tensor]]:
+        return self._map(lambda k: self.participants[k].evaluate(round, messages[k]), messages)
+
+    def _map(self, act: Callable[[int], T], clients: Iterable[int]) -> dict[int, T]:
+        clients = list(clients)
+        # Largest first, so that no thread is left with a large client at the end.
+        by_size = sorted(clients, key=lambda k: -self.participants[k].size)
+        results = list(self._pool.map(act, by_size)) if self._pool else [act(k) for k in by_size]
+        return dict(zip(by_size, results, strict=True))
+
+    def close(self) -> None:
+        if self._pool:
+            self._pool.shutdown()
