@@ -44,7 +44,7 @@ def toy_client(client_id: int = 0, nodes: int = 24, seed: int = 0, sparse: bool 
     if one_node_class:
         role[3] = 0
     return ClientData(
-        client_id, graph, (role < 3) if train else torch.zeros(nodes, dtype=torch.bool), role == 3, role == 4, torch.arange(nodes) + 1000 * client_id
+        client_id, graph, (role < 3) & train, role == 3, role == 4, torch.arange(nodes) + 1000 * client_id
     )
 
 
