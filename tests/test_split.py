@@ -36,21 +36,21 @@ def test_floor_rule_by_hand(nodes: int, expected: tuple[int, ...]) -> None:
 def test_floor_rule_is_pythons_floating_point() -> None:
     """0.7 + 0.1 is 0.7999... in binary, so ten nodes give int(7.999...) = 7: 7 / 0 / 3, as OpenFGL computes it."""
     assert int((0.7 + 0.1) * 10) == 7
-    assert sizes([0] * 10, SplitConfig(train=0.7, val=0.1)) == (7, 0, 3)
+    assert sizes([0] * 10, SplitConfig(train_share=0.7, val_share=0.1)) == (7, 0, 3)
 
 
 def test_keep_one_changes_only_classes_that_would_not_train() -> None:
-    assert sizes([0], SplitConfig(rule="keep_one")) == (1, 0, 0)
+    assert sizes([0], SplitConfig(split="keep_one")) == (1, 0, 0)
     for n in range(2, 30):
-        assert sizes([0] * n, SplitConfig(rule="keep_one")) == sizes([0] * n, SplitConfig())
-    assert sizes([0, 0], SplitConfig(rule="floor", train=0.2, val=0.4)) == (0, 1, 1)
-    assert sizes([0, 0], SplitConfig(rule="keep_one", train=0.2, val=0.4)) == (1, 0, 1)
+        assert sizes([0] * n, SplitConfig(split="keep_one")) == sizes([0] * n, SplitConfig())
+    assert sizes([0, 0], SplitConfig(split="floor", train_share=0.2, val_share=0.4)) == (0, 1, 1)
+    assert sizes([0, 0], SplitConfig(split="keep_one", train_share=0.2, val_share=0.4)) == (1, 0, 1)
 
 
 @given(st.lists(st.integers(-1, 3), min_size=1, max_size=60), st.sampled_from(["floor", "keep_one"]), st.integers(0, 5))
 def test_masks_divide_each_class_by_the_rule(labels: list[int], rule: str, seed: int) -> None:
     graph = graph_of(labels)
-    masks = torch.stack(split(graph, SplitConfig(rule=rule), seeded_numpy(seed, "split", 0)))  # type: ignore[arg-type]
+    masks = torch.stack(split(graph, SplitConfig(split=rule), seeded_numpy(seed, "split", 0)))  # type: ignore[arg-type]
     assert torch.equal(masks.sum(0), (graph.y != HIDDEN).long()), "every labelled node in exactly one mask, no other in any"
     for label in set(labels) - {HIDDEN}:
         n = labels.count(label)
@@ -103,7 +103,7 @@ def test_share_of_test_nodes_without_local_training_nodes() -> None:
 
 def test_bad_settings_are_refused() -> None:
     with pytest.raises(UnknownName, match="did you mean 'floor'"):
-        SplitConfig(rule="flor")  # type: ignore[arg-type]
+        SplitConfig(split="flor")  # type: ignore[arg-type]
     for train, val in ((0.0, 0.2), (0.8, 0.2), (0.6, -0.1), (math.nan, 0.2)):
-        with pytest.raises(BadConfig, match=f"split train={train}"):
-            SplitConfig(train=train, val=val)
+        with pytest.raises(BadConfig, match=f"train_share={train}"):
+            SplitConfig(train_share=train, val_share=val)

@@ -1,1 +1,45 @@
-"""Federated learning on graphs whose classes are long-tailed."""
+"""Federated learning on graphs whose classes are long-tailed.
+
+>>> import fedepd
+>>> graph = fedepd.load("synthetic")
+>>> result = fedepd.run(graph, "fedepd", rounds=50)
+>>> result.metrics["global"]["pooled"]["bacc"]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedepd.config import Experiment as Experiment
+    from fedepd.datasets import DATASETS as DATASETS
+    from fedepd.datasets import load as load
+    from fedepd.methods import METHODS as METHODS
+    from fedepd.report.page import build_report as build_report
+    from fedepd.run import RunResult as RunResult
+    from fedepd.run import run as run
+    from fedepd.types import Graph as Graph
+
+_HOMES = {
+    "DATASETS": "fedepd.datasets",
+    "Experiment": "fedepd.config",
+    "Graph": "fedepd.types",
+    "METHODS": "fedepd.methods",
+    "RunResult": "fedepd.run",
+    "build_report": "fedepd.report.page",
+    "load": "fedepd.datasets",
+    "run": "fedepd.run",
+}
+
+__all__ = ["DATASETS", "METHODS", "Experiment", "Graph", "RunResult", "build_report", "load", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    """Public names on first use: ``import fedepd`` and ``fedepd --help`` do not wait for torch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fedepd' has no attribute '{name}'")
+    from importlib import import_module
+
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

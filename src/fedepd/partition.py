@@ -30,35 +30,38 @@ GIVE_UP = 1000
 class PartitionConfig:
     """How the graph is divided among clients."""
 
-    clients: int = option(10, "number of clients")
-    rule: PartitionRule = option(
+    clients: int = option(10, "number of clients; an owner column brings its own")
+    partition: PartitionRule = option(
         "openfgl",
         "openfgl: Louvain communities, the big ones cut by node number; balanced: whole communities; "
         "dirichlet: label skew without communities; owner: the graph's own owner column",
     )
     resolution: float = option(1.0, "Louvain resolution: the higher, the smaller the communities")
     delta: int = option(20, "openfgl: how far a client may be from the mean size")
-    alpha: float = option(0.5, "dirichlet: the smaller, the fewer clients share a class")
-    shuffle: bool = option(False, "shuffle the nodes by the seed before Louvain, which is deterministic otherwise")
+    dirichlet_alpha: float = option(0.5, "dirichlet: the smaller, the fewer clients share a class")
+    shuffle_nodes: bool = option(False, "shuffle the nodes by the seed before Louvain, which is deterministic otherwise")
 
     def __post_init__(self) -> None:
-        if self.rule not in get_args(PartitionRule):
-            raise UnknownName("partition rule", self.rule, get_args(PartitionRule))
+        if self.partition not in get_args(PartitionRule):
+            raise UnknownName("partition rule", self.partition, get_args(PartitionRule))
         if self.clients < 1:
-            raise BadConfig(f"partition clients is {self.clients}; there must be at least 1 client")
-        for name in ("resolution", "alpha"):
+            raise BadConfig(f"clients is {self.clients}; there must be at least 1 client")
+        for name in ("resolution", "dirichlet_alpha"):
             if not 0 < getattr(self, name) < float("inf"):
-                raise BadConfig(f"partition {name} is {getattr(self, name)}; it must be a finite number above 0")
+                raise BadConfig(f"{name} is {getattr(self, name)}; it must be a finite number above 0")
         if self.delta < 0:
-            raise BadConfig(f"partition delta is {self.delta}; it must be at least 0")
+            raise BadConfig(f"delta is {self.delta}; it must be at least 0")
 
 
 def partition(graph: Graph, config: PartitionConfig, seed: int) -> Partition:
-    """Divide the nodes by ``config.rule``; ``openfgl`` and ``balanced`` use the seed only with ``shuffle``."""
+    """Divide the nodes by ``config.partition``; ``openfgl`` and ``balanced`` use the seed only with ``shuffle_nodes``."""
+    if config.partition == "owner":
+        owner = _owner(graph)
+        return Partition(torch.from_numpy(owner), int(owner.max()) + 1, config.partition)
     if config.clients > graph.num_nodes:
-        raise BadConfig(f"{config.clients} clients for the {graph.num_nodes} nodes of graph '{graph.name}'; lower partition clients")
-    owner = _RULES[config.rule](graph, config, seeded_numpy(seed, "partition", config.rule))
-    return Partition(torch.from_numpy(_fill_empty(owner, config.clients)), config.clients, config.rule)
+        raise BadConfig(f"{config.clients} clients for the {graph.num_nodes} nodes of graph '{graph.name}'; lower --clients")
+    owner = _RULES[config.partition](graph, config, seeded_numpy(seed, "partition", config.partition))
+    return Partition(torch.from_numpy(_fill_empty(owner, config.clients)), config.clients, config.partition)
 
 
 def partition_sha256(partition: Partition) -> str:
@@ -204,25 +207,22 @@ def _dirichlet(graph: Graph, config: PartitionConfig, generator: np.random.Gener
     owner = np.empty(graph.num_nodes, dtype=np.int64)
     for label in np.unique(y):
         nodes = generator.permutation(np.flatnonzero(y == label))
-        ends = np.cumsum(generator.dirichlet(np.full(config.clients, config.alpha)))[:-1]  # [K - 1]
+        ends = np.cumsum(generator.dirichlet(np.full(config.clients, config.dirichlet_alpha)))[:-1]  # [K - 1]
         owner[nodes] = np.searchsorted(ends, (np.arange(nodes.size) + 0.5) / nodes.size)
     return owner
 
 
-def _owner(graph: Graph, config: PartitionConfig, generator: np.random.Generator) -> Ints:
+def _owner(graph: Graph) -> Ints:
+    """The owner column, renumbered 0..K-1; it alone says how many clients there are."""
     if graph.owner is None:
-        raise BadData(f"graph '{graph.name}' has no owner column; give its file an 'owner' array or choose another partition rule")
-    names, owner = np.unique(graph.owner.numpy(), return_inverse=True)
-    if names.size != config.clients:
-        raise BadConfig(f"the owner column of graph '{graph.name}' names {names.size} clients, not {config.clients}; set partition clients")
-    return owner.astype(np.int64)
+        raise BadData(f"graph '{graph.name}' has no owner column; give its file an 'owner' array or choose another partition")
+    return np.unique(graph.owner.numpy(), return_inverse=True)[1].astype(np.int64)
 
 
 _RULES: dict[str, Callable[[Graph, PartitionConfig, np.random.Generator], Ints]] = {
     "openfgl": _openfgl,
     "balanced": _balanced,
     "dirichlet": _dirichlet,
-    "owner": _owner,
 }
 
 
@@ -232,7 +232,7 @@ def _communities(edge_index: Tensor, num_nodes: int, config: PartitionConfig, ge
         return np.arange(num_nodes)
     from sknetwork.clustering import Louvain
 
-    position = generator.permutation(num_nodes) if config.shuffle else np.arange(num_nodes)
+    position = generator.permutation(num_nodes) if config.shuffle_nodes else np.arange(num_nodes)
     adj = adjacency(torch.from_numpy(position)[edge_index], num_nodes)
     labels: Ints = Louvain(modularity="newman", resolution=config.resolution).fit_predict(adj).astype(np.int64)
     return labels[position]

@@ -23,15 +23,17 @@ SplitRule = Literal["floor", "keep_one"]
 class SplitConfig:
     """How each client splits its labelled nodes; the test set is what training and validation leave."""
 
-    rule: SplitRule = option("floor", "floor: rounded down, a class with one local node is tested only; keep_one: every local class trains")
-    train: float = option(0.6, "share of each local class that trains")
-    val: float = option(0.2, "share of each local class that validates")
+    split: SplitRule = option(
+        "floor", "floor: rounded down, a class with one local node is only tested; keep_one: every local class trains"
+    )
+    train_share: float = option(0.6, "share of each local class that trains")
+    val_share: float = option(0.2, "share of each local class that validates")
 
     def __post_init__(self) -> None:
-        if self.rule not in get_args(SplitRule):
-            raise UnknownName("split rule", self.rule, get_args(SplitRule))
-        if not (self.train > 0 and self.val >= 0 and self.train + self.val < 1):
-            raise BadConfig(f"split train={self.train}, val={self.val} leaves no test or no training nodes; choose shares like 0.6 and 0.2")
+        if self.split not in get_args(SplitRule):
+            raise UnknownName("split rule", self.split, get_args(SplitRule))
+        if not (self.train_share > 0 and self.val_share >= 0 and self.train_share + self.val_share < 1):
+            raise BadConfig(f"train_share={self.train_share}, val_share={self.val_share} leave no test or training nodes; give e.g. 0.6, 0.2")
 
 
 def split(graph: Graph, config: SplitConfig, generator: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
@@ -43,11 +45,11 @@ def split(graph: Graph, config: SplitConfig, generator: np.random.Generator) -> 
     rank = np.arange(by_class.size) - first[class_of]  # [labelled]: 0, 1, ... inside each class
 
     # OpenFGL's floor rule, in its floating point: int(0.6 * n) and int((0.6 + 0.2) * n).
-    train_end = (config.train * sizes).astype(np.int64)  # [local classes]
-    if config.rule == "keep_one":
+    train_end = (config.train_share * sizes).astype(np.int64)  # [local classes]
+    if config.split == "keep_one":
         # Choice: not only a class with one local node, but any whose training share rounds to nothing (small shares), keeps one.
         train_end = np.maximum(train_end, 1)
-    val_end = np.maximum(train_end, ((config.train + config.val) * sizes).astype(np.int64))
+    val_end = np.maximum(train_end, ((config.train_share + config.val_share) * sizes).astype(np.int64))
     part = (rank >= train_end[class_of]).astype(np.int64) + (rank >= val_end[class_of])  # [labelled]: 0 train, 1 val, 2 test
 
     masks = torch.zeros(3, graph.num_nodes, dtype=torch.bool)

@@ -1,0 +1,339 @@
+"""The command line. Results go to stdout, progress and complaints to stderr; a mistake is one sentence and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+
+from fedepd.errors import BadConfig, FedEPDError, UnknownName
+
+if TYPE_CHECKING:
+    from fedepd.run import RunResult
+
+COMMANDS = {
+    "run": "train one method on one graph",
+    "compare": "train several methods over several seeds, print a table, write a report",
+    "report": "make report.html from a run folder or a folder of runs",
+    "data": "list, show or fetch graphs",
+    "methods": "list the methods",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with errors of one sentence and a guess for a mistyped option."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BadConfig(f"{message}; see '{self.prog} --help'")
+
+    def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
+        values, unknown = self.parse_known_args(arguments)
+        if unknown:
+            known = [flag for action in self._actions for flag in action.option_strings]
+            near = difflib.get_close_matches(unknown[0].split("=")[0], known, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"see '{self.prog} --help'"
+            raise BadConfig(f"unknown {'option' if unknown[0].startswith('-') else 'argument'} '{unknown[0]}'; {hint}")
+        return values
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        return _main(list(arguments))
+    except FedEPDError as mistake:
+        print(f"fedepd: {mistake}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("fedepd: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 141
+
+
+def _main(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        width = max(map(len, COMMANDS))
+        lines = [f"  {name:<{width}}  {text}" for name, text in COMMANDS.items()]
+        lines += ["", "'fedepd COMMAND --help' explains each."]
+        print("usage: fedepd COMMAND ...\n\nFederated learning on long-tailed graphs.\n", *lines, sep="\n")
+        return 0 if arguments else 2
+    if arguments[0] == "--version":
+        from importlib.metadata import version
+
+        print(version("fedepd"))
+        return 0
+    if arguments[0] not in COMMANDS:
+        raise UnknownName("command", arguments[0], COMMANDS)
+    command: Callable[[list[str]], int] = globals()[f"command_{arguments[0]}"]
+    return command(arguments[1:])
+
+
+# --- run ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def command_run(arguments: list[str]) -> int:
+    from fedepd.config import read_toml
+    from fedepd.run import run
+
+    method = arguments.pop(0) if arguments and not arguments[0].startswith("-") else None
+    config_path = _value_of(arguments, "--config")
+    file = read_toml(Path(config_path)) if config_path else {}
+    method = method or file.pop("method", None) or "fedepd"
+    file.pop("method", None)
+    values = _run_parser(method).parse(arguments)
+    settings = {**file, **{name: value for name, value in vars(values).items() if name not in RUN_ONLY}}
+    preset = settings.pop("preset", "default")
+    data = settings.pop("data", "synthetic")
+    total = int(settings.get("rounds", 200))
+    with _progress(f"{method} on {data}", total, values.quiet) as advance:
+        place = {"out": values.out, "workers": values.workers, "data_dir": values.data_dir}
+        result = run(data, method, preset=preset, on_round=lambda _: advance(1), **place, **settings)
+    for warning in result.summary["warnings"]:
+        print(f"fedepd: warning: {warning}", file=sys.stderr)
+    if values.json:
+        from fedepd.record import clean
+
+        print(json.dumps(clean(result.summary)))
+    else:
+        _print_result(result)
+    return 0
+
+
+RUN_ONLY = ("config", "out", "workers", "data_dir", "json", "quiet")
+
+
+def _run_parser(method: str) -> Parser:
+    from fedepd.config import GROUPS
+    from fedepd.methods import METHODS
+
+    if method not in METHODS:
+        raise UnknownName("method", method, METHODS)
+    description = f"Train {METHODS[method].label}. Usage: fedepd run METHOD [options]; methods: {', '.join(METHODS)}."
+    parser = Parser(prog=f"fedepd run {method}", allow_abbrev=False, argument_default=argparse.SUPPRESS, description=description)
+    _add_data_options(parser)
+    parser.add_argument("--preset", metavar="NAME", help=f"named settings: {', '.join(METHODS[method].presets)}")
+    parser.add_argument("--out", default=None, metavar="FOLDER", help="new folder for everything behind the numbers")
+    parser.add_argument("--json", action="store_true", default=False, help="print one JSON object and nothing else")
+    _add_settings(parser, f"settings of {METHODS[method].label}", METHODS[method])
+    for name, cls in GROUPS.items():
+        _add_settings(parser, name, cls)
+    return parser
+
+
+def _add_data_options(parser: Parser) -> None:
+    parser.add_argument("--data", metavar="NAME|FILE.npz", help="a dataset ('fedepd data list') or a file; default: synthetic")
+    parser.add_argument("--data-dir", default=None, metavar="FOLDER", help="where datasets are; default: $FEDEPD_DATA, else the user cache")
+    parser.add_argument("--config", default=None, metavar="FILE.toml", help="settings; the command line wins over the file")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="how much runs at a time; changes no bit of any result")
+    parser.add_argument("--quiet", action="store_true", default=False, help="no progress display")
+
+
+def _add_settings(parser: Parser, title: str, cls: type[Any]) -> None:
+    group = parser.add_argument_group(title)
+    hints = get_type_hints(cls)
+    for f in fields(cls):
+        flag, kind, text = "--" + f.name.replace("_", "-"), hints[f.name], f"{f.metadata['help']} (default: {f.default})".replace("%", "%%")
+        if kind is bool:
+            group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
+        else:
+            choices = get_args(kind) if get_origin(kind) is Literal else ()
+            group.add_argument(flag, metavar="|".join(map(str, choices)) or getattr(kind, "__name__", "VALUE").upper(), help=text)
+
+
+def _value_of(arguments: Sequence[str], flag: str) -> str | None:
+    for position, here in enumerate(arguments):
+        if here == flag and position + 1 < len(arguments):
+            return arguments[position + 1]
+        if here.startswith(flag + "="):
+            return here.split("=", 1)[1]
+    return None
+
+
+def _print_result(result: RunResult) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedepd.metrics import METRICS
+
+    s = result.summary
+    proxy = ", proxy features" if s["proxy_features"] else ""
+    table = Table(title=f"{s['method_label']} on {s['dataset']}{proxy}, seed {s['seed']} (test, %)", caption=s["protocol"])
+    for column in ("model", "averaged", "round", *METRICS):
+        table.add_column(column, justify="left" if column in ("model", "averaged") else "right")
+    for model, rows in s["metrics"].items():
+        for averaged, scores in rows.items():
+            numbers = [f"{100 * scores[m]:.2f}" if scores[m] == scores[m] else "-" for m in METRICS]
+            table.add_row(model, averaged.replace("_", " "), str(s["best_rounds"][model]), *numbers)
+    console = Console()
+    console.print(table)
+    up, down = s["bytes_up"] / 2**20, s["bytes_down"] / 2**20
+    identity = f"config {s['config_hash']}, weights {s['weights_sha256'][:12]}"
+    console.print(f"{s['seconds']:.1f} s, {up:.1f} MiB up, {down:.1f} MiB down, {identity}", highlight=False)
+    if result.folder:
+        console.print(f"kept in {result.folder}; 'fedepd report {result.folder}' draws it", highlight=False)
+    else:
+        console.print("not kept: add --out FOLDER to keep everything behind these numbers", highlight=False)
+
+
+@contextmanager
+def _progress(text: str, total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr; nothing where stderr is not a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as bar:
+        task = bar.add_task(text, total=total)
+        yield lambda amount: bar.advance(task, amount)
+
+
+# --- compare, report, data, methods ------------------------------------------------------------------------------------------------------
+
+
+def command_compare(arguments: list[str]) -> int:
+    from fedepd.config import GROUPS, Experiment, read_toml
+    from fedepd.sweep import Cell, run_cells
+
+    parser = Parser(prog="fedepd compare", allow_abbrev=False, argument_default=argparse.SUPPRESS,
+                    description="Train several methods over several seeds; every method gets the same settings.")  # fmt: skip
+    parser.add_argument("methods", nargs="+", metavar="METHOD[:PRESET]")
+    _add_data_options(parser)
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 0..N-1 (default: 3)")
+    parser.add_argument("--out", required=True, metavar="FOLDER", help="new folder: one run folder each, and report.html")
+    for name, cls in GROUPS.items():
+        _add_settings(parser, name, cls)
+    values = parser.parse(arguments)
+    file = read_toml(Path(values.config)) if values.config else {}
+    given = {name: value for name, value in vars(values).items() if name not in (*RUN_ONLY, "methods", "seeds")}
+    settings = {**file, **given}
+    data = settings.pop("data", "synthetic")
+    if values.seeds < 1:
+        raise BadConfig(f"seeds is {values.seeds}; give at least 1")
+    out = Path(values.out)
+    if out.exists() and any(out.iterdir()):
+        raise BadConfig(f"the output folder '{out}' is not empty; give another --out or remove the folder")
+    cells = []
+    for spelled in values.methods:
+        method, _, preset = spelled.partition(":")
+        for seed in range(values.seeds):
+            each = {**settings, "seed": seed}
+            Experiment.make(method, preset or "default", **each)  # mistakes are found before anything runs
+            folder = out / f"{method}{'-' + preset if preset else ''}-seed{seed}"
+            cells.append(Cell(method, preset or "default", data, folder, values.data_dir, each))
+    rounds = int(settings.get("rounds", 200))
+    with _progress(f"{len(cells)} runs on {data}", rounds * len(cells), values.quiet) as advance:
+        seen = 0
+
+        def watch() -> None:
+            nonlocal seen
+            now = sum(cell.rounds_done for cell in cells)
+            advance(now - seen)
+            seen = now
+
+        run_cells(cells, values.workers, watch)
+    return _report(out)
+
+
+def command_report(arguments: list[str]) -> int:
+    parser = Parser(prog="fedepd report", allow_abbrev=False, description="A self-contained page and a table from run folders.")
+    parser.add_argument("folder", metavar="FOLDER", help="a run folder, or a folder of run folders")
+    parser.add_argument("-o", "--out", default=None, metavar="FILE.html", help="default: report.html inside the folder")
+    values = parser.parse(arguments)
+    return _report(Path(values.folder), values.out)
+
+
+def _report(folder: Path, out: str | None = None) -> int:
+    from rich.console import Console
+
+    from fedepd.report.page import build_report
+    from fedepd.report.runs import read_runs
+    from fedepd.report.tables import rich_table
+
+    console = Console()
+    console.print(rich_table(read_runs(folder)))
+    console.print(f"report: {build_report(folder, out)}", highlight=False, soft_wrap=True)
+    return 0
+
+
+def command_data(arguments: list[str]) -> int:
+    actions = {"list": "what is at hand and what is missing", "show": "sizes and shape of one graph", "fetch": "download a dataset"}
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print("usage: fedepd data ACTION ...\n", *(f"  {name:<6}  {text}" for name, text in actions.items()), sep="\n")
+        return 0 if arguments else 2
+    action = arguments[0]
+    if action not in actions:
+        raise UnknownName("data action", action, actions)
+    parser = Parser(prog=f"fedepd data {action}", allow_abbrev=False, description=actions[action])
+    if action != "list":
+        parser.add_argument("name", metavar="NAME|FILE.npz" if action == "show" else "NAME")
+    parser.add_argument("--data-dir", default=None, metavar="FOLDER", help="default: $FEDEPD_DATA, else the user cache")
+    if action != "fetch":
+        parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    values = parser.parse(arguments[1:])
+    return {"list": _data_list, "show": _data_show, "fetch": _data_fetch}[action](values)
+
+
+def _data_list(values: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedepd.datasets import available
+
+    rows = available(values.data_dir)
+    if values.json:
+        print(json.dumps([asdict(row) for row in rows]))
+        return 0
+    table = Table("name", "at hand", "what it is")
+    for row in rows:
+        table.add_row(row.name, "yes" if row.present else "no", row.description)
+    Console().print(table)
+    return 0
+
+
+def _data_show(values: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedepd.datasets import describe, load
+    from fedepd.record import clean
+
+    facts = describe(load(values.name, values.data_dir))
+    if values.json:
+        print(json.dumps(clean(facts)))
+        return 0
+    table = Table("fact", "value")
+    for name, value in facts.items():
+        spelled = f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+        table.add_row(name.replace("_", " "), spelled)
+    Console().print(table)
+    return 0
+
+
+def _data_fetch(values: argparse.Namespace) -> int:
+    from fedepd.datasets.fetch import fetch
+
+    print(fetch(values.name, values.data_dir))
+    return 0
+
+
+def command_methods(arguments: list[str]) -> int:
+    parser = Parser(prog="fedepd methods", description="List the methods.")
+    parser.parse(arguments)
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedepd.methods import METHODS
+
+    table = Table("name", "method", "headline model", "presets", "settings")
+    for name, cls in METHODS.items():
+        headline = "global" if cls.has_global else "personal"
+        table.add_row(name, cls.label, headline, ", ".join(cls.presets), ", ".join(f.name for f in fields(cls)))
+    Console().print(table)
+    return 0

@@ -1,0 +1,87 @@
+"""What a run has achieved so far: server tensors, one line per round, and the selected round of each model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedepd import metrics
+from fedepd.evaluate import SPLITS
+from fedepd.longtail import Tiers
+from fedepd.loop import Round
+from fedepd.types import Tensors
+
+Confusions = dict[str, NDArray[np.int64]]
+"""By model and split, e.g. "global_test": [K, C, C], clients ascending."""
+
+HEADLINE_SCORES = ("acc", "bacc", "macro_f1")
+
+
+@dataclass
+class Best:
+    """The round selected so far for one model, by validation alone."""
+
+    score: float
+    round: int
+    confusions: Confusions
+    tensors: Tensors
+
+
+@dataclass
+class Progress:
+    tensors: Tensors
+    select: str
+    """val_macro_f1, val_acc or last."""
+    tiers: Tiers
+    best: dict[str, Best] = field(default_factory=dict)
+    lines: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, each: Round, personal: Callable[[], Tensors]) -> dict[str, Any]:
+        """Take a round in; returns its line. ``personal`` gives the clients' models, kept with the personal selection."""
+        self.tensors = each.tensors
+        line: dict[str, Any] = {
+            "round": each.number,
+            "loss": each.loss,
+            "clients": each.clients,
+            "seconds": each.seconds,
+            "cpu_seconds": each.cpu_seconds,
+            "bytes_up": each.bytes_up,
+            "bytes_down": each.bytes_down,
+        }
+        if each.confusions is not None:
+            stacked = stack(each.confusions)
+            line["val"] = {}
+            for kind in sorted({name.split("_")[0] for name in stacked}):
+                scores = metrics.pooled(stacked[f"{kind}_val"], self.tiers)
+                line["val"][kind] = {name: scores[name] for name in HEADLINE_SCORES}
+                self._consider(kind, each, stacked, scores, personal)
+        self.lines.append(line)
+        return line
+
+    def _consider(self, kind: str, each: Round, stacked: Confusions, scores: dict[str, float], personal: Callable[[], Tensors]) -> None:
+        score = float(each.number) if self.select == "last" else scores[self.select.removeprefix("val_")]
+        # Without validation nodes every score is NaN: the last round is then the only honest choice.
+        better = kind not in self.best or score > self.best[kind].score or score != score
+        if better:  # strictly: the earliest round wins a tie
+            confusions = {f"{kind}_{split}": stacked[f"{kind}_{split}"] for split in SPLITS}
+            self.best[kind] = Best(score, each.number, confusions, personal() if kind == "personal" else each.tensors)
+
+    def confusions(self) -> Confusions:
+        return {name: matrix for best in self.best.values() for name, matrix in best.confusions.items()}
+
+    def metrics(self) -> dict[str, Any]:
+        """Test scores of each model at its selected round, pooled and as the clients' mean."""
+        out: dict[str, Any] = {}
+        for kind, best in self.best.items():
+            test = best.confusions[f"{kind}_test"]
+            out[kind] = {"pooled": metrics.pooled(test, self.tiers), "client_mean": metrics.client_mean(test, self.tiers)}
+        return out
+
+
+def stack(confusions: dict[int, dict[str, Any]]) -> Confusions:
+    clients = sorted(confusions)
+    return {name: np.stack([confusions[k][name].numpy() for k in clients]) for name in confusions[clients[0]]}

@@ -1,0 +1,114 @@
+"""The run folder: everything behind a number, written so that no file is ever half there."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fedepd.errors import BadConfig
+from fedepd.types import Tensors
+
+
+def weights_sha256(tensors: Mapping[str, Tensor]) -> str:
+    """A digest of names, types, shapes and bytes."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        value = tensors[name].detach().contiguous()
+        digest.update(f"{name}|{value.dtype}|{list(value.shape)}|".encode())
+        digest.update(value.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def environment() -> dict[str, Any]:
+    packages = ("fedepd", "torch", "numpy", "scipy", "scikit-network", "safetensors")
+    return {
+        **{name: version(name) for name in packages},
+        "python": platform.python_version(),
+        "platform": platform.platform(terse=True),
+        "machine": platform.machine(),
+        "cpu_count": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+    }
+
+
+def claim_folder(path: Path, config_hash: str) -> None:
+    """Make the folder of a new run; refuse one that holds a run or anything else."""
+    if path.exists() and not path.is_dir():
+        raise BadConfig(f"the output '{path}' is a file; give a folder with --out")
+    config = path / "config.json"
+    if config.exists():
+        found = json.loads(config.read_text()).get("config_hash", "?")
+        which = "this very run" if found == config_hash else f"another run ({found})"
+        raise BadConfig(f"the output folder '{path}' already holds {which}; give another --out or remove the folder")
+    if path.exists() and any(path.iterdir()):
+        raise BadConfig(f"the output folder '{path}' is not empty and not a run; give another --out")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as cause:
+        raise BadConfig(f"cannot write to the output folder '{path}': {cause.strerror}; give another --out") from cause
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """All or nothing: temporary file, flush to disk, rename."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as f:
+            f.write(content)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, content: Any) -> None:
+    write_bytes(path, (json.dumps(clean(content), indent=1, allow_nan=False) + "\n").encode())
+
+
+def append_line(path: Path, content: Mapping[str, Any]) -> None:
+    with path.open("a", encoding="utf-8") as f:
+        f.write(json.dumps(clean(content), allow_nan=False) + "\n")
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **{name: np.asarray(value) for name, value in arrays.items()})
+    write_bytes(path, buffer.getvalue())
+
+
+def write_tensors(path: Path, tensors: Tensors) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    save_file({name: value.detach().contiguous().clone() for name, value in tensors.items()}, temporary)
+    os.replace(temporary, path)
+
+
+def clean(content: Any) -> Any:
+    """JSON has no NaN: None instead."""
+    if isinstance(content, Mapping):
+        return {str(k): clean(v) for k, v in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [clean(v) for v in content]
+    if isinstance(content, np.generic):
+        return clean(content.item())
+    if isinstance(content, float) and not math.isfinite(content):
+        return None
+    return content

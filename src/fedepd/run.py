@@ -1,0 +1,253 @@
+"""One run, from a graph to its numbers and its folder."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from fedepd.config import Experiment
+from fedepd.datasets import graph_sha256, load
+from fedepd.longtail import imbalance_ratio, tiers
+from fedepd.loop import Round, train
+from fedepd.methods import Server
+from fedepd.participant import Participant
+from fedepd.partition import partition, partition_sha256
+from fedepd.progress import Confusions, Progress
+from fedepd.record import append_line, claim_folder, environment, weights_sha256, write_arrays, write_json, write_tensors
+from fedepd.rng import seeded
+from fedepd.simulate import InProcess
+from fedepd.sparse import csr_tensor, to_scipy
+from fedepd.split import make_clients, test_without_local_train
+from fedepd.types import ClientData, Graph, Partition, TaskInfo, Tensors
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult:
+    summary: dict[str, Any]
+    rounds: list[dict[str, Any]]
+    confusions: Confusions
+    tensors: Tensors
+    """The server's tensors at the selected round."""
+    folder: Path | None = None
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """By model (global, personal), then pooled or client_mean."""
+        out: dict[str, Any] = self.summary["metrics"]
+        return out
+
+
+def run(
+    data: Graph | str | Path,
+    method: str = "fedepd",
+    *,
+    preset: str = "default",
+    out: str | Path | None = None,
+    workers: int = 1,
+    data_dir: str | Path | None = None,
+    on_round: Callable[[Round], None] | None = None,
+    **settings: Any,
+) -> RunResult:
+    """Train ``method`` on ``data`` (a graph, a dataset's name or a file) and evaluate it.
+
+    ``settings`` are the flat names of ``fedepd run METHOD --help``. ``out`` is a new folder for everything behind the numbers; ``workers``
+    threads share the clients and change no bit.
+    """
+    experiment = Experiment.make(method, preset, **settings)
+    graph = data if isinstance(data, Graph) else load(data, data_dir)
+    return execute(experiment, graph, Path(out) if out is not None else None, workers, on_round)
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """Everything an experiment builds from a graph before its first round."""
+
+    experiment: Experiment
+    graph: Graph
+    partition: Partition
+    clients: list[ClientData]
+    server: Server
+    exchange: InProcess
+    config: dict[str, Any]
+    unseen: float
+    """The share of test nodes whose class has no training node at their client."""
+
+    @property
+    def participants(self) -> list[Participant]:
+        return list(self.exchange.participants.values())
+
+    def start(self) -> Progress:
+        tensors = self.experiment.model.init(self.server.info, seeded(self.server.seed, "init"))
+        tensors = self.experiment.method.server_init(self.server, tensors)
+        return Progress(tensors, self.experiment.protocol.select, tiers(class_sizes(self.graph).numpy()))
+
+    def personal_models(self) -> Tensors:
+        """Every client's own model, as "client3.encoder.weight"; moments stay out."""
+        models = {p.client_id: p.state for p in self.participants}
+        return {f"client{k}.{name}": value for k, state in models.items() for name, value in state.items() if ".moments." not in name}
+
+
+def build(experiment: Experiment, graph: Graph, workers: int = 1) -> Simulation:
+    graph = with_features(graph, experiment.protocol.features)
+    seed, rounds, training = experiment.protocol.seed, experiment.protocol.rounds, experiment.training
+    part = partition(graph, experiment.partition, seed)
+    clients = make_clients(graph, part, experiment.split, seed)
+    unseen = test_without_local_train(clients)
+    if experiment.method.merges_clients:
+        clients = [merged(graph, clients)]
+    info = TaskInfo(graph.num_features, graph.num_classes, len(clients), training.weighting)
+    participants = [Participant(experiment.method, c, info, experiment.model, training, seed, rounds) for c in clients]
+    server = Server(info, experiment.model, training, seed, 0, rounds)
+    config = describe_run(experiment, graph)
+    return Simulation(experiment, graph, part, clients, server, InProcess(participants, workers), config, unseen)
+
+
+def execute(
+    experiment: Experiment, graph: Graph, out: Path | None = None, workers: int = 1, on_round: Callable[[Round], None] | None = None
+) -> RunResult:
+    torch.set_num_threads(1)
+    started = time.perf_counter(), time.process_time()
+    simulation = build(experiment, graph, workers)
+    if out is not None:
+        claim_folder(out, simulation.config["config_hash"])
+    simulation.exchange.prepare()
+    if out is not None:
+        write_setting(simulation, out)
+    progress = simulation.start()
+    ids = [c.client_id for c in simulation.clients]
+    every = experiment.protocol.evaluate_every
+    for each in train(experiment.method, simulation.server, progress.tensors, ids, simulation.exchange, every):
+        line = progress.add(each, simulation.personal_models)
+        if out is not None:
+            append_line(out / "rounds.jsonl", line)
+        if on_round is not None:
+            on_round(each)
+    simulation.exchange.close()
+    summary = summarise(simulation, progress, started)
+    if out is not None:
+        write_results(simulation, progress, summary, out)
+    return RunResult(summary, progress.lines, progress.confusions(), progress.best[summary["headline"]].tensors, out)
+
+
+def describe_run(experiment: Experiment, graph: Graph) -> dict[str, Any]:
+    """What config.json holds: the resolved settings and what they were applied to."""
+    sha256 = graph_sha256(graph)
+    return {
+        "config_hash": experiment.config_hash(sha256),
+        "method": experiment.method_name,
+        "method_label": experiment.method.label,
+        "preset": experiment.preset,
+        "has_global": experiment.method.has_global,
+        "seed": experiment.protocol.seed,
+        "rounds": experiment.protocol.rounds,
+        "dataset": {
+            "name": graph.name,
+            "nodes": graph.num_nodes,
+            "edges": graph.num_edges,
+            "features": graph.num_features,
+            "classes": graph.num_classes,
+            "imbalance_ratio": imbalance_ratio(class_sizes(graph).numpy()),
+            "proxy_features": graph.proxy_features,
+            "sha256": sha256,
+            "label_names": graph.label_names,
+        },
+        "experiment": experiment.resolved(),
+        "protocol": experiment.sentence(),
+    }
+
+
+def summarise(simulation: Simulation, progress: Progress, started: tuple[float, float]) -> dict[str, Any]:
+    config = simulation.config
+    headline = "global" if config["has_global"] else "personal"
+    cut = progress.tiers
+    return {
+        **{name: config[name] for name in ("method", "method_label", "preset", "seed", "rounds", "config_hash", "protocol")},
+        "dataset": config["dataset"]["name"],
+        "proxy_features": config["dataset"]["proxy_features"],
+        "headline": headline,
+        "best_round": progress.best[headline].round,
+        "best_rounds": {kind: best.round for kind, best in progress.best.items()},
+        "metrics": progress.metrics(),
+        "tiers": {"head": cut.head, "medium": cut.medium, "tail": cut.tail},
+        "test_without_local_train": simulation.unseen,
+        "bytes_up": sum(sum(line["bytes_up"].values()) for line in progress.lines),
+        "bytes_down": sum(sum(line["bytes_down"].values()) for line in progress.lines),
+        "seconds": time.perf_counter() - started[0],
+        "cpu_seconds": time.process_time() - started[1],
+        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "weights_sha256": weights_sha256(progress.tensors),
+        "partition_sha256": partition_sha256(simulation.partition),
+        "warnings": warnings_of(simulation.clients),
+    }
+
+
+def write_setting(simulation: Simulation, out: Path) -> None:
+    """What is known before the first round."""
+    write_json(out / "config.json", simulation.config)
+    write_json(out / "env.json", environment())
+    write_json(out / "clients.json", [p.facts() for p in simulation.participants])
+    graph, part = simulation.graph, simulation.partition
+    split = torch.full((graph.num_nodes,), 3, dtype=torch.uint8)
+    for c in simulation.clients:
+        for code, mask in enumerate((c.train_mask, c.val_mask, c.test_mask)):
+            split[c.global_ids[mask]] = code
+    labelled = graph.y >= 0
+    pairs = part.owner[labelled] * graph.num_classes + graph.y[labelled]
+    client_class = torch.bincount(pairs, minlength=part.num_clients * graph.num_classes).reshape(-1, graph.num_classes)
+    arrays = {"owner": part.owner, "split": split, "client_class": client_class, "class_sizes": class_sizes(graph)}
+    write_arrays(out / "partition.npz", arrays)
+
+
+def write_results(simulation: Simulation, progress: Progress, summary: dict[str, Any], out: Path) -> None:
+    """What is known after the last round; the summary last, so that a folder with one is complete."""
+    write_arrays(out / "confusion.npz", progress.confusions())
+    write_tensors(out / "final.safetensors", progress.tensors)
+    write_tensors(out / "model.safetensors", progress.best[summary["headline"]].tensors)
+    write_json(out / "summary.json", summary)
+
+
+def warnings_of(clients: Sequence[ClientData]) -> list[str]:
+    """What works, but a user should know."""
+    edgeless = [c.client_id for c in clients if c.graph.num_edges == 0]
+    untrained = [c.client_id for c in clients if not bool(c.train_mask.any())]
+    out = []
+    if edgeless:
+        out.append(f"no edges at client {', '.join(map(str, edgeless))}: it trains as a plain network on its nodes' own features")
+    if untrained:
+        out.append(f"no training nodes at client {', '.join(map(str, untrained))}: it is evaluated but has no say in the average")
+    return out
+
+
+def with_features(graph: Graph, features: str) -> Graph:
+    """Features as published, or each row divided by its sum of absolute values (a zero row stays zero)."""
+    if features == "raw":
+        return graph
+    if not graph.is_sparse:
+        return replace(graph, x=graph.x / graph.x.abs().sum(1, keepdim=True).clamp(min=1e-12))
+    rows = to_scipy(graph.x)
+    total = np.asarray(abs(rows).sum(1)).reshape(-1)
+    return replace(graph, x=csr_tensor(sp.csr_matrix(sp.diags(1.0 / np.maximum(total, 1e-12)) @ rows)))
+
+
+def merged(graph: Graph, clients: Sequence[ClientData]) -> ClientData:
+    """One client that holds the whole graph, edges between clients included, with the clients' own splits."""
+    masks = [torch.zeros(graph.num_nodes, dtype=torch.bool) for _ in range(3)]
+    for c in clients:
+        for mask, own in zip(masks, (c.train_mask, c.val_mask, c.test_mask), strict=True):
+            mask[c.global_ids[own]] = True
+    train_mask, val_mask, test_mask = masks
+    return ClientData(0, graph, train_mask, val_mask, test_mask, torch.arange(graph.num_nodes))
+
+
+def class_sizes(graph: Graph) -> Tensor:
+    """Labelled nodes of each class, int64 [C]."""
+    return torch.bincount(graph.y[graph.y >= 0], minlength=graph.num_classes)
