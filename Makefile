@@ -1,0 +1,47 @@
+# Every target makes what it needs: .venv appears with the first one and is brought up to date only when the pins or pyproject.toml change.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+DEMO := runs/demo
+DEMO_ROUNDS ?= 60
+export OMP_NUM_THREADS = 1
+
+.PHONY: help install demo test lint bench clean
+.DEFAULT_GOAL := help
+
+help:  ## what there is to make
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+# --no-build-isolation: the build tools come from the pins too.
+.venv/.run: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer found; install one or call 'make PYTHON=/path/to/python3 ...'" >&2; exit 1; }
+	@echo "installing into .venv (once) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(PIP) torch==2.13.0 hatchling editables
+	@$(PIP) --no-build-isolation -e .
+	@touch $@
+
+.venv/.dev: .venv/.run
+	@echo "installing what tests need into .venv (once) ..."
+	@$(PIP) --no-build-isolation -e ".[dev]"
+	@touch $@
+
+install: .venv/.run  ## .venv with the package and nothing but what a run needs
+
+demo: .venv/.run  ## train FedEPD and FedAvg on a built-in graph, print a table, write runs/demo/report.html
+	@rm -rf $(DEMO)
+	$(BIN)/fedepd compare fedepd fedavg --seeds 3 --workers 2 --rounds $(DEMO_ROUNDS) --out $(DEMO)
+
+test: .venv/.dev  ## all tests, two at a time
+	$(BIN)/python -m pytest -n 2
+
+lint: .venv/.dev  ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: .venv/.dev  ## speed and memory (minutes; never part of the tests)
+	@for each in benchmarks/*.py; do echo "== $$each"; $(BIN)/python "$$each" || exit 1; done
+
+clean:  ## remove .venv, runs/demo and caches
+	rm -rf .venv $(DEMO) .pytest_cache .mypy_cache .ruff_cache .hypothesis
