@@ -1,0 +1,92 @@
+"""The numbers behind the tables and figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from fedepd.metrics import class_accuracy, wilson
+from fedepd.report.runs import Group, Json
+
+Floats = npt.NDArray[np.float64]
+
+
+def mean_std(values: Iterable[float]) -> tuple[float, float]:
+    """Mean and standard deviation (n - 1) of what was measured; NaN where there is too little for either."""
+    known = [value for value in values if not np.isnan(value)]
+    mean = float(np.mean(known)) if known else float("nan")
+    return mean, float(np.std(known, ddof=1)) if len(known) > 1 else float("nan")
+
+
+def bin_accuracy(group: Group, bins: Sequence[Sequence[int]]) -> tuple[Floats, Floats, Floats]:
+    """Mean test accuracy of each bin's classes with the low and high end of its 95 % interval: three [B].
+
+    Choice: seeds test overlapping nodes of one graph, so three seeds are not three times the nodes; the interval is that of
+    the counts of an average seed.
+    Choice: the paper shows no intervals; the class intervals are Wilson's, and their mean's interval adds their half-widths in
+    quadrature on each side (MOVER, Zou & Donner 2008), which for a bin of one class is Wilson's interval itself.
+    """
+    counts = np.sum([run.confusion[f"{run.headline}_test"].sum(0) for run in group.runs], axis=0)  # [C, C]
+    seeds = len(group.runs)
+    accuracy = class_accuracy(counts)  # [C]
+    low, high = wilson(counts.diagonal() / seeds, counts.sum(1) / seeds)  # [C], [C]
+    result = np.full((3, len(bins)), np.nan)
+    for b, classes in enumerate(bins):
+        tested = [c for c in classes if not np.isnan(accuracy[c])]
+        if tested:
+            mean = accuracy[tested].mean()
+            below = np.sqrt(((accuracy - low)[tested] ** 2).sum()) / len(tested)
+            above = np.sqrt(((high - accuracy)[tested] ** 2).sum()) / len(tested)
+            result[:, b] = mean, mean - below, mean + above
+    return result[0], result[1], result[2]
+
+
+def convergence(group: Group) -> tuple[list[int], Floats, Floats]:
+    """Rounds that were evaluated, and the validation macro-F1 there: mean and standard deviation over seeds, [T] each."""
+    found: dict[int, list[float]] = {}
+    for run in group.runs:
+        for line in run.rounds:
+            value = line.get("val", {}).get(run.headline, {}).get("macro_f1")
+            if value is not None:
+                found.setdefault(int(line["round"]), []).append(float(value))
+    rounds = sorted(found)
+    stats = np.array([mean_std(found[r]) for r in rounds]).reshape(-1, 2)
+    return rounds, stats[:, 0], stats[:, 1]
+
+
+def bytes_by_field(group: Group, direction: str) -> dict[str, float]:
+    """Bytes of a whole run under each message field, mean over seeds; ``direction`` is ``up`` or ``down``."""
+    total: dict[str, float] = {}
+    for run in group.runs:
+        for line in run.rounds:
+            for name, size in line.get(f"bytes_{direction}", {}).items():
+                total[name] = total.get(name, 0.0) + size / len(group.runs)
+    return total
+
+
+def same_clients(groups: Iterable[Group]) -> list[list[Group]]:
+    """Groups whose first runs have the same clients, together."""
+    keys = ("client", "nodes", "edges", "train", "val", "test", "classes")
+    found: dict[str, list[Group]] = {}
+    for group in groups:
+        clients = [[client.get(key) for key in keys] for client in group.first.clients]
+        found.setdefault(json.dumps(clients), []).append(group)
+    return list(found.values())
+
+
+def prunings(groups: Iterable[Group]) -> list[tuple[list[Group], list[Json]]]:
+    """The different ways in which groups prune: the groups that share one, and its clients (lowest seed)."""
+    found: dict[str, tuple[list[Group], list[Json]]] = {}
+    for group in groups:
+        clients = group.first.clients
+        if any(client["edges_kept"] < client["edges"] for client in clients):
+            found.setdefault(json.dumps(clients), ([], clients))[0].append(group)
+    return list(found.values())
+
+
+def pruned_share(client: Json) -> float:
+    """The share of a client's edges that its method does not train on; NaN for a client without edges."""
+    return 1 - client["edges_kept"] / client["edges"] if client["edges"] else float("nan")

@@ -1,0 +1,202 @@
+"""One self-contained report.html: no request leaves it, and everything on it comes from the run folders."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+from collections.abc import Sequence
+from html import escape
+from importlib import resources
+from pathlib import Path
+
+from fedepd.errors import BadConfig
+from fedepd.report import plots, tables
+from fedepd.report.numbers import same_clients
+from fedepd.report.runs import Group, Run, by_dataset, group, read_runs, unfinished
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+
+
+def build_report(runs_path: str | Path, out: str | Path | None = None) -> Path:
+    """Write the report of a run folder, or of a folder of run folders, and say where.
+
+    ``out`` is the file, or the folder for ``report.html``; without it the report lies beside the runs.
+    """
+    html = render_page(read_runs(runs_path), unfinished(runs_path))
+    target = Path(runs_path if out is None else out)
+    target = target / "report.html" if target.is_dir() else target
+    _write(target, html)
+    return target
+
+
+def render_page(runs: Sequence[Run], left_out: Sequence[Path] = ()) -> str:
+    """The page's HTML."""
+    groups = group(runs)
+    datasets = by_dataset(groups)
+    links = [f'<a href="#data-{place}">{escape(str(block[0].first.dataset["name"]))}</a>' for place, block in enumerate(datasets)]
+    sections = [_dataset(block, f"data-{place}") for place, block in enumerate(datasets)]
+    asset = resources.files("fedepd.report")
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<link rel="icon" href="data:,">
+<title>{escape(_title(groups))}</title>
+<style>
+{asset.joinpath("page.css").read_text(encoding="utf-8")}</style>
+</head>
+<body>
+<header>
+<h1>{escape(_title(groups))}</h1>
+<p>{escape(_scope(groups, left_out))}</p>
+<nav>{"".join(links)}<a href="#protocol">protocol, settings, hashes</a></nav>
+</header>
+<main>
+{"".join(sections)}</main>
+{_footer(groups)}
+<script>
+{asset.joinpath("page.js").read_text(encoding="utf-8")}</script>
+</body>
+</html>
+"""
+
+
+def _title(groups: Sequence[Group]) -> str:
+    methods = list(dict.fromkeys(each.label for each in groups))
+    names = list(dict.fromkeys(str(each.first.dataset["name"]) for each in groups))
+    what = " and ".join(methods) if len(methods) <= 2 else f"{len(methods)} methods"
+    return f"{what} on {names[0] if len(names) == 1 else f'{len(names)} datasets'}"
+
+
+def _scope(groups: Sequence[Group], left_out: Sequence[Path]) -> str:
+    count = sum(len(each.runs) for each in groups)
+    scope = f"{count} run{'s' if count > 1 else ''} of federated learning on graphs whose classes are long-tailed."
+    names = ", ".join(folder.name for folder in left_out)
+    return f"{scope} Left out because unfinished: {names}." if left_out else scope
+
+
+def _dataset(groups: Sequence[Group], place: str) -> str:
+    data = groups[0].first.dataset
+    badge = ' <span class="badge">proxy features</span>' if data.get("proxy_features") else ""
+    facts = {"nodes": "nodes", "edges": "edges", "features": "features", "classes": "classes"}
+    shown = [f"<li><b>{data[key]:,}</b> {name}</li>" for key, name in facts.items() if key in data]
+    if data.get("imbalance_ratio") is not None:
+        shown.append(f"<li>imbalance ratio <b>{data['imbalance_ratio']:.1f}</b> (largest class over smallest)</li>")
+    alike = same_clients(groups)
+    parts = [
+        _section("Summary", _summary(groups)),
+        _section("Accuracy by class", _figure(plots.per_class(groups), _PER_CLASS + _whose(groups))),
+        _section("Head, medium and tail", _figure(plots.tier_bars(groups), _TIERS + _whose(groups))),
+        _section("Convergence", _figure(plots.convergence_lines(groups), _CONVERGENCE + _whose(groups))),
+        _section("Partition", "".join(_partition(same) for same in alike)),
+        _section("Purification", "".join(_purification(same) for same in alike)),
+        _section("Communication and cost", _figure(plots.communication(groups), _COMMUNICATION) + tables.html_table(tables.cost(groups))),
+        _section("Clients", "".join(tables.html_table(tables.clients(same)) for same in alike)),
+    ]
+    head = f'<h2 id="{place}">{escape(str(data["name"]))}{badge}</h2><ul class="facts">{"".join(shown)}</ul>'
+    return f"<section>{head}{''.join(parts)}</section>\n"
+
+
+_PER_CLASS = (
+    "Classes stand from the largest on the left to the smallest on the right, cut evenly into at most ten bins. Grey bars: nodes of each "
+    "class (right axis). Lines: mean test accuracy of a bin's classes (left axis); whiskers: its 95 % interval, from the classes' Wilson "
+    "intervals."
+)
+_TIERS = "Mean test accuracy of the classes of each tier, as cut under the summary; whiskers: one standard deviation over seeds."
+_CONVERGENCE = "Macro-F1 on all clients' validation nodes in the rounds that were evaluated; mean and one standard deviation over seeds."
+_COMMUNICATION = "Payload of all messages of a whole run by field, summed over clients and rounds, mean over seeds."
+
+
+def _whose(groups: Sequence[Group]) -> str:
+    personal = [each.label for each in groups if each.first.headline == "personal"]
+    if not personal:
+        return " Global model."
+    if len(personal) == len(groups):
+        return " The clients' personal models."
+    return f" Global model; {', '.join(personal)}: the clients' personal models, for want of a global one."
+
+
+def _section(title: str, content: str) -> str:
+    return f"<h3>{escape(title)}</h3>{content}\n"
+
+
+def _figure(svg: str, caption: str) -> str:
+    return f"<figure><div>{svg}</div><figcaption>{escape(caption)}</figcaption></figure>"
+
+
+def _summary(groups: Sequence[Group]) -> str:
+    more = {"Personal models, pooled": ("personal", "pooled"), "Headline models, mean over clients": ("headline", "client_mean")}
+    more |= {"Personal models, mean over clients": ("personal", "client_mean")}
+    shown = {title: tables.html_table(tables.summary(groups, *how)) for title, how in more.items()}
+    hidden = [f"<details><summary>{escape(title)}</summary>{table}</details>" for title, table in shown.items()]
+    return tables.html_table(tables.summary(groups)) + f'<p class="note">{escape(tables.tier_rule(groups[0].first))}</p>' + "".join(hidden)
+
+
+def _partition(groups: Sequence[Group]) -> str:
+    run = groups[0].first
+    share = run.summary.get("test_without_local_train")
+    caption = f"Nodes of each class at each client (blank: none) of {_who(groups)}, seed {run.seed}."
+    if share is not None:
+        caption += f" {share:.1%} of the test nodes have a class of which their own client has no training node."
+    return _figure(plots.partition_heatmap(run), caption)
+
+
+def _purification(groups: Sequence[Group]) -> str:
+    svg = plots.purification(groups)
+    if not svg:
+        return f"<p>No edges are pruned by {escape(_who(groups))}.</p>"
+    caption = (
+        "Left: share of a client's edges that the method does not train on. Right: share of its edges that join two nodes of one class, "
+        f"before (ring) and after (dot), seed {groups[0].first.seed}. Only methods that prune are shown."
+    )
+    return _figure(svg, caption)
+
+
+def _who(groups: Sequence[Group]) -> str:
+    return ", ".join(each.label for each in groups) if len(groups) <= 4 else f"{groups[0].label} and {len(groups) - 1} more methods"
+
+
+def _footer(groups: Sequence[Group]) -> str:
+    runs = [run for each in groups for run in each.runs]
+    protocols = dict.fromkeys(f"{run.dataset['name']}: {run.summary['protocol']}" for run in runs)
+    environments = dict.fromkeys(", ".join(f"{name} {value}" for name, value in run.env.items()) for run in runs)
+    settings = [
+        f"<details><summary>{escape(each.label)} on {escape(str(each.first.dataset['name']))}</summary>"
+        f"<pre>{escape(json.dumps(each.first.config['experiment'], indent=2, ensure_ascii=False))}</pre></details>"
+        for each in groups
+    ]
+    return f"""<footer id="protocol">
+<h2>Protocol</h2>{"".join(f"<p>{escape(line)}</p>" for line in protocols)}
+<h2>Environment</h2>{"".join(f"<p>{escape(line)}</p>" for line in environments)}
+<h2>Runs and hashes</h2>{tables.html_table(tables.hashes(groups))}
+<h2>Settings</h2>{"".join(settings)}
+<h2>Commands</h2><p>Settings that are not on the line are in the config.json of the run.</p>
+<pre>{escape(chr(10).join(_command(run) for run in runs))}</pre>
+</footer>"""
+
+
+def _command(run: Run) -> str:
+    """The recorded command line, else the one that names the run's main settings."""
+    if "command" in run.config:
+        return str(run.config["command"])
+    words = ["fedepd", "run", run.summary["method"], "--data", run.dataset["name"], "--preset", run.summary["preset"]]
+    words += ["--rounds", run.summary["rounds"], "--seed", run.seed]
+    return shlex.join(str(word) for word in words)
+
+
+def _write(target: Path, text: str) -> None:
+    """All of the file or nothing."""
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, target)
+    except OSError as error:
+        raise BadConfig(f"the report cannot be written to '{target}' ({error.strerror}); name another place with --out") from None
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()

@@ -1,0 +1,277 @@
+"""Figures as SVG text: the same runs give the same bytes. All groups of a call are on one dataset."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from fedepd.longtail import bins, class_order
+from fedepd.report.numbers import bin_accuracy, bytes_by_field, convergence, mean_std, pruned_share, prunings
+from fedepd.report.runs import Group, Run
+
+# Okabe and Ito's eight (their yellow darkened, else it is lost on white), then eight after Paul Tol's muted set.
+METHOD_COLOURS = {
+    "fedepd": "#D55E00",
+    "fedavg": "#0072B2",
+    "fedproto": "#009E73",
+    "fedgta": "#CC79A7",
+    "graphsmote": "#E69F00",
+    "hiertail": "#56B4E9",
+    "centralised": "#000000",
+    "fedlc": "#B8A900",
+    "lws": "#332288",
+    "fedgac": "#882255",
+    "creff": "#117733",
+    "fedspray": "#44AA99",
+    "graphfedmig": "#AA4499",
+    "isolated": "#777777",
+}
+OTHER_COLOURS = ("#661100", "#6699CC")
+TIER_COLOURS = {"head": "#DCEAF7", "medium": "#F3F1E2", "tail": "#FBE4D8"}
+FIELD_COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")
+MARKERS = "osD^vP*X"
+LINES = ("-", "--", ":", "-.")
+HATCHES = ("", "////", "....", "xxxx")
+GREY, DARK = "#777777", "#333333"
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a group looks in every figure: a colour and marker per method, a dash and hatch per variant of it."""
+
+    colour: str
+    marker: str
+    line: str
+    hatch: str
+
+
+def styles(groups: Sequence[Group]) -> dict[str, Style]:
+    """A style per label."""
+    known, seen, result = list(METHOD_COLOURS), dict[str, int](), dict[str, Style]()
+    for group in groups:
+        variant = seen[group.method] = seen.get(group.method, -1) + 1
+        place = known.index(group.method) if group.method in known else zlib.crc32(group.method.encode())
+        colour = METHOD_COLOURS.get(group.method, OTHER_COLOURS[place % len(OTHER_COLOURS)])
+        result[group.label] = Style(colour, MARKERS[place % len(MARKERS)], LINES[variant % len(LINES)], HATCHES[variant % len(HATCHES)])
+    return result
+
+
+def per_class(groups: Sequence[Group]) -> str:
+    """Test accuracy from the largest to the smallest classes in ten bins, over the class sizes."""
+    sizes = groups[0].first.partition["class_sizes"]  # [C]
+    parts, look = bins(sizes, 10), styles(groups)
+
+    def draw(figure: Any) -> None:
+        size_axis = figure.subplots()
+        axis = size_axis.twinx()
+        _draw_sizes(size_axis, parts, sizes, groups[0].first.summary["tiers"])
+        for place, group in enumerate(groups):
+            mean, low, high = (100 * values for values in bin_accuracy(group, parts))  # [B] each
+            x, style = np.arange(len(parts)) + _dodge(place, len(groups), 0.5), look[group.label]
+            axis.errorbar(
+                x, mean, yerr=[mean - low, high - mean], label=group.label, color=style.colour, linestyle=style.line,
+                marker=style.marker, markersize=4.5, linewidth=1.6, elinewidth=0.8, capsize=1.5,
+            )  # fmt: skip
+        axis.set_ylim(0, 109)
+        axis.set_yticks(range(0, 101, 20))
+        axis.yaxis.tick_left()
+        axis.yaxis.set_label_position("left")
+        axis.set_ylabel("test accuracy (%)")
+        _legend(figure, axis)
+
+    return _svg("per-class", "Test accuracy by class size", 4.4, draw, groups[0].first)
+
+
+def _draw_sizes(axis: Any, parts: list[list[int]], sizes: Any, tiers: dict[str, list[int]]) -> None:
+    left = {c: b - 0.5 + place / len(part) for b, part in enumerate(parts) for place, c in enumerate(part)}
+    right = {c: left[c] + 1 / len(part) for part in parts for c in part}
+    for tier, classes in tiers.items():
+        if classes:
+            start, end = min(left[c] for c in classes), max(right[c] for c in classes)
+            axis.axvspan(start, end, color=TIER_COLOURS[tier], linewidth=0)
+            axis.text((start + end) / 2, 0.965, tier, transform=axis.get_xaxis_transform(), ha="center", va="center", color="#444444")
+    order = list(left)
+    axis.bar([left[c] for c in order], sizes[order], width=[0.92 * (right[c] - left[c]) for c in order], align="edge", color="#C9C9C9")
+    axis.set_yscale("log")
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.set_ylim(0.8, float(sizes.max()) ** 1.12 * 1.5)
+    axis.yaxis.tick_right()
+    axis.yaxis.set_label_position("right")
+    axis.set_ylabel("nodes of a class (log)", color=GREY)
+    axis.set_xlim(-0.5, len(parts) - 0.5)
+    ends = np.cumsum([len(part) for part in parts])
+    ranks = [f"{end - len(part) + 1}–{end}" if len(part) > 1 else str(end) for part, end in zip(parts, ends, strict=True)]
+    axis.set_xticks(range(len(parts)), ranks)
+    axis.set_xlabel("classes, largest (1) to smallest")
+
+
+def tier_bars(groups: Sequence[Group]) -> str:
+    """Head, medium and tail accuracy side by side."""
+    look = styles(groups)
+
+    def draw(figure: Any) -> None:
+        axis = figure.subplots()
+        for place, group in enumerate(groups):
+            stats = [mean_std(100 * run.metric(f"{tier}_acc") for run in group.runs) for tier in TIER_COLOURS]
+            mean, std = np.array(stats).T  # [3], [3]
+            x, style = np.arange(3) + _dodge(place, len(groups)), look[group.label]
+            axis.bar(x, mean, 0.75 / len(groups), label=group.label, color=style.colour, hatch=style.hatch, edgecolor="white", linewidth=0)
+            axis.errorbar(x, mean, std, fmt="none", ecolor=DARK, elinewidth=1, capsize=2)
+        axis.set_xticks(range(3), list(TIER_COLOURS))
+        axis.set_ylim(0, 100)
+        axis.grid(axis="y")
+        axis.set_ylabel("test accuracy (%)")
+        _legend(figure, axis)
+
+    return _svg("tiers", "Head, medium and tail accuracy", 3.4, draw, groups[0].first)
+
+
+def convergence_lines(groups: Sequence[Group]) -> str:
+    """Validation macro-F1 against rounds."""
+    look = styles(groups)
+
+    def draw(figure: Any) -> None:
+        axis = figure.subplots()
+        for group in groups:
+            rounds, mean, std = convergence(group)
+            style = look[group.label]
+            marker = style.marker if len(rounds) < 3 else ""
+            axis.plot(rounds, 100 * mean, label=group.label, color=style.colour, linestyle=style.line, marker=marker, linewidth=1.6)
+            axis.fill_between(rounds, 100 * (mean - std), 100 * (mean + std), color=style.colour, alpha=0.15, linewidth=0)
+        axis.set_ylim(bottom=0)
+        axis.grid(axis="y")
+        axis.set_xlabel("round")
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.set_ylabel("validation macro-F1 (%)")
+        _legend(figure, axis)
+
+    return _svg("convergence", "Validation macro-F1 by round", 3.8, draw, groups[0].first)
+
+
+def partition_heatmap(run: Run) -> str:
+    """Which client holds how many nodes of which class."""
+    order = class_order(run.partition["class_sizes"])
+    counts = run.partition["client_class"][:, order]  # [K, C]
+    clients = len(counts)
+
+    def draw(figure: Any) -> None:
+        from matplotlib.colors import LogNorm
+
+        axis = figure.subplots()
+        look = {"edgecolors": "white", "linewidth": 0.5} if counts.size <= 2000 else {"rasterized": True}
+        shades = LogNorm(1, max(2, counts.max()))
+        mesh = axis.pcolormesh(np.ma.masked_equal(counts, 0), cmap="cividis_r", norm=shades, **look)
+        axis.invert_yaxis()
+        axis.set_yticks(*_ticks([str(c) for c in range(clients)], most=20))
+        axis.set_xticks(*_ticks([str(c) for c in order], most=24))
+        axis.tick_params(length=0, labelsize=8)
+        axis.set_xlabel("class number, largest class to smallest")
+        axis.set_ylabel("client")
+        figure.colorbar(mesh, ax=axis, label="nodes (log)", pad=0.01, format="{x:g}")
+
+    return _svg("partition", "Nodes by client and class", min(7.0, 1.4 + 0.22 * max(clients, 6)), draw, run)
+
+
+def purification(groups: Sequence[Group]) -> str:
+    """Share of edges pruned and homophily before and after, per client; empty where no group prunes."""
+    found, look = prunings(groups), styles(groups)
+
+    def draw(figure: Any) -> None:
+        share_axis, homophily_axis = figure.subplots(1, 2)
+        for place, (pruning, clients) in enumerate(found):
+            label, style = ", ".join(group.label for group in pruning), look[pruning[0].label]
+            x = np.arange(len(clients)) + _dodge(place, len(found))
+            share = [100 * pruned_share(client) for client in clients]
+            share_axis.bar(x, share, 0.75 / len(found), color=style.colour, hatch=style.hatch, edgecolor="white", linewidth=0, label=label)
+            before, after = (100 * np.array([c[f"homophily_{when}"] for c in clients], dtype=float) for when in ("before", "after"))
+            homophily_axis.vlines(x, before, after, color=style.colour, linestyle=style.line, linewidth=1.6)
+            homophily_axis.plot(x, before, "o", markerfacecolor="white", markeredgecolor=GREY, markersize=5)
+            homophily_axis.plot(x, after, "o", color=style.colour, markersize=5)
+        homophily_axis.plot([], [], "o", markerfacecolor="white", markeredgecolor=GREY, label="before")
+        homophily_axis.plot([], [], "o", color=DARK, label="after")
+        homophily_axis.legend(loc="lower right", ncols=2)
+        share_axis.set_ylabel("edges pruned (%)")
+        homophily_axis.set_ylabel("edges within one class (%)")
+        for axis in (share_axis, homophily_axis):
+            axis.set_ylim(0, 104)
+            axis.grid(axis="y")
+            axis.set_xlabel("client")
+            axis.set_xticks(*_ticks([str(client["client"]) for client in found[0][1]], most=20, offset=0.0))
+        _legend(figure, share_axis)
+
+    return _svg("purification", "Edges pruned and homophily by client", 3.6, draw, groups[0].first) if found else ""
+
+
+def communication(groups: Sequence[Group]) -> str:
+    """Megabytes of a whole run by message field, up and down."""
+    volumes = {way: [bytes_by_field(group, way) for group in groups] for way in ("up", "down")}
+    everything = [volume for both in volumes.values() for volume in both]
+    fields = sorted({name for volume in everything for name in volume}, key=lambda name: (-sum(v.get(name, 0) for v in everything), name))
+    most = len(FIELD_COLOURS)
+    pieces = {name: [name] for name in (fields if len(fields) <= most else fields[: most - 1])}
+    if len(fields) > most:
+        pieces[f"{len(fields) - most + 1} others"] = fields[most - 1 :]
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots(1, 2, sharex=True, sharey=True)
+        for axis, (way, title) in zip(axes, {"up": "clients to server", "down": "server to clients"}.items(), strict=True):
+            start = np.zeros(len(groups))
+            for (label, names), colour in zip(pieces.items(), FIELD_COLOURS, strict=False):
+                size = np.array([sum(volume.get(name, 0) for name in names) for volume in volumes[way]]) / 1e6
+                axis.barh(range(len(groups)), size, 0.7, left=start, color=colour, label=label)
+                start += size
+            axis.set_yticks(range(len(groups)), [group.label for group in groups])
+            axis.set_xlabel(f"MB, {title}")
+            axis.grid(axis="x")
+        axes[0].invert_yaxis()
+        _legend(figure, axes[0])
+
+    return _svg("communication", "Bytes by message field", 1.5 + 0.3 * len(groups), draw, groups[0].first)
+
+
+def _dodge(place: int, count: int, width: float = 0.8) -> float:
+    """Where the place-th of several things that share an x stands beside it."""
+    return width * ((place + 0.5) / count - 0.5)
+
+
+def _ticks(labels: list[str], most: int, offset: float = 0.5) -> tuple[list[float], list[str]]:
+    places = range(0, len(labels), -(-len(labels) // most))
+    return [place + offset for place in places], [labels[place] for place in places]
+
+
+def _legend(figure: Any, axis: Any) -> None:
+    handles, labels = axis.get_legend_handles_labels()
+    longest = max((len(label) for label in labels), default=1)
+    figure.legend(handles, labels, loc="outside lower center", ncols=max(1, min(len(labels), 110 // (longest + 7))))
+
+
+RC = {
+    "svg.fonttype": "none", "text.parse_math": False, "font.size": 9, "hatch.linewidth": 0.8, "legend.frameon": False,
+    "axes.spines.top": False, "axes.spines.left": False, "axes.spines.right": False, "axes.edgecolor": "#888888",
+    "axes.labelcolor": DARK, "xtick.color": "#444444", "ytick.color": "#444444", "ytick.major.size": 0, "ytick.minor.size": 0,
+    "axes.axisbelow": True, "grid.color": "#E4E4E4", "grid.linewidth": 0.7,
+}  # fmt: skip
+
+
+def _svg(name: str, title: str, height: float, draw: Callable[[Any], None], run: Run) -> str:
+    """The figure as one SVG element, with a name for screen readers and ids that no figure of another run has."""
+    from matplotlib import style
+    from matplotlib.figure import Figure
+
+    file = io.StringIO()
+    with style.context(["default", {**RC, "svg.hashsalt": name}]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # text stays text, and the browser has the font
+        figure = Figure(figsize=(8.6, height), layout="constrained")
+        draw(figure)
+        figure.savefig(file, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    own = rf"\1{name}-{zlib.crc32(run.path.name.encode()):08x}-"
+    svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r'(\bid="|url\(#|href="#)', own, tag[0]), file.getvalue())
+    return svg[svg.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{escape(title)}" data-name="{name}" ', 1)

@@ -1,0 +1,242 @@
+"""Run folders as they lie on disk, and which of them belong together."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedepd.errors import BadData
+
+Json = dict[str, Any]
+Arrays = dict[str, npt.NDArray[Any]]
+
+SUMMARY_KEYS = ("method", "method_label", "preset", "dataset", "seed", "rounds", "best_round", "metrics", "headline", "tiers", "protocol")
+CONFIG_KEYS = ("config_hash", "dataset", "experiment")
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One finished run. The small files are read at once, the others when they are first asked for."""
+
+    path: Path
+    summary: Json
+    config: Json
+
+    @property
+    def seed(self) -> int:
+        return int(self.summary["seed"])
+
+    @property
+    def dataset(self) -> Json:
+        """Name, sizes and hash of the graph."""
+        return dict(self.config["dataset"])
+
+    @property
+    def headline(self) -> str:
+        """Whose numbers stand for the method: its ``global`` model, or its clients' ``personal`` ones."""
+        return str(self.summary["headline"])
+
+    def metric(self, name: str, model: str = "headline", average: str = "pooled") -> float:
+        """A test metric as a fraction; NaN where it was not measured or there is no such model."""
+        of_model = self.summary["metrics"].get(self.headline if model == "headline" else model, {})
+        value = of_model.get(average, {}).get(name)
+        return float("nan") if value is None else float(value)
+
+    @cached_property
+    def env(self) -> Json:
+        return _read_json(self.path / "env.json")
+
+    @cached_property
+    def clients(self) -> list[Json]:
+        """What each client holds, by client number."""
+        return _list_of_objects(self.path / "clients.json", _parse(self.path / "clients.json", _read_text(self.path / "clients.json")))
+
+    @cached_property
+    def rounds(self) -> list[Json]:
+        """What happened in each round."""
+        path = self.path / "rounds.jsonl"
+        lines = _read_text(path).splitlines()
+        return _list_of_objects(path, [_parse(path, line, number) for number, line in enumerate(lines, start=1) if line.strip()])
+
+    @cached_property
+    def confusion(self) -> Arrays:
+        """``global_test`` and its like: int64 [K, C, C]."""
+        return _read_arrays(self.path / "confusion.npz", (f"{self.headline}_test", "personal_test"))
+
+    @cached_property
+    def partition(self) -> Arrays:
+        """``client_class`` int64 [K, C] and ``class_sizes`` int64 [C], among others."""
+        return _read_arrays(self.path / "partition.npz", ("client_class", "class_sizes"))
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """The runs of one method with one set of settings on one dataset, by seed: they differ in nothing else."""
+
+    label: str
+    runs: tuple[Run, ...]
+
+    @property
+    def first(self) -> Run:
+        """The run with the lowest seed, shown where a mean over seeds would make no sense."""
+        return self.runs[0]
+
+    @property
+    def method(self) -> str:
+        return str(self.first.summary["method"])
+
+
+def read_run(path: str | Path) -> Run:
+    """The finished run in a folder."""
+    folder = Path(path).resolve()
+    if not (folder / "summary.json").is_file():
+        state = "an unfinished run" if (folder / "config.json").is_file() else "not a run folder"
+        raise BadData(f"'{path}' is {state}: it has no summary.json; let `fedepd run` finish, or name another folder")
+    run = Run(folder, _read_json(folder / "summary.json"), _read_json(folder / "config.json"))
+    for name, content, keys in (("summary.json", run.summary, SUMMARY_KEYS), ("config.json", run.config, CONFIG_KEYS)):
+        missing = [key for key in keys if key not in content]
+        if missing:
+            raise BadData(f"'{folder.name}/{name}' has no '{missing[0]}'; {_CURE}")
+    return run
+
+
+def read_runs(path: str | Path) -> list[Run]:
+    """The finished runs in a run folder or in a folder of run folders; ``unfinished`` names those left out."""
+    runs = [read_run(folder) for folder in _run_folders(Path(path)) if (folder / "summary.json").is_file()]
+    if not runs:
+        started = ", ".join(folder.name for folder in unfinished(path))
+        found = f"only unfinished runs ({started})" if started else "no run"
+        raise BadData(f"'{path}' holds {found}; name a folder that `fedepd run --out` has written, or a folder of such folders")
+    return sorted(runs, key=lambda run: (run.dataset["name"], run.summary["method_label"], run.summary["preset"], run.seed, run.path.name))
+
+
+def unfinished(path: str | Path) -> list[Path]:
+    """Run folders without summary.json, which ``read_runs`` leaves out."""
+    return [folder for folder in _run_folders(Path(path)) if not (folder / "summary.json").is_file()]
+
+
+def group(runs: Iterable[Run]) -> list[Group]:
+    """Runs that differ in their seed alone, together, each group with a label no other group of its dataset has."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(json.dumps([_dataset_key(run), _name(run), settings(run)], sort_keys=True), []).append(run)
+    members = [tuple(sorted(same, key=lambda run: run.seed)) for same in found.values()]
+    for same in members:
+        for one, other in itertools.pairwise(same):
+            if one.seed == other.seed:
+                raise BadData(
+                    f"'{one.path.name}' and '{other.path.name}' are the same run ({_name(one)} on {one.dataset['name']}, seed {one.seed});"
+                    " remove one of them, or their mean counts it twice"
+                )
+    firsts = [same[0] for same in members]
+    return [Group(_label(same[0], firsts), same) for same in members]
+
+
+def by_dataset(groups: Iterable[Group]) -> list[list[Group]]:
+    """Groups on the same graph, together."""
+    found: dict[tuple[str, str], list[Group]] = {}
+    for each in groups:
+        found.setdefault(_dataset_key(each.first), []).append(each)
+    return list(found.values())
+
+
+def settings(run: Run) -> Json:
+    """Every resolved setting except the seed, under its dotted name."""
+    flat = {name: value for name, value in _flatten(run.config["experiment"]) if name.rsplit(".", 1)[-1] != "seed"}
+    return flat | {"rounds": run.summary["rounds"]}
+
+
+def _label(run: Run, others: list[Run]) -> str:
+    """The method's name, with the settings that tell it from other groups of that name on the same dataset."""
+    rivals = [other for other in others if (_dataset_key(other), _name(other)) == (_dataset_key(run), _name(run))]
+    own, theirs = settings(run), [settings(other) for other in rivals]
+    differing = [name for name in sorted({name for each in theirs for name in each}) if len({json.dumps(e.get(name)) for e in theirs}) > 1]
+    words = [] if run.summary["preset"] == "default" else [str(run.summary["preset"])]
+    for name in differing:
+        short, value = name.removeprefix("method."), own.get(name)
+        if value is False:
+            words.append(f"no {short}")
+        elif value not in (True, None):
+            words.append(f"{short}={value}")
+    return f"{run.summary['method_label']} ({', '.join(words)})" if words else str(run.summary["method_label"])
+
+
+def _name(run: Run) -> str:
+    return f"{run.summary['method_label']}/{run.summary['preset']}"
+
+
+def _dataset_key(run: Run) -> tuple[str, str]:
+    # Choice: the hash too, because a file of the same name with other content is another dataset.
+    return str(run.dataset["name"]), str(run.dataset.get("sha256"))
+
+
+def _flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _run_folders(path: Path) -> list[Path]:
+    if not path.is_dir():
+        raise BadData(f"'{path}' is not a folder; name one that `fedepd run --out` has written")
+    folders = [path.resolve(), *sorted(child for child in path.resolve().iterdir() if child.is_dir())]
+    runs = [folder for folder in folders if (folder / "config.json").is_file() or (folder / "summary.json").is_file()]
+    return runs[:1] if runs[:1] == folders[:1] else runs
+
+
+_CURE = "the folder is damaged, so remove it and run it again"
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise BadData(f"'{path.parent.name}/{path.name}' is missing; {_CURE}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadData(f"'{path.parent.name}/{path.name}' cannot be read ({error}); {_CURE}") from None
+
+
+def _parse(path: Path, text: str, line: int | None = None) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        place = "" if line is None else f" in line {line}"
+        raise BadData(f"'{path.parent.name}/{path.name}' is not valid JSON{place}; {_CURE}") from None
+
+
+def _read_json(path: Path) -> Json:
+    content = _parse(path, _read_text(path))
+    if not isinstance(content, dict):
+        raise BadData(f"'{path.parent.name}/{path.name}' is not a JSON object; {_CURE}")
+    return content
+
+
+def _list_of_objects(path: Path, content: Any) -> list[Json]:
+    if not isinstance(content, list) or not content or not all(isinstance(each, dict) for each in content):
+        raise BadData(f"'{path.parent.name}/{path.name}' does not hold JSON objects; {_CURE}")
+    return content
+
+
+def _read_arrays(path: Path, needed: Iterable[str]) -> Arrays:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except FileNotFoundError:
+        raise BadData(f"'{path.parent.name}/{path.name}' is missing; {_CURE}") from None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise BadData(f"'{path.parent.name}/{path.name}' cannot be read ({error}); {_CURE}") from None
+    for name in needed:
+        if name not in arrays:
+            raise BadData(f"'{path.parent.name}/{path.name}' has no array '{name}'; {_CURE}")
+    return arrays

@@ -1,0 +1,249 @@
+"""Tables: what stands in them, once, and how that looks in a terminal, in Markdown and in HTML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from math import isnan
+from typing import TYPE_CHECKING
+
+from fedepd.report.numbers import mean_std, prunings
+from fedepd.report.runs import Group, Run, by_dataset, group
+
+if TYPE_CHECKING:
+    import rich.table
+
+METRIC_TITLES = {
+    "acc": "Acc",
+    "bacc": "bAcc",
+    "macro_f1": "Macro-F1",
+    "head_acc": "Head",
+    "medium_acc": "Medium",
+    "tail_acc": "Tail",
+}
+NOTHING = "–"
+PERSONAL = " †"
+
+
+@dataclass(frozen=True)
+class Cell:
+    text: str
+    value: float | None = None
+    """What a number sorts by; None for text."""
+    spread: str = ""
+    rank: int = 0
+    """1: best of its dataset, 2: second."""
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str
+    headers: list[str]
+    sections: list[list[list[Cell]]]
+    """Rows, in blocks that belong together."""
+    note: str = ""
+
+
+def summary(groups: Sequence[Group], model: str = "headline", average: str = "pooled", digits: int = 2) -> Table:
+    """Test metrics in percent, mean ± standard deviation over seeds, one block per dataset."""
+    blocks = by_dataset(groups)
+    several = len(blocks) > 1
+    sections = []
+    for block in blocks:
+        rows = [[*([_text(each.first.dataset["name"])] if several else []), *_row(each, model, average, digits)] for each in block]
+        sections.append(_ranked(rows, columns=range(len(rows[0]) - len(METRIC_TITLES), len(rows[0]))))
+    headers = [*(["Dataset"] if several else []), "Method", "Seeds", *METRIC_TITLES.values()]
+    return Table(f"summary-{model}-{average}", headers, sections, _note(groups, model, average))
+
+
+def cost(groups: Sequence[Group]) -> Table:
+    """What a run takes, mean over seeds."""
+    columns = {"MB up": ("bytes_up", 1e-6), "MB down": ("bytes_down", 1e-6), "Wall s": ("seconds", 1.0), "CPU s": ("cpu_seconds", 1.0)}
+    columns |= {"Peak MB": ("peak_rss_mb", 1.0), "Best round": ("best_round", 1.0)}
+    rows = []
+    for each in groups:
+        values = [mean_std(_number(run, key) * scale for run in each.runs) for key, scale in columns.values()]
+        rows.append([_text(each.label), *(_measured(mean, std, digits=1) for mean, std in values)])
+    note = "Mean ± standard deviation over seeds of a whole run; bytes summed over clients and rounds."
+    return Table("cost", ["Method", *columns], [rows], note)
+
+
+def clients(groups: Sequence[Group]) -> Table:
+    """What each client holds, how it is pruned, and how well its test nodes are classified; all groups have the same clients."""
+    held = {"Client": "client", "Nodes": "nodes", "Edges": "edges", "Train": "train", "Val": "val", "Test": "test", "Classes": "classes"}
+    headers = [*held, "Homophily", "Isolated"]
+    rows = [[_integer(c[key]) for key in held.values()] for c in groups[0].first.clients]
+    for row, c in zip(rows, groups[0].first.clients, strict=True):
+        row += [_percent(c["homophily_before"]), _integer(c["isolated_before"])]
+    found = prunings(groups)
+    for pruning, pruned in found:
+        who = f" ({pruning[0].label})" if len(found) > 1 else ""
+        headers += [f"{title}{who}" for title in ("Edges kept", "Homophily after", "Isolated after")]
+        for row, c in zip(rows, pruned, strict=True):
+            row += [_integer(c["edges_kept"]), _percent(c["homophily_after"]), _integer(c["isolated_after"])]
+    for each in groups:
+        run = each.first
+        headers.append(f"Acc {each.label}{_mark(run, 'headline')}")
+        for row, confusion in zip(rows, run.confusion[f"{run.headline}_test"], strict=True):
+            row.append(_percent(confusion.trace() / confusion.sum() if confusion.sum() else None))
+    notes = [f"Seed {groups[0].first.seed}. Homophily: share of a client's edges that join two nodes of one class. Shares in percent."]
+    notes += [f"Pruned alike by {', '.join(each.label for each in pruning)}." for pruning, _ in found if len(pruning) > 1]
+    return Table("clients", headers, [rows], " ".join([*notes, *_dagger(groups, "headline")]))
+
+
+def hashes(groups: Sequence[Group]) -> Table:
+    """Every run with what identifies it."""
+    keys = {"Config": "config_hash", "Partition": "partition_sha256", "Weights": "weights_sha256"}
+    rows = [
+        [
+            *(_text(text) for text in (run.path.name, run.dataset["name"], each.label)),
+            _integer(run.seed),
+            *(_text(str(run.summary.get(key) or NOTHING)[:16]) for key in keys.values()),
+        ]
+        for each in groups
+        for run in each.runs
+    ]
+    return Table("runs", ["Folder", "Dataset", "Method", "Seed", *keys], [rows], "Hashes are cut to 16 digits.")
+
+
+def tier_rule(run: Run) -> str:
+    """How classes are cut into head, medium and tail, and how many each tier has."""
+    cuts = run.config["experiment"].get("evaluation", {})
+    sizes = ", ".join(f"{len(classes)} {tier}" for tier, classes in run.summary["tiers"].items())
+    return (
+        f"Classes are sorted by their number of nodes in the whole graph: head = the fewest classes that hold "
+        f"{cuts.get('head_share', 0.5):.0%} of the nodes, tail = the last {cuts.get('tail_share', 0.3):.0%} of the classes, "
+        f"medium = the rest (here {sizes}); a tier's accuracy is the plain mean of its classes' accuracies."
+    )
+
+
+def rich_table(runs: Sequence[Run], model: str = "headline", average: str = "pooled") -> rich.table.Table:
+    """The summary for a terminal."""
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    # Choice: one digit and no column for dataset and seeds, so that names and numbers fit a terminal of 80 columns.
+    groups = group(runs)
+    shown = RichTable(box=box.SIMPLE_HEAD, padding=0, caption=Text(_note(groups, model, average)), caption_justify="left")
+    shown.add_column("Method", min_width=14)
+    for title in METRIC_TITLES.values():
+        shown.add_column(title, justify="right", no_wrap=True)
+    blocks = by_dataset(groups)
+    for block in blocks:
+        if len(blocks) > 1:
+            shown.add_row(Text(str(block[0].first.dataset["name"]), style="dim"))
+        for row in summary(block, model, average, digits=1).sections[0]:
+            method, _seeds, *scores = row
+            styles = ("", "bold", "underline")
+            shown.add_row(Text(method.text), *(Text(cell.text + cell.spread, style=styles[cell.rank]) for cell in scores))
+        shown.add_section()
+    return shown
+
+
+def markdown_table(runs: Sequence[Run], model: str = "headline", average: str = "pooled") -> str:
+    """The summary in Markdown: best bold, second underlined, the protocol below."""
+    table = summary(group(runs), model, average)
+    styles = ("{}", "**{}**", "<u>{}</u>")
+    rows = [[styles[cell.rank].format(_markdown(cell.text + cell.spread)) for cell in row] for section in table.sections for row in section]
+    rule = ["---:" if header in {"Seeds", *METRIC_TITLES.values()} else ":---" for header in table.headers]
+    lines = [f"| {' | '.join(cells)} |" for cells in ([_markdown(header) for header in table.headers], rule, *rows)]
+    return "\n".join([*lines, "", _markdown(table.note), ""])
+
+
+def html_table(table: Table) -> str:
+    """Any table as HTML that the page's sorter understands."""
+    head = "".join(f'<th scope="col">{escape(header)}</th>' for header in table.headers)
+    bodies = "".join(f"<tbody>{''.join(f'<tr>{_html_row(row)}</tr>' for row in section)}</tbody>" for section in table.sections)
+    note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
+    opening = f'<div class="scroll"><table class="sortable" data-name="{escape(table.name)}">'
+    return f"{opening}<thead><tr>{head}</tr></thead>{bodies}</table></div>{note}"
+
+
+def _html_row(row: list[Cell]) -> str:
+    styles = ("{}", "<strong>{}</strong>", "<u>{}</u>")
+    cells = []
+    for cell in row:
+        spread = f' <small>{escape(cell.spread.replace("±", "± "))}</small>' if cell.spread else ""
+        value = "" if cell.value is None else f' class="number" data-value="{_javascript(cell.value)}"'
+        cells.append(f"<td{value}>{styles[cell.rank].format(escape(cell.text))}{spread}</td>")
+    return "".join(cells)
+
+
+def _javascript(value: float) -> str:
+    return f"{value:.9g}".replace("inf", "Infinity")
+
+
+def _row(each: Group, model: str, average: str, digits: int) -> list[Cell]:
+    values = [mean_std(100 * run.metric(name, model, average) for run in each.runs) for name in METRIC_TITLES]
+    label = each.label + _mark(each.first, model)
+    return [_text(label), _integer(len(each.runs)), *(_measured(mean, std, digits) for mean, std in values)]
+
+
+def _mark(run: Run, model: str) -> str:
+    """Choice: methods without a global model are ranked with the others, as in the paper's Table 2, but never unmarked."""
+    return PERSONAL if model == "headline" and run.headline == "personal" else ""
+
+
+def _ranked(rows: list[list[Cell]], columns: range) -> list[list[Cell]]:
+    """Mark the best and the second of each column as printed, so that equal prints get equal marks."""
+    marked = [list(row) for row in rows]
+    for column in columns if len(rows) > 1 else []:
+        printed = sorted({row[column].text for row in rows if row[column].text != NOTHING}, key=float, reverse=True)
+        for row in marked:
+            cell = row[column]
+            rank = printed.index(cell.text) + 1 if cell.text in printed else 0
+            row[column] = Cell(cell.text, cell.value, cell.spread, rank if rank <= 2 else 0)
+    return marked
+
+
+def _note(groups: Sequence[Group], model: str, average: str) -> str:
+    runs = [run for each in groups for run in each.runs]
+    over = "pooled over the test nodes of all clients" if average == "pooled" else "each client's own score, averaged by its test nodes"
+    kinds = {run.headline if model == "headline" else model for run in runs}
+    of = "the clients' personal models" if kinds == {"personal"} else "the global model"
+    seeds = ", ".join(str(seed) for seed in sorted({run.seed for run in runs}))
+    spread = "mean ± standard deviation over seeds" if any(len(each.runs) > 1 for each in groups) else "seed"
+    sentences = [f"Test scores in percent of {of}, {over}; {spread} {seeds}.", *_dagger(groups, model)]
+    if any(len(block) > 1 for block in by_dataset(groups)):
+        sentences.append("Bold: best, underlined: second.")
+    protocols = dict.fromkeys(str(run.summary["protocol"]).rstrip(".") for run in runs)
+    sentences.append(f"Protocol: {'; or '.join(protocols)}.")
+    proxies = sorted({str(run.dataset["name"]) for run in runs if run.summary.get("proxy_features")})
+    if proxies:
+        sentences.append(f"Proxy features: those of {', '.join(proxies)} replace the official ones, so compare with no published number.")
+    return " ".join(sentences)
+
+
+def _dagger(groups: Sequence[Group], model: str) -> list[str]:
+    marked = any(_mark(each.first, model) for each in groups)
+    return [f"{PERSONAL.strip()} Without a global model: the numbers are those of its clients' personal models."] if marked else []
+
+
+def _text(text: str) -> Cell:
+    return Cell(str(text))
+
+
+def _integer(value: int) -> Cell:
+    return Cell(str(value), float(value))
+
+
+def _percent(fraction: float | None) -> Cell:
+    return _measured(float("nan") if fraction is None else 100 * fraction, float("nan"), digits=1)
+
+
+def _measured(mean: float, std: float, digits: int = 2) -> Cell:
+    if isnan(mean):
+        return Cell(NOTHING, float("-inf"))
+    return Cell(f"{mean:.{digits}f}", mean, "" if isnan(std) else f"±{std:.{digits}f}")
+
+
+def _number(run: Run, key: str) -> float:
+    value = run.summary.get(key)
+    return float("nan") if value is None else float(value)
+
+
+def _markdown(text: str) -> str:
+    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", text).replace("\n", " ")

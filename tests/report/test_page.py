@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import fedepd.report
+from fedepd.errors import BadConfig, BadData
+from fedepd.report import build_report, plots
+
+WriteRun = Callable[..., Path]
+FIGURES = ["per-class", "tiers", "convergence", "partition", "purification", "communication"]
+
+
+class Page(HTMLParser):
+    """What stands on a page."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def names(self, tag: str) -> list[str | None]:
+        return [attrs.get("data-name") for found, attrs in self.tags if found == tag]
+
+
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing is most of the time, and some tests do not look."""
+    monkeypatch.setattr(plots, "_svg", lambda *_: "<svg></svg>")
+
+
+@pytest.fixture
+def comparison(write_run: WriteRun) -> Path:
+    write_run("avg", method="fedavg", label="FedAvg", prunes=False)
+    write_run("gta", method="fedgta", label="FedGTA", prunes=False, has_global=False)
+    return write_run("epd").parent
+
+
+def test_the_page_has_every_section(comparison: Path) -> None:
+    path = build_report(comparison)
+    assert path == comparison / "report.html"
+    page = Page(path.read_text(encoding="utf-8"))
+    assert page.names("svg") == FIGURES
+    assert page.names("table")[0] == "summary-headline-pooled"
+    assert {"cost", "clients", "runs"} <= set(page.names("table"))
+    for text in (
+        "3.4% of the test nodes have a class of which their own client has no training node",
+        "head = the fewest classes that hold 50% of the nodes",
+        "† Without a global model",
+        "FedGTA: the clients' personal models",
+        "torch 2.13",
+        "fedepd run fedavg --data toy --preset default --rounds 20 --seed 0",
+        "000000000000",
+        "112.5",
+    ):
+        assert text in page.text
+
+
+def test_no_request_can_leave_the_page(comparison: Path) -> None:
+    page = Page(build_report(comparison).read_text(encoding="utf-8"))
+    for tag, attrs in page.tags:
+        assert "src" not in attrs
+        for name in ("href", "xlink:href"):
+            assert (attrs.get(name) or "#").startswith(("#", "data:")), (tag, attrs)
+    policy = next(attrs["content"] for tag, attrs in page.tags if tag == "meta" and "http-equiv" in attrs)
+    assert (policy or "").startswith("default-src 'none'")
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_the_same_folder_gives_the_same_page_and_no_leftovers(comparison: Path) -> None:
+    first = build_report(comparison).read_bytes()
+    assert build_report(comparison).read_bytes() == first
+    assert sorted(child.name for child in comparison.iterdir()) == ["avg", "epd", "gta", "report.html"]
+    assert str(comparison).encode() not in first
+
+
+def test_everything_from_data_is_escaped(write_run: WriteRun) -> None:
+    bad = "<b>x</b><script>1</script>"
+    folder = write_run("a", dataset=bad, label=bad, preset=bad, settings={bad: bad})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"command": bad}))
+    (folder / "env.json").write_text(json.dumps({bad: bad}))
+    page = Page(build_report(folder).read_text(encoding="utf-8"))
+    tags = [tag for tag, _ in page.tags]
+    assert tags.count("script") == 1
+    assert tags.count("b") == 5  # nodes, edges, features, classes, imbalance ratio
+    assert page.text.count(bad) > 8
+
+
+def test_one_run_without_a_global_model_says_so(write_run: WriteRun) -> None:
+    page = Page(build_report(write_run("a", has_global=False, prunes=False)).read_text(encoding="utf-8"))
+    assert "Test scores in percent of the clients' personal models" in page.text
+    assert "No edges are pruned by FedEPD." in page.text
+    assert page.names("svg") == [name for name in FIGURES if name != "purification"]
+
+
+def test_many_datasets_get_a_section_each_and_unfinished_runs_are_named(write_run: WriteRun) -> None:
+    write_run("a", dataset="one", proxy=True)
+    write_run("b", dataset="two", clients=3)
+    half = write_run("half", seed=9)
+    (half / "summary.json").unlink()
+    html = build_report(half.parent).read_text(encoding="utf-8")
+    assert Page(html).names("svg") == 2 * FIGURES
+    assert "Left out because unfinished: half." in html
+    assert html.count('<span class="badge">proxy features</span>') == 1
+    ids = re.findall(r'\bid="([^"]+)"', html)
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_out_is_a_file_or_a_folder(comparison: Path, tmp_path: Path) -> None:
+    assert build_report(comparison / "epd", tmp_path) == tmp_path / "report.html"
+    assert build_report(comparison / "epd", tmp_path / "new" / "x.html").is_file()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadConfig, match=r"cannot be written to .*file/x\.html"):
+        build_report(comparison / "epd", tmp_path / "file" / "x.html")
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_failed_write_leaves_the_old_report(comparison: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (comparison / "report.html").write_text("old")
+
+    def refuse(source: str, target: str) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(BadConfig, match="Permission denied"):
+        build_report(comparison)
+    assert (comparison / "report.html").read_text() == "old"
+    assert sorted(child.name for child in comparison.iterdir()) == ["avg", "epd", "gta", "report.html"]
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_missing_file_stops_the_report(comparison: Path) -> None:
+    (comparison / "epd" / "rounds.jsonl").unlink()
+    with pytest.raises(BadData, match=r"'epd/rounds\.jsonl' is missing"):
+        build_report(comparison)
+    assert not (comparison / "report.html").exists()
+
+
+def test_the_report_imports_no_training_code() -> None:
+    allowed = {"fedepd.errors", "fedepd.longtail", "fedepd.metrics"}
+    for file in Path(next(iter(fedepd.report.__path__))).glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for name in names:
+                assert not name.startswith("fedepd") or name.startswith("fedepd.report") or name in allowed, (file.name, name)

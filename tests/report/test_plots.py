@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from fedepd.report import plots
+from fedepd.report.runs import Group, group, read_runs
+
+WriteRun = Callable[..., Path]
+METHODS = {"fedavg", "fedproto", "fedgta", "graphsmote", "hiertail", "lws", "fedlc", "fedgac", "creff", "fedspray", "graphfedmig", "fedepd"}
+
+
+@pytest.fixture
+def groups(write_run: WriteRun) -> list[Group]:
+    write_run("avg", method="fedavg", label="FedAvg", prunes=False)
+    write_run("printed", preset="printed")
+    for seed in range(2):
+        folder = write_run(f"epd{seed}", seed=seed)
+    return group(read_runs(folder.parent))
+
+
+def texts(svg: str) -> list[str]:
+    return [element.text or "" for element in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+
+
+def figures(groups: list[Group]) -> dict[str, str]:
+    drawn = [plots.per_class, plots.tier_bars, plots.convergence_lines, plots.purification, plots.communication]
+    return {draw.__name__: draw(groups) for draw in drawn} | {"partition": plots.partition_heatmap(groups[0].first)}
+
+
+def test_figures_are_deterministic_valid_and_apart(groups: list[Group]) -> None:
+    once, again = figures(groups), figures(groups)
+    assert once == again
+    ids = [name for svg in once.values() for name in re.findall(r'\bid="([^"]+)"', svg)]
+    assert len(ids) == len(set(ids))
+    for svg in once.values():
+        assert ElementTree.fromstring(svg).get("role") == "img"
+        assert set(re.findall(r'(?:url\(#|href="#)([^")]+)', svg)) <= set(re.findall(r'\bid="([^"]+)"', svg))
+        assert "<metadata" not in svg
+
+
+def test_the_class_figure_names_tiers_bins_and_methods(groups: list[Group]) -> None:
+    """12 classes in ten bins: two of two classes, then eight of one."""
+    shown = texts(plots.per_class(groups))
+    for text in ("head", "medium", "tail", "1–2", "3–4", "5", "12", "FedAvg", "FedEPD", "FedEPD (printed)", "1000"):
+        assert text in shown
+
+
+def test_purification_shows_only_what_is_pruned(groups: list[Group]) -> None:
+    shown = texts(plots.purification(groups))
+    assert "FedEPD, FedEPD (printed)" in shown
+    assert "FedAvg" not in shown
+    assert plots.purification(groups[:1]) == ""
+
+
+def test_many_message_fields_end_in_others(groups: list[Group]) -> None:
+    """Of "model" (only down, the largest) and 12 layers (only up, layer0 the largest), six are shown and seven are others."""
+    for line in groups[0].first.rounds:
+        line["bytes_up"] = {f"layer{i:02}": 1000 - i for i in range(12)}
+    shown = texts(plots.communication(groups[:1]))
+    assert [text for text in shown if text.startswith(("model", "layer"))] == ["model", *(f"layer{i:02}" for i in range(5))]
+    assert "7 others" in shown
+
+
+def test_every_method_has_its_colour_and_variants_differ(write_run: WriteRun) -> None:
+    assert METHODS | {"isolated", "centralised"} == set(plots.METHOD_COLOURS)
+    assert len({*plots.METHOD_COLOURS.values(), *plots.OTHER_COLOURS}) == 16
+    write_run("a", method="mine", label="Mine")
+    look = plots.styles(group(read_runs(write_run("b", method="mine", label="Mine", preset="other").parent)))
+    assert look["Mine"].colour == look["Mine (other)"].colour in plots.OTHER_COLOURS
+    assert (look["Mine"].line, look["Mine"].hatch) != (look["Mine (other)"].line, look["Mine (other)"].hatch)
+
+
+def test_labels_with_odd_signs_stay_text(write_run: WriteRun) -> None:
+    svg = plots.per_class(group(read_runs(write_run("a", label="$\\frac$ 图 <b>"))))
+    assert "$\\frac$ 图 <b>" in texts(svg)
+
+
+@pytest.mark.parametrize(("sizes", "clients", "rounds"), [((5, 3), 1, 1), (tuple(range(90, 0, -1)), 30, 2)])
+def test_small_and_large_runs_are_drawn(write_run: WriteRun, sizes: tuple[int, ...], clients: int, rounds: int) -> None:
+    folder = write_run("a", sizes=sizes, clients=clients, rounds=rounds)
+    assert all(svg.startswith("<svg") for svg in figures(group(read_runs(folder))).values())
