@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
+import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from fedepd.errors import BadConfig, FedEPDError, UnknownName
+from fedepd.terminal import console, print_result, progress_bar
 
 if TYPE_CHECKING:
-    from fedepd.run import RunResult
+    from fedepd.sweep import Cell
 
 COMMANDS = {
     "run": "train one method on one graph",
@@ -47,12 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _main(list(arguments))
     except FedEPDError as mistake:
-        print(f"fedepd: {mistake}", file=sys.stderr)
+        print("fedepd:", *str(mistake).split("\n"), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("fedepd: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains once more when it flushes stdout at exit
         return 141
 
 
@@ -78,22 +80,22 @@ def _main(arguments: list[str]) -> int:
 
 
 def command_run(arguments: list[str]) -> int:
-    from fedepd.config import read_toml
-    from fedepd.run import run
+    from fedepd.config import Experiment, read_toml
+    from fedepd.datasets import load
+    from fedepd.run import execute
 
-    method = arguments.pop(0) if arguments and not arguments[0].startswith("-") else None
+    named = arguments.pop(0) if arguments and not arguments[0].startswith("-") else None
     config_path = _value_of(arguments, "--config")
     file = read_toml(Path(config_path)) if config_path else {}
-    method = method or file.pop("method", None) or "fedepd"
-    file.pop("method", None)
+    method = str(named or file.get("method", "fedepd"))
     values = _run_parser(method).parse(arguments)
     settings = {**file, **{name: value for name, value in vars(values).items() if name not in RUN_ONLY}}
-    preset = settings.pop("preset", "default")
-    data = settings.pop("data", "synthetic")
-    total = int(settings.get("rounds", 200))
-    with _progress(f"{method} on {data}", total, values.quiet) as advance:
-        place = {"out": values.out, "workers": values.workers, "data_dir": values.data_dir}
-        result = run(data, method, preset=preset, on_round=lambda _: advance(1), **place, **settings)
+    data, preset = (str(settings.pop(name, default)) for name, default in (("data", "synthetic"), ("preset", "default")))
+    settings.pop("method", None)
+    experiment = Experiment.make(method, preset, **settings)
+    with progress_bar(f"{method} on {data}", experiment.protocol.rounds, values.quiet) as advance:
+        out = Path(values.out) if values.out is not None else None
+        result = execute(experiment, load(data, values.data_dir), out, values.workers, lambda _: advance(1))
     for warning in result.summary["warnings"]:
         print(f"fedepd: warning: {warning}", file=sys.stderr)
     if values.json:
@@ -101,7 +103,7 @@ def command_run(arguments: list[str]) -> int:
 
         print(json.dumps(clean(result.summary)))
     else:
-        _print_result(result)
+        print_result(result)
     return 0
 
 
@@ -155,80 +157,24 @@ def _value_of(arguments: Sequence[str], flag: str) -> str | None:
     return None
 
 
-def _print_result(result: RunResult) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from fedepd.metrics import METRICS
-
-    s = result.summary
-    proxy = ", proxy features" if s["proxy_features"] else ""
-    table = Table(title=f"{s['method_label']} on {s['dataset']}{proxy}, seed {s['seed']} (test, %)", caption=s["protocol"])
-    for column in ("model", "averaged", "round", *METRICS):
-        table.add_column(column, justify="left" if column in ("model", "averaged") else "right")
-    for model, rows in s["metrics"].items():
-        for averaged, scores in rows.items():
-            numbers = [f"{100 * scores[m]:.2f}" if scores[m] == scores[m] else "-" for m in METRICS]
-            table.add_row(model, averaged.replace("_", " "), str(s["best_rounds"][model]), *numbers)
-    console = Console()
-    console.print(table)
-    up, down = s["bytes_up"] / 2**20, s["bytes_down"] / 2**20
-    identity = f"config {s['config_hash']}, weights {s['weights_sha256'][:12]}"
-    console.print(f"{s['seconds']:.1f} s, {up:.1f} MiB up, {down:.1f} MiB down, {identity}", highlight=False)
-    if result.folder:
-        console.print(f"kept in {result.folder}; 'fedepd report {result.folder}' draws it", highlight=False)
-    else:
-        console.print("not kept: add --out FOLDER to keep everything behind these numbers", highlight=False)
-
-
-@contextmanager
-def _progress(text: str, total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr; nothing where stderr is not a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as bar:
-        task = bar.add_task(text, total=total)
-        yield lambda amount: bar.advance(task, amount)
-
-
 # --- compare, report, data, methods ------------------------------------------------------------------------------------------------------
 
 
 def command_compare(arguments: list[str]) -> int:
-    from fedepd.config import GROUPS, Experiment, read_toml
-    from fedepd.sweep import Cell, run_cells
+    from fedepd.config import GROUPS
+    from fedepd.sweep import run_cells
 
     parser = Parser(prog="fedepd compare", allow_abbrev=False, argument_default=argparse.SUPPRESS,
                     description="Train several methods over several seeds; every method gets the same settings.")  # fmt: skip
     parser.add_argument("methods", nargs="+", metavar="METHOD[:PRESET]")
     _add_data_options(parser)
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 0..N-1 (default: 3)")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="how many seeds, from --seed on (default: 3)")
     parser.add_argument("--out", required=True, metavar="FOLDER", help="new folder: one run folder each, and report.html")
     for name, cls in GROUPS.items():
         _add_settings(parser, name, cls)
     values = parser.parse(arguments)
-    file = read_toml(Path(values.config)) if values.config else {}
-    given = {name: value for name, value in vars(values).items() if name not in (*RUN_ONLY, "methods", "seeds")}
-    settings = {**file, **given}
-    data = settings.pop("data", "synthetic")
-    if values.seeds < 1:
-        raise BadConfig(f"seeds is {values.seeds}; give at least 1")
-    out = Path(values.out)
-    if out.exists() and any(out.iterdir()):
-        raise BadConfig(f"the output folder '{out}' is not empty; give another --out or remove the folder")
-    cells = []
-    for spelled in values.methods:
-        method, _, preset = spelled.partition(":")
-        for seed in range(values.seeds):
-            each = {**settings, "seed": seed}
-            Experiment.make(method, preset or "default", **each)  # mistakes are found before anything runs
-            folder = out / f"{method}{'-' + preset if preset else ''}-seed{seed}"
-            cells.append(Cell(method, preset or "default", data, folder, values.data_dir, each))
-    rounds = int(settings.get("rounds", 200))
-    with _progress(f"{len(cells)} runs on {data}", rounds * len(cells), values.quiet) as advance:
+    cells, rounds = _cells(values)
+    with progress_bar(f"{len(cells)} runs on {cells[0].data}", rounds * len(cells), values.quiet) as advance:
         seen = 0
 
         def watch() -> None:
@@ -238,7 +184,35 @@ def command_compare(arguments: list[str]) -> int:
             seen = now
 
         run_cells(cells, values.workers, watch)
-    return _report(out)
+    return _report(Path(values.out))
+
+
+def _cells(values: argparse.Namespace) -> tuple[list[Cell], int]:
+    """The runs of a comparison and the rounds of each; mistakes are found before anything runs."""
+    from fedepd.config import Experiment, read_toml
+    from fedepd.record import check_new_folder
+    from fedepd.sweep import Cell
+
+    file = read_toml(Path(values.config)) if values.config else {}
+    if named := [name for name in ("method", "preset") if name in file]:
+        raise BadConfig(f"'{named[0]}' in '{values.config}' has no meaning in a comparison; name methods as METHOD[:PRESET] and remove it")
+    settings = {**file, **{name: value for name, value in vars(values).items() if name not in (*RUN_ONLY, "methods", "seeds")}}
+    data = str(settings.pop("data", "synthetic"))
+    if values.seeds < 1:
+        raise BadConfig(f"seeds is {values.seeds}; give at least 1")
+    out = Path(values.out)
+    check_new_folder(out)
+    pairs = [(method, preset or "default") for method, _, preset in (spelled.partition(":") for spelled in values.methods)]
+    for pair in pairs:
+        if pairs.count(pair) > 1:
+            raise BadConfig(f"method '{':'.join(pair)}' is named twice; name it once, seeds are repeated by --seeds")
+    cells = []
+    for method, preset in pairs:
+        first = Experiment.make(method, preset, **settings).protocol
+        folder = method if preset == "default" else f"{method}-{preset}"
+        for seed in range(first.seed, first.seed + values.seeds):
+            cells.append(Cell(method, preset, data, out / f"{folder}-seed{seed}", values.data_dir, {**settings, "seed": seed}))
+    return cells, first.rounds
 
 
 def command_report(arguments: list[str]) -> int:
@@ -250,15 +224,12 @@ def command_report(arguments: list[str]) -> int:
 
 
 def _report(folder: Path, out: str | None = None) -> int:
-    from rich.console import Console
-
     from fedepd.report.page import build_report
     from fedepd.report.runs import read_runs
     from fedepd.report.tables import rich_table
 
-    console = Console()
-    console.print(rich_table(read_runs(folder)))
-    console.print(f"report: {build_report(folder, out)}", highlight=False, soft_wrap=True)
+    console().print(rich_table(read_runs(folder)))
+    print(f"report: {build_report(folder, out)}")
     return 0
 
 
@@ -281,7 +252,6 @@ def command_data(arguments: list[str]) -> int:
 
 
 def _data_list(values: argparse.Namespace) -> int:
-    from rich.console import Console
     from rich.table import Table
 
     from fedepd.datasets import available
@@ -293,12 +263,11 @@ def _data_list(values: argparse.Namespace) -> int:
     table = Table("name", "at hand", "what it is")
     for row in rows:
         table.add_row(row.name, "yes" if row.present else "no", row.description)
-    Console().print(table)
+    console().print(table)
     return 0
 
 
 def _data_show(values: argparse.Namespace) -> int:
-    from rich.console import Console
     from rich.table import Table
 
     from fedepd.datasets import describe, load
@@ -312,7 +281,7 @@ def _data_show(values: argparse.Namespace) -> int:
     for name, value in facts.items():
         spelled = f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
         table.add_row(name.replace("_", " "), spelled)
-    Console().print(table)
+    console().print(table)
     return 0
 
 
@@ -326,7 +295,6 @@ def _data_fetch(values: argparse.Namespace) -> int:
 def command_methods(arguments: list[str]) -> int:
     parser = Parser(prog="fedepd methods", description="List the methods.")
     parser.parse(arguments)
-    from rich.console import Console
     from rich.table import Table
 
     from fedepd.methods import METHODS
@@ -335,5 +303,5 @@ def command_methods(arguments: list[str]) -> int:
     for name, cls in METHODS.items():
         headline = "global" if cls.has_global else "personal"
         table.add_row(name, cls.label, headline, ", ".join(cls.presets), ", ".join(f.name for f in fields(cls)))
-    Console().print(table)
+    console().print(table)
     return 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -140,12 +141,14 @@ def coerced(name: str, value: Any, kind: Any) -> Any:
         if word in ("false", "no", "0", "off"):
             return False
         raise BadConfig(f"{name} is '{value}'; give true or false")
-    if isinstance(value, bool) or (kind is int and isinstance(value, float) and value != int(value)):
-        raise BadConfig(f"{name} is {value}; give a number{' without fraction' if kind is int else ''}")
+    wanted = "a whole number" if kind is int else "a finite number"
     try:
-        return kind(value)
-    except (TypeError, ValueError) as cause:
-        raise BadConfig(f"{name} is '{value}'; give {'a whole number' if kind is int else 'a number'}") from cause
+        number = kind(value)
+    except (TypeError, ValueError, OverflowError) as cause:
+        raise BadConfig(f"{name} is '{value}'; give {wanted}") from cause
+    if isinstance(value, bool) or not math.isfinite(number) or (isinstance(value, float) and number != value):
+        raise BadConfig(f"{name} is '{value}'; give {wanted}")
+    return number
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -163,5 +166,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for name, value in content.items():
-        out.update(_flat(value) if isinstance(value, Mapping) else {name: value})
+        for inner, setting in (_flat(value) if isinstance(value, Mapping) else {name: value}).items():
+            if inner in out:
+                raise BadConfig(f"the setting '{inner}' is given twice in the settings file; remove one of them")
+            out[inner] = setting
     return out

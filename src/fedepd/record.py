@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from fedepd.errors import BadConfig
@@ -47,17 +47,30 @@ def environment() -> dict[str, Any]:
     }
 
 
+def check_new_folder(path: Path, config_hash: str | None = None) -> None:
+    """Refuse an output folder that holds a run or anything else. Writes nothing."""
+    try:
+        if path.exists() and not path.is_dir():
+            raise BadConfig(f"the output '{path}' is a file; give a folder with --out")
+        if (path / "config.json").exists():
+            which = "this very run" if config_hash is not None and _hash_in(path) == config_hash else f"another run ({_hash_in(path)})"
+            raise BadConfig(f"the output folder '{path}' already holds {which}; give another --out or remove the folder")
+        if path.exists() and any(path.iterdir()):
+            raise BadConfig(f"the output folder '{path}' is not empty; give another --out or remove the folder")
+    except OSError as cause:
+        raise BadConfig(f"cannot read the output folder '{path}': {cause.strerror}; give another --out") from cause
+
+
+def _hash_in(path: Path) -> str:
+    try:
+        return str(json.loads((path / "config.json").read_bytes())["config_hash"])
+    except (ValueError, KeyError, TypeError):
+        return "damaged"
+
+
 def claim_folder(path: Path, config_hash: str) -> None:
-    """Make the folder of a new run; refuse one that holds a run or anything else."""
-    if path.exists() and not path.is_dir():
-        raise BadConfig(f"the output '{path}' is a file; give a folder with --out")
-    config = path / "config.json"
-    if config.exists():
-        found = json.loads(config.read_text()).get("config_hash", "?")
-        which = "this very run" if found == config_hash else f"another run ({found})"
-        raise BadConfig(f"the output folder '{path}' already holds {which}; give another --out or remove the folder")
-    if path.exists() and any(path.iterdir()):
-        raise BadConfig(f"the output folder '{path}' is not empty and not a run; give another --out")
+    """Make the folder of a new run, or fail before anything is written."""
+    check_new_folder(path, config_hash)
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
@@ -68,16 +81,15 @@ def claim_folder(path: Path, config_hash: str) -> None:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """All or nothing: temporary file, flush to disk, rename."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with os.fdopen(handle, "wb") as f:
+        with temporary.open("wb") as f:
             f.write(content)
             f.flush()
             os.fsync(f.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -96,9 +108,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 
 
 def write_tensors(path: Path, tensors: Tensors) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    save_file({name: value.detach().contiguous().clone() for name, value in tensors.items()}, temporary)
-    os.replace(temporary, path)
+    write_bytes(path, save({name: value.detach().contiguous().clone() for name, value in tensors.items()}))
 
 
 def clean(content: Any) -> Any:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedepd.config import Experiment
 from fedepd.datasets import graph_sha256, load
+from fedepd.errors import BadConfig
 from fedepd.longtail import imbalance_ratio, tiers
 from fedepd.loop import Round, train
 from fedepd.methods import Server
@@ -114,6 +115,8 @@ def build(experiment: Experiment, graph: Graph, workers: int = 1) -> Simulation:
 def execute(
     experiment: Experiment, graph: Graph, out: Path | None = None, workers: int = 1, on_round: Callable[[Round], None] | None = None
 ) -> RunResult:
+    if workers < 1:
+        raise BadConfig(f"workers is {workers}; give at least 1")
     torch.set_num_threads(1)
     started = time.perf_counter(), time.process_time()
     simulation = build(experiment, graph, workers)

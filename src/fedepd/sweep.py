@@ -5,11 +5,12 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedepd.errors import BadConfig
+from fedepd.errors import BadConfig, FedEPDError
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ def run_cells(cells: Sequence[Cell], workers: int = 1, watch: Callable[[], None]
                     watch()
                 for future in done:
                     future.result()
+        except BrokenProcessPool as cause:
+            raise FedEPDError("a worker process was killed, perhaps for want of memory; give fewer --workers") from cause
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
@@ -53,4 +56,8 @@ def run_cells(cells: Sequence[Cell], workers: int = 1, watch: Callable[[], None]
 def run_cell(cell: Cell) -> None:
     from fedepd.run import run
 
-    run(cell.data, cell.method, preset=cell.preset, out=cell.out, data_dir=cell.data_dir, **cell.settings)
+    try:
+        run(cell.data, cell.method, preset=cell.preset, out=cell.out, data_dir=cell.data_dir, **cell.settings)
+    except FedEPDError as mistake:
+        # The sentence alone travels between processes: an error class whose arguments are not its message does not survive the way.
+        raise FedEPDError(str(mistake)) from None
