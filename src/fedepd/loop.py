@@ -9,9 +9,14 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from fedepd.errors import BadMessage
+from fedepd.gate import Refusal, admit
 from fedepd.methods.base import Method, Server
 from fedepd.rng import seeded_numpy
 from fedepd.types import Reply, Tensors
+
+GIVE_UP = 5
+"""So many rounds in a row without one usable reply end the run."""
 
 
 class Exchange(Protocol):
@@ -36,6 +41,8 @@ class Round:
     bytes_down: dict[str, int]
     seconds: float
     cpu_seconds: float
+    refused: list[Refusal]
+    """Replies that failed their checks; a round in which nothing was accepted leaves the tensors as they were."""
     confusions: dict[int, dict[str, Tensor]] | None
     """Per client, in rounds that were evaluated."""
 
@@ -50,12 +57,18 @@ def train(
     first_round: int = 1,
 ) -> Iterator[Round]:
     """Rounds ``first_round`` .. ``server.last_round``; evaluated every ``evaluate_every`` rounds and at the last."""
+    empty = 0
     for number in range(first_round, server.last_round + 1):
         wall, cpu = time.perf_counter(), time.process_time()
         messages = {k: method.message(tensors, k) for k in cohort(clients, server, number)}
-        replies = exchange.step(number, messages)
-        replies = {k: replies[k] for k in sorted(replies)}
-        tensors = method.server_step(replace(server, round=number), tensors, replies)
+        here = replace(server, round=number)
+        answers = exchange.step(number, messages)
+        replies, refused = admit(answers, messages, method.reply_fields(here, tensors), number, server.training.max_norm)
+        empty = 0 if replies else empty + 1
+        if empty == GIVE_UP:
+            raise BadMessage(nothing_accepted(number, refused))
+        if replies:
+            tensors = method.server_step(here, tensors, replies)
         due = number % evaluate_every == 0 or number == server.last_round
         confusions = exchange.evaluate(number, {k: method.message(tensors, k) for k in sorted(clients)}) if due else None
         yield Round(
@@ -67,8 +80,14 @@ def train(
             bytes_down=bytes_by_field(messages.values()),
             seconds=time.perf_counter() - wall,
             cpu_seconds=time.process_time() - cpu,
+            refused=refused,
             confusions=confusions,
         )
+
+
+def nothing_accepted(number: int, refused: Sequence[Refusal]) -> str:
+    why = f"client {refused[0].client}: {refused[0].field} {refused[0].reason}" if refused else "nobody answered"
+    return f"no usable reply in {GIVE_UP} rounds up to round {number} ({why}); look at the clients before starting again"
 
 
 def cohort(clients: Sequence[int], server: Server, number: int) -> list[int]:

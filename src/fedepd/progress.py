@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,8 @@ class Progress:
             "bytes_up": each.bytes_up,
             "bytes_down": each.bytes_down,
         }
+        if each.refused:
+            line["refused"] = [asdict(refusal) for refusal in each.refused]
         if each.confusions is not None:
             stacked = stack(each.confusions)
             line["val"] = {}

@@ -33,7 +33,7 @@ class SplitConfig:
         if self.split not in get_args(SplitRule):
             raise UnknownName("split rule", self.split, get_args(SplitRule))
         if not (self.train_share > 0 and self.val_share >= 0 and self.train_share + self.val_share < 1):
-            raise BadConfig(f"train_share={self.train_share}, val_share={self.val_share} leave no test or training nodes; give e.g. 0.6, 0.2")
+            raise BadConfig(f"train_share={self.train_share} and val_share={self.val_share} leave no test or training nodes; use 0.6, 0.2")
 
 
 def split(graph: Graph, config: SplitConfig, generator: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:

@@ -28,6 +28,8 @@ class Training:
     weighting: Literal["nodes", "train"] = option("nodes", "a client's weight in the average: all its nodes, or its training nodes")
     participation: float = option(1.0, "share of the clients that take part in a round")
 
+    max_norm: float = option(1e6, "a reply with a tensor of a larger L2 norm is refused")
+
     def __post_init__(self) -> None:
         if self.epochs < 0:
             raise BadConfig(f"epochs is {self.epochs}; give 0 or more")

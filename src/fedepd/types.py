@@ -169,7 +169,4 @@ class Reply:
     num_nodes: int
     num_train: int
     scalars: Mapping[str, float] = field(default_factory=dict)
-
-
-def num_bytes(tensors: Mapping[str, Tensor]) -> int:
-    return sum(t.numel() * t.element_size() for t in tensors.values())
+    round: int = 0

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedepd.gate import Fields
 from fedepd.models import Backbone
 from fedepd.rng import seeded, seeded_numpy
 from fedepd.training import Training
@@ -99,6 +100,10 @@ class Method(ABC, Generic[P]):
     def message(self, tensors: Tensors, client_id: int) -> Tensors:
         """What the server sends to a client."""
         return tensors
+
+    def reply_fields(self, server: Server, tensors: Tensors) -> Fields | None:
+        """What every reply must carry; None: not declared."""
+        return None
 
     def training_edges(self, data: ClientData, prepared: P) -> Tensor:
         """The edges the method trains on, [2, e], for the report."""

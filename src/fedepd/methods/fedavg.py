@@ -12,6 +12,7 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
+from fedepd.gate import Fields, same_fields
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.steps import average, cross_entropy, fit, model_part, reply
 from fedepd.models import Backbone, Inputs
@@ -32,6 +33,9 @@ class FedAvg(Method[Inputs]):
 
     def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
         return average(server.info, tensors, replies)
+
+    def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
+        return same_fields(tensors)
 
     def predict(self, client: Client[Inputs], tensors: Tensors) -> Tensor:
         return client.model.predict(tensors, client.prepared)

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedepd.errors import BadConfig
+from fedepd.gate import Field, Fields, same_fields
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.purify import EPSILON, Score, purified_edges
 from fedepd.methods.steps import Loss, average, class_counts, class_sums, cross_entropy, fit, model_part, reply, with_prefix
@@ -245,6 +246,13 @@ class FedEPD(Method[Prepared]):
         if not self.uses_prototypes:
             return model
         return {**model, **global_prototypes(tensors, replies)}
+
+    def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
+        fields = same_fields(model_part(tensors))
+        if self.uses_prototypes:
+            fields["prototype.sum"] = Field(tuple(tensors["prototype.mean"].shape))
+            fields["prototype.count"] = Field(tuple(tensors["prototype.count"].shape), "count")
+        return fields
 
     def predict(self, client: Client[Prepared], tensors: Tensors) -> Tensor:
         logits = client.model.predict(tensors, client.prepared.inference)

@@ -69,7 +69,8 @@ def fit(
 
 def reply(client: Client[Any], tensors: Tensors, **scalars: float) -> Reply:
     data = client.data
-    return Reply(tensors, data.graph.num_nodes, int(data.train_mask.sum()), {k: v for k, v in scalars.items() if v == v})
+    finite = {name: value for name, value in scalars.items() if value == value}
+    return Reply(tensors, data.graph.num_nodes, int(data.train_mask.sum()), finite, client.round)
 
 
 def class_counts(data: ClientData) -> Tensor:
