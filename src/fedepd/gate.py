@@ -1,0 +1,88 @@
+"""Every reply is checked before it is used, simulated or deployed. What fails is refused, named and counted; the rest goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedepd.types import Reply
+
+
+@dataclass(frozen=True)
+class Field:
+    """What a reply must carry under one name."""
+
+    shape: tuple[int, ...]
+    kind: Literal["real", "count"] = "real"
+    """count: whole numbers of training nodes, so their sum is at most the client's training nodes."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    client: int
+    field: str
+    reason: str
+
+
+Fields = Mapping[str, Field]
+
+
+def same_fields(tensors: Mapping[str, Tensor]) -> dict[str, Field]:
+    """Replies that carry the same names and shapes as ``tensors``."""
+    return {name: Field(tuple(value.shape)) for name, value in tensors.items()}
+
+
+def admit(
+    replies: Mapping[int, Reply], invited: Mapping[int, object], fields: Fields | None, round: int, max_norm: float
+) -> tuple[dict[int, Reply], list[Refusal]]:
+    """The replies that may be used, ascending by client, and the others with the first reason found."""
+    accepted: dict[int, Reply] = {}
+    refused: list[Refusal] = []
+    for client in sorted(replies):
+        fault = ("client", "is not in this round") if client not in invited else _fault(replies[client], fields, round, max_norm)
+        if fault is None:
+            accepted[client] = replies[client]
+        else:
+            refused.append(Refusal(client, *fault))
+    return accepted, refused
+
+
+def _fault(reply: Reply, fields: Fields | None, round: int, max_norm: float) -> tuple[str, str] | None:
+    if reply.round != round:
+        return "round", f"answers round {reply.round} in round {round}"
+    if not 0 <= reply.num_train <= reply.num_nodes:
+        return "num_train", f"{reply.num_train} training nodes of {reply.num_nodes} nodes"
+    if fields is None:
+        return None
+    missing = sorted(fields.keys() - reply.tensors.keys())
+    if missing:
+        return missing[0], "is missing"
+    for name, value in reply.tensors.items():
+        if name not in fields:
+            return name, "is not expected"
+        reason = _tensor_fault(value, fields[name], max_norm, reply.num_train)
+        if reason:
+            return name, reason
+    return None
+
+
+def _tensor_fault(value: Tensor, field: Field, max_norm: float, num_train: int) -> str | None:
+    if value.dtype != torch.float32 or value.layout != torch.strided:
+        return f"is {value.layout} {value.dtype}, not dense float32"
+    if tuple(value.shape) != field.shape:
+        return f"has shape {list(value.shape)}, not {list(field.shape)}"
+    norm = float(torch.linalg.vector_norm(value, dtype=torch.float64))
+    if norm != norm or norm == float("inf"):
+        return "holds NaN or infinite values"
+    if norm > max_norm:
+        return f"has norm {norm:.3g}, more than {max_norm:g}"
+    if field.kind == "count":
+        if bool((value < 0).any()) or bool((value != value.round()).any()):
+            return "holds counts that are negative or not whole"
+        if float(value.sum()) > num_train:
+            return f"counts {float(value.sum()):.0f} nodes, but the client has {num_train} training nodes"
+    return None
