@@ -52,7 +52,8 @@ def write_run(tmp_path: Path) -> WriteRun:
         experiment = {"method": {"gamma": 0.5, "purify": True} | (settings or {}), "partition": {"clients": clients, "rule": "openfgl"}}
         experiment |= {"split": {"rule": "floor"}, "training": {"lr": 0.01, "seed": seed}}
         _json(folder / "config.json", shared | {"has_global": has_global, "dataset": facts, "experiment": experiment, "protocol": protocol})
-        _json(folder / "env.json", {"python": "3.11", "torch": "2.13", "platform": "Linux", "threads": 1})
+        command = ["fedepd", "run", method, "--note", "a b"]
+        _json(folder / "env.json", {"python": "3.11", "torch": "2.13", "platform": "Linux", "threads": 1, "command": command})
         _json(folder / "clients.json", [_client(k, sum(sizes) // clients, prunes) for k in range(clients)])
         lines = [_round(r, models, rounds, skill, seed, method) for r in range(1, rounds + 1)]
         (folder / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
@@ -62,8 +63,9 @@ def write_run(tmp_path: Path) -> WriteRun:
         np.savez(folder / "partition.npz", client_class=(shares * np.array(sizes)).astype(np.int64), class_sizes=np.array(sizes))
         summary = shared | {"dataset": dataset, "proxy_features": proxy, "best_round": rounds, "protocol": protocol}
         summary |= {"metrics": metrics or scores, "headline": headline, "test_without_local_train": 0.034}
+        summary |= {"warnings": ["client 2 is small"]}
         summary |= {"tiers": {"head": cut.head, "medium": cut.medium, "tail": cut.tail}}
-        summary |= {"bytes_up": 5_000_000, "bytes_down": 4_000_000, "seconds": 3.5 + seed, "cpu_seconds": 3.0, "peak_rss_mb": 400.0}
+        summary |= {"bytes_up": 5 * 2**20, "bytes_down": 4 * 2**20, "seconds": 3.5 + seed, "cpu_seconds": 3.0, "peak_rss_mb": 400.0}
         _json(folder / "summary.json", summary | {"weights_sha256": "cd" * 32, "partition_sha256": "ef" * 32})
         return folder
 

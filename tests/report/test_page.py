@@ -63,7 +63,8 @@ def test_the_page_has_every_section(comparison: Path) -> None:
         "† Without a global model",
         "FedGTA: the clients' personal models",
         "torch 2.13",
-        "fedepd run fedavg --data toy --preset default --rounds 20 --seed 0",
+        "fedepd run fedavg --note 'a b'\nfedepd run fedepd --note 'a b'\n",
+        "toy: client 2 is small",
         "000000000000",
         "112.5",
     ):
@@ -91,9 +92,7 @@ def test_the_same_folder_gives_the_same_page_and_no_leftovers(comparison: Path) 
 def test_everything_from_data_is_escaped(write_run: WriteRun) -> None:
     bad = "<b>x</b><script>1</script>"
     folder = write_run("a", dataset=bad, label=bad, preset=bad, settings={bad: bad})
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"command": bad}))
-    (folder / "env.json").write_text(json.dumps({bad: bad}))
+    (folder / "env.json").write_text(json.dumps({bad: bad, "command": [bad]}))
     page = Page(build_report(folder).read_text(encoding="utf-8"))
     tags = [tag for tag, _ in page.tags]
     assert tags.count("script") == 1

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -163,28 +163,31 @@ def _who(groups: Sequence[Group]) -> str:
 def _footer(groups: Sequence[Group]) -> str:
     runs = [run for each in groups for run in each.runs]
     protocols = dict.fromkeys(f"{run.dataset['name']}: {run.summary['protocol']}" for run in runs)
-    environments = dict.fromkeys(", ".join(f"{name} {value}" for name, value in run.env.items()) for run in runs)
+    environments = dict.fromkeys(", ".join(f"{name} {value}" for name, value in run.env.items() if name != "command") for run in runs)
+    commands = dict.fromkeys(_command(run) for run in runs)
+    warnings = dict.fromkeys(f"{run.dataset['name']}: {warning}" for run in runs for warning in run.summary.get("warnings", []))
     settings = [
         f"<details><summary>{escape(each.label)} on {escape(str(each.first.dataset['name']))}</summary>"
         f"<pre>{escape(json.dumps(each.first.config['experiment'], indent=2, ensure_ascii=False))}</pre></details>"
         for each in groups
     ]
     return f"""<footer id="protocol">
-<h2>Protocol</h2>{"".join(f"<p>{escape(line)}</p>" for line in protocols)}
-<h2>Environment</h2>{"".join(f"<p>{escape(line)}</p>" for line in environments)}
+<h2>Protocol</h2>{_paragraphs(protocols)}
+{f"<h2>Warnings</h2>{_paragraphs(warnings)}" if warnings else ""}
+<h2>Environment</h2>{_paragraphs(environments)}
 <h2>Runs and hashes</h2>{tables.html_table(tables.hashes(groups))}
 <h2>Settings</h2>{"".join(settings)}
-<h2>Commands</h2><p>Settings that are not on the line are in the config.json of the run.</p>
-<pre>{escape(chr(10).join(_command(run) for run in runs))}</pre>
+<h2>Commands</h2><pre>{escape(chr(10).join(commands))}</pre>
 </footer>"""
 
 
+def _paragraphs(lines: Iterable[str]) -> str:
+    return "".join(f"<p>{escape(line)}</p>" for line in lines)
+
+
 def _command(run: Run) -> str:
-    """The recorded command line, else the one that names the run's main settings."""
-    if "command" in run.config:
-        return str(run.config["command"])
-    words = ["fedepd", "run", run.summary["method"], "--data", run.dataset["name"], "--preset", run.summary["preset"]]
-    words += ["--rounds", run.summary["rounds"], "--seed", run.seed]
+    """The recorded command line; a run from Python has none that makes sense, so the one that names its main settings."""
+    words = run.env.get("command") or ["fedepd", "run", run.summary["method"], "--data", run.dataset["name"], "--seed", run.seed]
     return shlex.join(str(word) for word in words)
 
 

@@ -80,7 +80,7 @@ def per_class(groups: Sequence[Group]) -> str:
                 x, mean, yerr=[mean - low, high - mean], label=group.label, color=style.colour, linestyle=style.line,
                 marker=style.marker, markersize=4.5, linewidth=1.6, elinewidth=0.8, capsize=1.5,
             )  # fmt: skip
-        axis.set_ylim(0, 109)
+        axis.set_ylim(-2, 109)
         axis.set_yticks(range(0, 101, 20))
         axis.yaxis.tick_left()
         axis.yaxis.set_label_position("left")
@@ -211,7 +211,7 @@ def purification(groups: Sequence[Group]) -> str:
 
 
 def communication(groups: Sequence[Group]) -> str:
-    """Megabytes of a whole run by message field, up and down."""
+    """Mebibytes of a whole run by message field, up and down."""
     volumes = {way: [bytes_by_field(group, way) for group in groups] for way in ("up", "down")}
     everything = [volume for both in volumes.values() for volume in both]
     fields = sorted({name for volume in everything for name in volume}, key=lambda name: (-sum(v.get(name, 0) for v in everything), name))
@@ -225,11 +225,11 @@ def communication(groups: Sequence[Group]) -> str:
         for axis, (way, title) in zip(axes, {"up": "clients to server", "down": "server to clients"}.items(), strict=True):
             start = np.zeros(len(groups))
             for (label, names), colour in zip(pieces.items(), FIELD_COLOURS, strict=False):
-                size = np.array([sum(volume.get(name, 0) for name in names) for volume in volumes[way]]) / 1e6
+                size = np.array([sum(volume.get(name, 0) for name in names) for volume in volumes[way]]) / 2**20
                 axis.barh(range(len(groups)), size, 0.7, left=start, color=colour, label=label)
                 start += size
             axis.set_yticks(range(len(groups)), [group.label for group in groups])
-            axis.set_xlabel(f"MB, {title}")
+            axis.set_xlabel(f"MiB, {title}")
             axis.grid(axis="x")
         axes[0].invert_yaxis()
         _legend(figure, axes[0])

@@ -151,8 +151,7 @@ def by_dataset(groups: Iterable[Group]) -> list[list[Group]]:
 
 def settings(run: Run) -> Json:
     """Every resolved setting except the seed, under its dotted name."""
-    flat = {name: value for name, value in _flatten(run.config["experiment"]) if name.rsplit(".", 1)[-1] != "seed"}
-    return flat | {"rounds": run.summary["rounds"]}
+    return {name: value for name, value in _flatten(run.config["experiment"]) if name.rsplit(".", 1)[-1] != "seed"}
 
 
 def _label(run: Run, others: list[Run]) -> str:

@@ -60,8 +60,9 @@ def summary(groups: Sequence[Group], model: str = "headline", average: str = "po
 
 def cost(groups: Sequence[Group]) -> Table:
     """What a run takes, mean over seeds."""
-    columns = {"MB up": ("bytes_up", 1e-6), "MB down": ("bytes_down", 1e-6), "Wall s": ("seconds", 1.0), "CPU s": ("cpu_seconds", 1.0)}
-    columns |= {"Peak MB": ("peak_rss_mb", 1.0), "Best round": ("best_round", 1.0)}
+    columns = {"MiB up": ("bytes_up", 2**-20), "MiB down": ("bytes_down", 2**-20)}
+    columns |= {"Wall s": ("seconds", 1.0), "CPU s": ("cpu_seconds", 1.0)}
+    columns |= {"Peak MiB": ("peak_rss_mb", 1.0), "Best round": ("best_round", 1.0)}
     rows = []
     for each in groups:
         values = [mean_std(_number(run, key) * scale for run in each.runs) for key, scale in columns.values()]
