@@ -1,0 +1,131 @@
+"""Every graph by a name or a path: official files, ready-made npz files, synthetic graphs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedepd.datasets.fetch import fetch
+from fedepd.datasets.folder import data_folder
+from fedepd.datasets.npz import read_npz, write_npz
+from fedepd.datasets.official import RAW_FILES, read_official
+from fedepd.datasets.synthetic import synthetic, twin
+from fedepd.datasets.table1 import TABLE1, Table1, check_table1, class_sizes
+from fedepd.errors import BadData, UnknownName
+from fedepd.longtail import imbalance_ratio, tiers
+from fedepd.types import Graph
+
+__all__ = ["DATASETS", "Dataset", "Listed", "available", "data_folder", "describe", "fetch", "graph_sha256", "load"]
+__all__ += ["read_npz", "synthetic", "twin", "write_npz"]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A graph that has a name."""
+
+    description: str
+    table1: Table1 | None
+    """What the paper says of it; None for synthetic graphs."""
+    read: Callable[[Path], Graph]
+    """Data folder -> graph."""
+    files: tuple[str, ...] = ()
+    """What ``read`` needs in the data folder."""
+
+
+def _official(name: str, description: str) -> Dataset:
+    return Dataset(description, TABLE1[name], partial(read_official, name), RAW_FILES[name])
+
+
+def _synthetic(make: Callable[[], Graph], description: str) -> Dataset:
+    return Dataset(description, None, lambda _: make())
+
+
+DATASETS: dict[str, Dataset] = {
+    "synthetic": _synthetic(synthetic, "small long-tailed graph for demonstrations: 1,500 nodes, 10 classes, ratio 50"),
+    "corafull": _official("corafull", "CoraFull: citations between papers of 70 fields"),
+    "arxiv": _official("arxiv", "ogbn-arxiv: citations between computer-science papers of 40 areas"),
+    "electronics": _official("electronics", "Amazon-Electronics: products bought together, 167 categories"),
+    "clothing": _official("clothing", "Amazon-Clothing: products viewed together, 77 categories"),
+    "roman_empire": _official("roman_empire", "Roman-Empire: words of an article, 18 syntactic roles, heterophilic"),
+    "email": _official("email", "Email: messages between members of 42 departments"),
+    **{f"twin:{name}": _synthetic(partial(twin, name), f"synthetic graph of the shape of {row.title}") for name, row in TABLE1.items()},
+}
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One line of ``fedepd data list``."""
+
+    name: str
+    present: bool
+    description: str
+
+
+def load(name_or_path: str | Path, data_dir: str | Path | None = None) -> Graph:
+    """A graph from an npz file, or by name: a key of ``DATASETS`` or a file ``graphs/NAME.npz`` in the data folder."""
+    name, folder = str(name_or_path), data_folder(data_dir)
+    if name.endswith(".npz") or Path(name).is_file():
+        return read_npz(name)
+    dataset, ready = DATASETS.get(name), folder / "graphs" / f"{name}.npz"
+    if dataset and not dataset.files:
+        return dataset.read(folder)
+    if ready.is_file():
+        graph = read_npz(ready)
+        return check_table1(graph, dataset.table1) if dataset and dataset.table1 else graph
+    if dataset is None:
+        raise UnknownName("dataset", name, [listed.name for listed in available(folder)])
+    if missing := [file for file in dataset.files if not (folder / file).is_file()]:
+        raise BadData(f"dataset '{name}' is not in '{folder}': put {', '.join(missing)} there or run 'fedepd data fetch {name}'")
+    return dataset.read(folder)
+
+
+def available(data_dir: str | Path | None = None) -> list[Listed]:
+    """All datasets that have a name, and whether ``load`` would find their files."""
+    folder = data_folder(data_dir)
+    ready = {path.stem for path in sorted((folder / "graphs").glob("*.npz"))}
+    rows = [
+        Listed(name, name in ready or all((folder / file).is_file() for file in dataset.files), dataset.description)
+        for name, dataset in DATASETS.items()
+    ]
+    return rows + [Listed(name, True, f"graph file graphs/{name}.npz") for name in sorted(ready - DATASETS.keys())]
+
+
+def describe(graph: Graph) -> dict[str, Any]:
+    """The numbers of ``fedepd data show``."""
+    sizes = class_sizes(graph)
+    ends = graph.y[graph.edge_index]  # [2, e]
+    labelled = (ends >= 0).all(0)
+    cut = tiers(sizes)
+    return {
+        "name": graph.name,
+        "nodes": graph.num_nodes,
+        "edges": graph.num_edges,
+        "features": graph.num_features,
+        "feature_format": "sparse" if graph.is_sparse else "dense",
+        "proxy_features": graph.proxy_features,
+        "classes": graph.num_classes,
+        "imbalance_ratio": imbalance_ratio(sizes),  # Eq. 17
+        "same_class_edges": float((ends[0] == ends[1])[labelled].float().mean()) if bool(labelled.any()) else None,
+        "isolated_nodes": graph.num_nodes - int(torch.unique(graph.edge_index).numel()),
+        "unlabelled_nodes": int((graph.y < 0).sum()),
+        "tiers": {tier: {"classes": len(ids), "nodes": int(sizes[list(ids)].sum())} for tier, ids in vars(cut).items()},
+        "sha256": graph_sha256(graph),
+    }
+
+
+def graph_sha256(graph: Graph) -> str:
+    """Hash of features, edges and labels; names do not count."""
+    x = graph.x
+    parts = {"edge_index": graph.edge_index, "y": graph.y}
+    parts |= {"crow": x.crow_indices(), "col": x.col_indices(), "values": x.values()} if graph.is_sparse else {"x": x}
+    digest = hashlib.sha256(f"{list(x.shape)}".encode())
+    for name, part in parts.items():
+        digest.update(f"{name} {part.dtype} {list(part.shape)}".encode())
+        digest.update(part.contiguous().numpy().tobytes())
+    return digest.hexdigest()
