@@ -1,0 +1,136 @@
+"""The benchmark: a table of methods and graphs with ratios to the plain implementation, and growth exponents."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedepd.errors import FedEPDError
+
+Row = dict[str, Any]
+
+COLUMNS = ("data", "method", "train", "aggregate", "evaluate", "round", "ratio", "load", "partition", "prepare", "rss_mb")
+
+Point = dict[str, int]
+
+
+def points(axis: str, values: Sequence[int], **fixed: int) -> list[Point]:
+    return [{**fixed, axis: value} for value in values]
+
+
+SWEEPS: dict[str, list[Point]] = {
+    "edges": points("edges", (100_000, 1_000_000, 3_000_000, 10_000_000), clients=10, nodes=1_000_000, classes=40, features=128),
+    "clients": points("clients", (10, 30, 100, 300, 1_000), nodes=100_000, edges=500_000, classes=40, features=128),
+    "classes": points("classes", (10, 50, 150, 500), clients=10, nodes=50_000, edges=250_000, features=128),
+}
+QUICK_SWEEPS: dict[str, list[Point]] = {
+    "edges": points("edges", (5_000, 20_000, 80_000), clients=5, nodes=5_000, classes=10, features=32),
+    "clients": points("clients", (5, 20), nodes=5_000, edges=20_000, classes=5, features=32),
+    "classes": points("classes", (5, 50), clients=5, nodes=5_000, edges=20_000, features=32),
+}
+
+
+def in_process_of_its_own(**arguments: Any) -> Row:
+    """One measurement; a failed one is a row that says so."""
+    command = [sys.executable, "-m", "fedepd.bench.measure", json.dumps(arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        reason = (done.stderr.strip().splitlines() or ["killed: out of memory?"])[-1]
+        return {"data": str(arguments["data"]), "method": arguments["method"], "failed": reason}
+    row: Row = json.loads(done.stdout)
+    return row
+
+
+def compare(data: Sequence[str], methods: Sequence[str], rounds: int, say: Callable[[str], None]) -> list[Row]:
+    """Every method on every graph, the reference first; "ratio" is the reference's CPU seconds per round over the method's."""
+    rows: list[Row] = []
+    for name in data:
+        yardstick = math.nan
+        for method in ("reference", *methods):
+            say(f"{method} on {name}")
+            row = in_process_of_its_own(data=name, method=method, rounds=rounds)
+            if method == "reference":
+                yardstick = row.get("round", math.nan)
+            row["ratio"] = yardstick / row["round"] if "round" in row else math.nan
+            rows.append(row)
+    return rows
+
+
+def scale(methods: Sequence[str], rounds: int, say: Callable[[str], None], sweeps: dict[str, list[Point]]) -> list[Row]:
+    """How a round grows with edges, clients and classes."""
+    rows = []
+    for axis, many in sweeps.items():
+        for point in many:
+            for method in methods:
+                say(f"{method}, {axis} {point[axis]}")
+                row = in_process_of_its_own(data=point, method=method, rounds=rounds, settings={"partition": "owner"})
+                rows.append({**row, "axis": axis, "at": point[axis]})
+    return rows
+
+
+def exponents(rows: Sequence[Row]) -> dict[tuple[str, str], float]:
+    """The slope of log CPU seconds per round against log size, by axis and method, by least squares."""
+    out: dict[tuple[str, str], float] = {}
+    for axis, method in sorted({(r["axis"], r["method"]) for r in rows}):
+        chosen = [r for r in rows if (r["axis"], r["method"]) == (axis, method) and "round" in r]
+        if len(chosen) > 1:
+            slope, _ = np.polyfit(np.log([r["at"] for r in chosen]), np.log([r["round"] for r in chosen]), 1)
+            out[axis, method] = float(slope)
+    return out
+
+
+def write_csv(rows: Sequence[Row], path: Path) -> None:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with path.open("w", newline="", encoding="utf-8") as f:
+        writer = csv.DictWriter(f, names)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def draw(rows: Sequence[Row], path: Path) -> None:
+    """Seconds per round against each axis, log-log, with the fitted exponents in the legend."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    axes_names = list(dict.fromkeys(r["axis"] for r in rows))
+    figure = Figure(figsize=(4.2 * len(axes_names), 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    slopes = exponents(rows)
+    for place, axis in enumerate(axes_names):
+        ax = figure.add_subplot(1, len(axes_names), place + 1)
+        for method in dict.fromkeys(r["method"] for r in rows):
+            seen = [(r["at"], r["round"]) for r in rows if r["axis"] == axis and r["method"] == method and "round" in r]
+            if seen:
+                slope = slopes.get((axis, method), math.nan)
+                ax.loglog(*zip(*seen, strict=True), marker="o", label=f"{method}: exponent {slope:.2f}")
+        ax.set_xlabel(f"number of {axis}")
+        ax.set_ylabel("CPU seconds per round")
+        ax.grid(True, which="major", alpha=0.3)
+        ax.legend(frameon=False, fontsize=8)
+    figure.savefig(path, dpi=140)
+
+
+def bench(
+    out: Path, data: Sequence[str], methods: Sequence[str], rounds: int, scaling: bool, quick: bool, say: Callable[[str], None]
+) -> tuple[list[Row], list[Row]]:
+    """Run everything; writes methods.csv, scaling.csv and scaling.png into ``out``."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as cause:
+        raise FedEPDError(f"cannot write to '{out}': {cause.strerror}; give another --out") from cause
+    table = compare(data, methods, rounds, say)
+    write_csv(table, out / "methods.csv")
+    growth: list[Row] = []
+    if scaling:
+        growth = scale(("fedavg", "fedepd"), 3, say, QUICK_SWEEPS if quick else SWEEPS)
+        write_csv(growth, out / "scaling.csv")
+        draw(growth, out / "scaling.png")
+    return table, growth
