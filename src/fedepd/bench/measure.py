@@ -93,7 +93,7 @@ def median(values: list[float]) -> float:
 def blocks(clients: int, nodes: int, edges: int, classes: int, features: int) -> Graph:
     """A graph of one block per client, which owns it: any size without paying for Louvain."""
     size = nodes // clients
-    shape = {"imbalance": 10.0, "smallest": None, "features": features, "communities": 1, "inside": 1.0}
+    shape: dict[str, Any] = {"imbalance": 10.0, "smallest": None, "features": features, "communities": 1, "inside": 1.0}
     parts = [synthetic(size, edges // clients, classes, seed=k, **shape) for k in range(clients)]
     return Graph(
         x=torch.cat([p.x for p in parts]),
