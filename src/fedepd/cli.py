@@ -7,15 +7,18 @@ import difflib
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from fedepd.errors import BadConfig, FedEPDError, UnknownName
-from fedepd.terminal import console, print_result, progress_bar
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedepd.run import RunResult
     from fedepd.sweep import Cell
 
 COMMANDS = {
@@ -93,7 +96,7 @@ def command_run(arguments: list[str]) -> int:
     data, preset = (str(settings.pop(name, default)) for name, default in (("data", "synthetic"), ("preset", "default")))
     settings.pop("method", None)
     experiment = Experiment.make(method, preset, **settings)
-    with progress_bar(f"{method} on {data}", experiment.protocol.rounds, values.quiet) as advance:
+    with _progress(f"{method} on {data}", experiment.protocol.rounds, values.quiet) as advance:
         out = Path(values.out) if values.out is not None else None
         result = execute(experiment, load(data, values.data_dir), out, values.workers, lambda _: advance(1))
     for warning in result.summary["warnings"]:
@@ -103,7 +106,7 @@ def command_run(arguments: list[str]) -> int:
 
         print(json.dumps(clean(result.summary)))
     else:
-        print_result(result)
+        _print_result(result)
     return 0
 
 
@@ -157,6 +160,52 @@ def _value_of(arguments: Sequence[str], flag: str) -> str | None:
     return None
 
 
+def _console(stderr: bool = False) -> Console:
+    """Names and paths are shown as they are: brackets and colons in them mean nothing."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+
+@contextmanager
+def _progress(text: str, total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """Nothing where stderr is not a terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    place = _console(stderr=True)
+    shown = TextColumn("{task.description}", markup=False)
+    columns = (shown, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=place, disable=quiet or not place.is_terminal, transient=True) as bar:
+        task = bar.add_task(text, total=total)
+        yield lambda amount: bar.advance(task, amount)
+
+
+def _print_result(result: RunResult) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from fedepd.metrics import METRICS
+
+    s = result.summary
+    proxy = ", proxy features" if s["proxy_features"] else ""
+    title = f"{s['method_label']} on {s['dataset']}{proxy}, seed {s['seed']} (test, %)"
+    table = Table(title=title, caption=s["protocol"], box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("model", no_wrap=True)
+    for column in ("round", *(name.removesuffix("_acc") for name in METRICS)):
+        table.add_column(column, justify="right", no_wrap=True)
+    for model, rows in s["metrics"].items():
+        for averaged, scores in rows.items():
+            numbers = [f"{100 * scores[m]:.2f}" if scores[m] == scores[m] else "-" for m in METRICS]
+            table.add_row(f"{model}, {averaged.replace('_', ' ')}", str(s["best_rounds"][model]), *numbers)
+    up, down = s["bytes_up"] / 2**20, s["bytes_down"] / 2**20
+    identity = f"config {s['config_hash']}, weights {s['weights_sha256'][:12]}"
+    kept = f"kept in {result.folder}; 'fedepd report {result.folder}' draws it" if result.folder else "not kept: add --out FOLDER"
+    place = _console()
+    place.print(table)
+    place.print(f"{s['seconds']:.1f} s, {up:.1f} MiB up, {down:.1f} MiB down, {identity}", soft_wrap=True)
+    place.print(kept, soft_wrap=True)
+
+
 # --- compare, report, data, methods ------------------------------------------------------------------------------------------------------
 
 
@@ -174,7 +223,7 @@ def command_compare(arguments: list[str]) -> int:
         _add_settings(parser, name, cls)
     values = parser.parse(arguments)
     cells, rounds = _cells(values)
-    with progress_bar(f"{len(cells)} runs on {cells[0].data}", rounds * len(cells), values.quiet) as advance:
+    with _progress(f"{len(cells)} runs on {cells[0].data}", rounds * len(cells), values.quiet) as advance:
         seen = 0
 
         def watch() -> None:
@@ -228,7 +277,7 @@ def _report(folder: Path, out: str | None = None) -> int:
     from fedepd.report.runs import read_runs
     from fedepd.report.tables import rich_table
 
-    console().print(rich_table(read_runs(folder)))
+    _console().print(rich_table(read_runs(folder)))
     print(f"report: {build_report(folder, out)}")
     return 0
 
@@ -263,7 +312,7 @@ def _data_list(values: argparse.Namespace) -> int:
     table = Table("name", "at hand", "what it is")
     for row in rows:
         table.add_row(row.name, "yes" if row.present else "no", row.description)
-    console().print(table)
+    _console().print(table)
     return 0
 
 
@@ -281,7 +330,7 @@ def _data_show(values: argparse.Namespace) -> int:
     for name, value in facts.items():
         spelled = f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
         table.add_row(name.replace("_", " "), spelled)
-    console().print(table)
+    _console().print(table)
     return 0
 
 
@@ -303,5 +352,5 @@ def command_methods(arguments: list[str]) -> int:
     for name, cls in METHODS.items():
         headline = "global" if cls.has_global else "personal"
         table.add_row(name, cls.label, headline, ", ".join(cls.presets), ", ".join(f.name for f in fields(cls)))
-    console().print(table)
+    _console().print(table)
     return 0
