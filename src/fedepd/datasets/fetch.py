@@ -21,8 +21,8 @@ TIMEOUT = 60
 """Seconds without a byte before a download is given up."""
 
 HETEROPHILOUS = "https://github.com/yandex-research/heterophilous-graphs/raw/main/data"
-GPN = "https://raw.githubusercontent.com/kaize0409/GPN_Graph-Few-shot/master/few_shot_data"
-# The commit at which the file is known to exist.
+# Commits, not branches: at these the files are known to exist.
+GPN = "https://raw.githubusercontent.com/kaize0409/GPN_Graph-Few-shot/916034b9caa6f0c90d42daa18c213931fb815b6a/few_shot_data"
 TAIL_GNN = "https://raw.githubusercontent.com/shuaiOKshuai/Tail-GNN/3289bd5628269b72fb948e9f55c5c29a733ae02e/dataset/email"
 
 
@@ -40,8 +40,8 @@ def _one(url: str, path: str) -> Download:
 
 
 def _amazon(name: str) -> tuple[Download, ...]:
-    # Choice: the repository's own code reads these six files, but a stored listing of it lacks both train.mat and electronics' test.mat:
-    # these three addresses are unverified.
+    # Choice: the authors' code reads these six files from this folder, but the listing we could see lacks both train.mat and the
+    # test.mat of electronics; their addresses are unverified.
     files = [f"{AMAZON[name]}_{part}" for part in ("network", "train.mat", "test.mat")]
     return tuple(_one(f"{GPN}/{file}", f"raw/amazon_gpn/{file}") for file in files)
 
@@ -58,7 +58,8 @@ DOWNLOADS: dict[str, tuple[Download, ...]] = {
     "electronics": _amazon("electronics"),
     "clothing": _amazon("clothing"),
     "roman_empire": (_one(f"{HETEROPHILOUS}/roman_empire.npz", "raw/heterophilous/roman_empire.npz"),),
-    # Choice: edges and departments from SNAP, whose numbering Tail-GNN's embedding (the only published features) follows.
+    # Choice: edges and departments from SNAP, features from Tail-GNN, which republishes SNAP's two files under the names used here;
+    # that the two publications are line for line the same is unverified.
     "email": (
         _one("https://snap.stanford.edu/data/email-Eu-core.txt.gz", "raw/email/edges.txt"),
         _one("https://snap.stanford.edu/data/email-Eu-core-department-labels.txt.gz", "raw/email/labels.txt"),
