@@ -85,7 +85,11 @@ def cumulative(values: Floats) -> Floats:
 
 
 def _scale_rows(x: Any, scale: Floats) -> Any:
-    return sp.csr_matrix(sp.diags(scale) @ x) if sp.issparse(x) else x * scale[:, None]
+    if not sp.issparse(x):
+        return x * scale[:, None]
+    scaled = sp.csr_matrix(sp.diags(scale) @ x)
+    scaled.sort_indices()  # a product leaves columns unsorted, and the rounding of an edge's sum would depend on the chunk it is in
+    return scaled
 
 
 def _row_norms(x: Any) -> Floats:
