@@ -17,6 +17,7 @@ class Field:
     """What a reply must carry under one name."""
 
     shape: tuple[int, ...]
+    """-1 where any size is right."""
     kind: Literal["real", "count"] = "real"
     """count: whole numbers of training nodes, so their sum is at most the client's training nodes."""
 
@@ -73,7 +74,7 @@ def _fault(reply: Reply, fields: Fields | None, round: int, max_norm: float) -> 
 def _tensor_fault(value: Tensor, field: Field, max_norm: float, num_train: int) -> str | None:
     if value.dtype != torch.float32 or value.layout != torch.strided:
         return f"is {value.layout} {value.dtype}, not dense float32"
-    if tuple(value.shape) != field.shape:
+    if value.ndim != len(field.shape) or any(want not in (-1, size) for size, want in zip(value.shape, field.shape, strict=True)):
         return f"has shape {list(value.shape)}, not {list(field.shape)}"
     norm = float(torch.linalg.vector_norm(value, dtype=torch.float64))
     if norm != norm or norm == float("inf"):

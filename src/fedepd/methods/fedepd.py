@@ -56,7 +56,13 @@ class Prepared:
 @dataclass(frozen=True)
 class FedEPD(Method[Prepared]):
     label: ClassVar[str] = "FedEPD"
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}, "printed": {"sign": "plus", "absent": "eps", "isolated_gate": 0.0}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {},
+        "printed": {"sign": "plus", "absent": "eps", "isolated_gate": 0.0},
+        "without_purification": {"purify": False},
+        "without_consensus": {"consensus": False},
+        "without_recalibration": {"recalibrate": False},  # pruning alone: injection lives inside calibration (14.16)
+    }
 
     mu: float = option(1.0, "intensity of the logit adjustment, Eq. 15; 0 switches it off")
     gamma: float = option(0.5, "intensity of the prototype injection, Eq. 12; in (0, 1)")
