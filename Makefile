@@ -40,8 +40,11 @@ lint: .venv/.dev  ## ruff and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: .venv/.dev  ## speed and memory (minutes; never part of the tests)
-	@for each in benchmarks/*.py; do echo "== $$each"; $(BIN)/python "$$each" || exit 1; done
+BENCH := from pathlib import Path; from fedepd.bench.suite import bench; \
+	bench(Path("benchmarks/out"), ["synthetic", "twin:email"], ["fedavg", "fedepd"], 10, False, True, print)
+
+bench: .venv/.dev  ## what a round costs beside a plain torch_geometric loop; writes benchmarks/out/methods.csv
+	$(BIN)/python -c '$(BENCH)'
 
 clean:  ## remove .venv, runs/demo and caches
 	rm -rf .venv $(DEMO) .pytest_cache .mypy_cache .ruff_cache .hypothesis
