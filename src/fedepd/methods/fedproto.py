@@ -1,0 +1,153 @@
+"""FedProto: private models; only class-mean embeddings are exchanged, and a penalty pulls local embeddings towards their global means.
+
+Tan et al., "FedProto: Federated Prototype Learning across Heterogeneous Clients", AAAI 2022, arXiv 2105.00243.
+Official code: yuetan031/FedProto @97e42e2; a second form: OpenFGL flcore/fedproto (preset "openfgl").
+Down: prototype.mean [C, h], prototype.count [C].  Up: the same, of the client.  Bytes each way per client: 4 (C·h + C).
+Ours: full-batch steps; prototypes in evaluation mode after training instead of from the batches of the last epoch; clients start from
+common weights; a prototype that no client of the round renews is kept; the official SGD without its momentum of 0.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedepd.errors import BadConfig
+from fedepd.gate import Field, Fields, same_fields
+from fedepd.methods.base import Client, Method, Server
+from fedepd.methods.isolated import own_model
+from fedepd.methods.steps import Loss, class_counts, class_sums, cross_entropy, fit, reply, weight_of
+from fedepd.models import Backbone, Inputs
+from fedepd.options import option
+from fedepd.types import ClientData, Reply, TaskInfo, Tensors
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    inputs: Inputs
+    counts: Tensor
+    """Training nodes per class, int64 [C]."""
+
+
+@final
+@dataclass(frozen=True)
+class FedProto(Method[Prepared]):
+    label: ClassVar[str] = "FedProto"
+    has_global: ClassVar[bool] = False
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {},
+        "official": {"common_start": False, "optimizer_own": True},
+        "openfgl": {"form": "openfgl", "class_weights": "zeros", "embedding": "dropped", "common_start": False},
+    }
+
+    lam: float = option(1.0, "weight of the penalty (lambda); 0 is isolated training")
+    form: Literal["original", "openfgl"] = option("original", "penalty: a mean over training nodes, or a sum over classes of class means")
+    class_weights: Literal["owners", "counts", "zeros"] = option(
+        "owners", "a class's prototype: mean over its owners (code), by their training nodes (paper), or over all with zeros (OpenFGL)"
+    )
+    # Choice: zeros for absent classes shrink the prototypes of rare ones towards the origin; only for comparison with OpenFGL.
+    embedding: Literal["clean", "dropped"] = option("clean", "penalise the embedding before dropout (original) or after it (OpenFGL)")
+    predict_by: Literal["logits", "prototypes"] = option(
+        "logits", "the private classifier, or the nearest global prototype among the client's training classes"
+    )
+    common_start: bool = option(True, "all clients start from the same weights; off: each from its own, as in the official code")
+    # Choice: means of embeddings can agree only in one space; weights drawn apart would have to be aligned by the penalty alone.
+    optimizer_own: bool = option(False, "the official SGD, lr 0.01, no weight decay, in place of the run's optimiser")
+
+    def __post_init__(self) -> None:
+        if self.lam < 0:
+            raise BadConfig(f"lam is {self.lam}; give 0 or more")
+
+    def prepare(self, data: ClientData, model: Backbone) -> Prepared:
+        return Prepared(model.inputs(data), class_counts(data))
+
+    def client_step(self, client: Client[Prepared], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
+        if self.optimizer_own:
+            client = replace(client, training=replace(client.training, optimizer="sgd", lr=0.01, weight_decay=0.0))
+        params, state, loss = fit(client, self._own(client, state), state, self._loss(client, message))
+        return reply(client, self._prototypes(client, params), loss=loss), {**state, **params}
+
+    def _own(self, client: Client[Prepared], tensors: Tensors) -> Tensors:
+        return own_model(client, tensors) if self.common_start else own_model(client, tensors, client.data.client_id)
+
+    def _loss(self, client: Client[Prepared], message: Tensors) -> Loss:
+        """Cross-entropy + lam · R; cross-entropy alone while no prototype is known."""
+        inputs, counts = client.prepared.inputs, client.prepared.counts
+        target = message["prototype.mean"][inputs.labels]  # [t, h]
+        known = (message["prototype.count"] > 0)[inputs.labels]  # [t]
+        if self.lam == 0 or not bool(known.any()):
+            return cross_entropy(client, inputs)
+        share = known / (inputs.labels.shape[0] if self.form == "original" else counts[inputs.labels])  # [t]
+        draws = client.draws("dropout")
+
+        def loss(params: Tensors) -> Tensor:
+            dropped = client.model.encode(params, inputs, draws)
+            hidden = dropped if self.embedding == "dropped" else client.model.encode(params, inputs)
+            supervised = F.cross_entropy(client.model.logits(params, dropped, inputs, train_only=True), inputs.labels)
+            return supervised + self.lam * penalty(hidden[inputs.train], target, share)
+
+        return loss
+
+    def _prototypes(self, client: Client[Prepared], params: Tensors) -> Tensors:
+        """Class means of the training nodes' embeddings, evaluation mode; zeros for absent classes."""
+        inputs, counts = client.prepared.inputs, client.prepared.counts
+        with torch.no_grad():
+            hidden = client.model.encode(params, inputs)[inputs.train]  # [t, h]
+        sums = class_sums(hidden, inputs.labels, client.info.num_classes)
+        return {"prototype.mean": sums / counts.clamp(min=1)[:, None], "prototype.count": counts.to(torch.float32)}
+
+    def server_init(self, server: Server, params: Tensors) -> Tensors:
+        classes = server.info.num_classes
+        return {"prototype.mean": torch.zeros(classes, server.model.hidden), "prototype.count": torch.zeros(classes)}
+
+    def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
+        ordered = [replies[k] for k in sorted(replies)]
+        counts = torch.stack([r.tensors["prototype.count"] for r in ordered])  # [K, C]
+        owned = counts.sum(0) > 0
+        means = torch.stack([r.tensors["prototype.mean"] for r in ordered])  # [K, C, h]
+        return {
+            "prototype.mean": class_means(tensors["prototype.mean"], means, self._weights(server.info, ordered, counts) * owned),
+            "prototype.count": torch.where(owned, counts.sum(0), tensors["prototype.count"]),
+        }
+
+    def _weights(self, info: TaskInfo, replies: Sequence[Reply], counts: Tensor) -> Tensor:
+        """Each client's say in each class, [K, C]."""
+        if self.class_weights == "counts":
+            return counts
+        if self.class_weights == "owners":
+            return (counts > 0).to(counts.dtype)
+        return torch.tensor([weight_of(info, r) for r in replies])[:, None].expand_as(counts)
+
+    def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
+        return {**same_fields(tensors), "prototype.count": Field((server.info.num_classes,), "count")}
+
+    def predict(self, client: Client[Prepared], tensors: Tensors) -> Tensor:
+        params, inputs = self._own(client, tensors), client.prepared.inputs
+        candidates = (tensors["prototype.count"] > 0) & (client.prepared.counts > 0)  # [C]
+        if self.predict_by == "logits" or not bool(candidates.any()):
+            return client.model.predict(params, inputs)
+        with torch.no_grad():
+            distance = torch.cdist(client.model.encode(params, inputs), tensors["prototype.mean"])  # [n, C]
+        return (-distance).masked_fill(~candidates, float("-inf"))
+
+
+def penalty(hidden: Tensor, target: Tensor, share: Tensor) -> Tensor:
+    """R: the training nodes' mean squared distances to their targets, weighted by their shares."""
+    return (share * (hidden - target).square().mean(1)).sum()
+
+
+def class_means(old: Tensor, rows: Tensor, weights: Tensor) -> Tensor:
+    """Each class's mean over the clients by class-wise weights, summed in float64; a class without weight keeps its old row.
+
+    ``old`` [C, h], ``rows`` [K, C, h] and ``weights`` [K, C], clients in ascending order.
+    """
+    weights = weights.to(torch.float64)
+    total = weights.sum(0)  # [C]
+    sums = torch.einsum("kc,kch->ch", weights, rows.to(torch.float64))
+    fresh = sums / total.clamp(min=torch.finfo(torch.float64).tiny)[:, None]
+    return torch.where((total > 0)[:, None], fresh.to(old.dtype), old)

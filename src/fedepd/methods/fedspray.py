@@ -1,0 +1,200 @@
+"""FedSpray: a shared MLP with class-wise structure proxies gives soft targets that regularise each client's private network.
+
+Fu et al., "Federated Graph Learning with Structure Proxy Alignment", KDD 2024, arXiv 2408.09393. Official code: xbfu/FedSpray @7e3d589.
+Down: mlp.encoder [d, h] + [h], mlp.joint and mlp.plain [h, C] + [C] each, proxy.class [C, h].  Up: the same and proxy.count [C].
+Bytes per client: down 4 (d·h + h + 2 (h·C + C) + C·h), up 4 C more; with share_gnn 4 |Θ| more each way.
+Ours: Glorot weights (official: U(0, 1) for the network); the run's optimiser, the proxies with a learning rate of their own and no weight
+decay; a class that no client of the round owns keeps its proxy. Where code and paper differ, the paper; preset "official" has the code's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedepd.errors import BadConfig
+from fedepd.gate import Field, Fields, same_fields
+from fedepd.methods.base import Client, Method, Server
+from fedepd.methods.fedproto import class_means
+from fedepd.methods.isolated import own_model
+from fedepd.methods.steps import Loss, average, class_counts, class_sums, cross_entropy, fit, model_part, reply, weighted_mean, with_prefix
+from fedepd.models import Backbone, Inputs, glorot
+from fedepd.options import option
+from fedepd.sparse import Sparse, spmm, to_scipy
+from fedepd.types import ClientData, Reply, Tensors
+
+PROXY_START = 0.1
+"""Every coordinate of a proxy before training."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    inputs: Inputs
+    features: Sparse | Tensor
+    """X as it is, [n, d]."""
+    train_features: Sparse | Tensor
+    """Its training rows, [t, d]."""
+    counts: Tensor
+    """Training nodes per class, int64 [C]."""
+
+
+@final
+@dataclass(frozen=True)
+class FedSpray(Method[Prepared]):
+    label: ClassVar[str] = "FedSpray"
+    has_global: ClassVar[bool] = False
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {},
+        "official": {
+            "train_proxies": "kept", "index_start": True, "second_head": "first", "proxy_weights": "shares", "optimizer_own": True,
+        },
+    }
+
+    lam: float = option(1.0, "weight of the soft targets (lambda 1); 0 is isolated training, or FedAvg with share_gnn")
+    threshold: float = option(0.7, "confidence above which an unlabelled node's soft target counts; 1: training nodes alone")
+    proxy_lr: float = option(0.02, "learning rate of the node proxies")
+    train_proxies: Literal["global", "kept"] = option(
+        "global", "training nodes' proxies start each round from their class's global proxy (paper) or are kept across rounds (code)"
+    )
+    index_start: bool = option(False, "first class proxies 0.01 times the class's number, as in the code, instead of 0.1")
+    second_head: Literal["own", "first"] = option("own", "the proxy-free head starts from its own average, or from the other head's (code)")
+    proxy_weights: Literal["counts", "shares"] = option(
+        "counts", "a client's say in a class's proxy: its training nodes of the class (paper), or their share of its training nodes (code)"
+    )
+    share_gnn: bool = option(False, "average the networks too, as FedAvg does")
+    optimizer_own: bool = option(False, "the official Adam, lr 0.003 without weight decay, in place of the run's optimiser")
+
+    def __post_init__(self) -> None:
+        if self.lam < 0:
+            raise BadConfig(f"lam is {self.lam}; give 0 or more")
+        if not self.proxy_lr > 0:
+            raise BadConfig(f"proxy_lr is {self.proxy_lr}; the learning rate must be positive")
+
+    def prepare(self, data: ClientData, model: Backbone) -> Prepared:
+        inputs, x = model.inputs(data), data.graph.x
+        features = Sparse.of(to_scipy(x)) if data.graph.is_sparse else x
+        rows = features.rows(inputs.train) if isinstance(features, Sparse) else features[inputs.train]
+        return Prepared(inputs, features, rows, class_counts(data))
+
+    def client_step(self, client: Client[Prepared], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
+        if self.optimizer_own:
+            client = replace(client, training=replace(client.training, optimizer="adam", lr=0.003, weight_decay=0.0))
+        labels, num_classes = client.prepared.inputs.labels, client.info.num_classes
+        proxies = self._train_proxies(client, message, state)  # [t, h]
+        received = model_part(message) if self.share_gnn else own_model(client, state)
+        params, state, loss = fit(client, received, state, self._network_loss(client, message, proxies))
+        mlp, proxies, state = self._fit_mlp(client, message, state, params, proxies)
+        counts = client.prepared.counts.to(torch.float32)
+        sent = {
+            **mlp,
+            "proxy.class": class_sums(proxies, labels, num_classes) / counts.clamp(min=1)[:, None],
+            "proxy.count": counts,
+            **(params if self.share_gnn else {}),
+        }
+        return reply(client, sent, loss=loss), {**state, **params, "proxy.train": proxies}
+
+    def _train_proxies(self, client: Client[Prepared], message: Tensors, state: Tensors) -> Tensor:
+        """s_i of the training nodes at the start of the round, [t, h]."""
+        labels = client.prepared.inputs.labels
+        if self.train_proxies == "global":
+            return message["proxy.class"][labels]
+        return state.get("proxy.train", torch.full((labels.shape[0], client.model.hidden), PROXY_START))
+
+    def _network_loss(self, client: Client[Prepared], message: Tensors, proxies: Tensor) -> Loss:
+        """Cross-entropy + lam · mean KL to the soft targets of the reliable nodes."""
+        inputs = client.prepared.inputs
+        if self.lam == 0:
+            return cross_entropy(client, inputs)
+        targets, reliable = self._soft_targets(client, message, proxies)
+        draws = client.draws("dropout")
+
+        def loss(params: Tensors) -> Tensor:
+            logits = client.model.logits(params, client.model.encode(params, inputs, draws), inputs)  # [n, C]
+            return F.cross_entropy(logits[inputs.train], inputs.labels) + self.lam * distance(targets, logits[reliable])
+
+        return loss
+
+    def _soft_targets(self, client: Client[Prepared], message: Tensors, proxies: Tensor) -> tuple[Tensor, Tensor]:
+        """(logits of the targets [r, C], the reliable nodes [r]), from the received MLP; class proxies are mixed at unlabelled nodes."""
+        train = client.prepared.inputs.train
+        with torch.no_grad():
+            hidden = encode(message, client.prepared.features)  # [n, h]
+            guess = head(message, "plain", hidden).softmax(1)  # [n, C]
+            every = (guess @ message["proxy.class"]).index_copy(0, train, proxies)  # [n, h]
+            sure = (guess.amax(1) > self.threshold).index_fill(0, train, True)
+            reliable = sure.nonzero().reshape(-1)
+            return head(message, "joint", (hidden + every)[reliable]), reliable
+
+    def _fit_mlp(
+        self, client: Client[Prepared], message: Tensors, state: Tensors, network: Tensors, proxies: Tensor
+    ) -> tuple[Tensors, Tensor, Tensors]:
+        """The shared MLP and the training nodes' proxies, taught by the labels and by the network. Returns (MLP, proxies, state)."""
+        prepared, labels = client.prepared, client.prepared.inputs.labels
+        mlp = with_prefix(message, "mlp.")
+        if self.second_head == "first":
+            mlp = {**mlp, "mlp.plain.weight": mlp["mlp.joint.weight"], "mlp.plain.bias": mlp["mlp.joint.bias"]}
+        teacher = client.model.predict(network, prepared.inputs)[prepared.inputs.train]  # [t, C]
+        # Adam's step does not depend on the scale of the gradient, so units trained at the run's rate move the proxies at proxy_lr.
+        # Under plain SGD the step scales with the gradient, hence the root.
+        ratio = self.proxy_lr / client.training.lr
+        scale = ratio if client.training.optimizer == "adam" else ratio**0.5
+        decay = client.training.weight_decay
+
+        def loss(params: Tensors) -> Tensor:
+            hidden = encode(params, prepared.train_features)  # [t, h]
+            supervised = F.cross_entropy(head(params, "plain", hidden), labels)
+            aligned = distance(teacher, head(params, "joint", hidden + scale * params["units"]))
+            # Choice: the run's weight decay for the MLP, as everywhere; none for the proxies, whose gradients (1/t each) it would drown.
+            return supervised + aligned + 0.5 * decay * sum(params[name].square().sum() for name in mlp)
+
+        start = {**mlp, "units": proxies / scale}
+        params, state, _ = fit(client, start, state, loss, stage="mlp", weight_decay=0.0)
+        return {name: params[name] for name in mlp}, scale * params["units"], state
+
+    def server_init(self, server: Server, params: Tensors) -> Tensors:
+        classes, width, draws = server.info.num_classes, server.model.hidden, server.torch_draws("mlp")
+        shared = dict(params) if self.share_gnn else {}
+        shapes = {"encoder": (server.info.num_features, width), "joint": (width, classes), "plain": (width, classes)}
+        for name, (rows, columns) in shapes.items():
+            shared[f"mlp.{name}.weight"], shared[f"mlp.{name}.bias"] = glorot(rows, columns, draws), torch.zeros(columns)
+        first = 0.01 * torch.arange(classes) if self.index_start else torch.full((classes,), PROXY_START)
+        return {**shared, "proxy.class": first[:, None].repeat(1, width)}
+
+    def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
+        ordered = [replies[k] for k in sorted(replies)]
+        counts = torch.stack([r.tensors["proxy.count"] for r in ordered])  # [K, C]
+        weights = counts if self.proxy_weights == "counts" else counts / counts.sum(1, keepdim=True).clamp(min=1)
+        proxies = torch.stack([r.tensors["proxy.class"] for r in ordered])  # [K, C, h]
+        return {
+            **average(server.info, model_part(tensors), replies),
+            **weighted_mean(with_prefix(tensors, "mlp."), replies, {k: float(r.num_train) for k, r in replies.items()}),
+            "proxy.class": class_means(tensors["proxy.class"], proxies, weights),
+        }
+
+    def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
+        return {**same_fields(tensors), "proxy.count": Field((server.info.num_classes,), "count")}
+
+    def predict(self, client: Client[Prepared], tensors: Tensors) -> Tensor:
+        return client.model.predict(own_model(client, tensors), client.prepared.inputs)
+
+
+def encode(params: Tensors, features: Sparse | Tensor) -> Tensor:
+    """φ(x), [rows, h]."""
+    weight = params["mlp.encoder.weight"]
+    product = spmm(features, weight) if isinstance(features, Sparse) else features @ weight
+    return torch.relu(product + params["mlp.encoder.bias"])
+
+
+def head(params: Tensors, name: str, hidden: Tensor) -> Tensor:
+    """Logits of the head "joint" (reads φ(x) + s) or "plain" (reads φ(x)), [rows, C]."""
+    return torch.addmm(params[f"mlp.{name}.bias"], hidden, params[f"mlp.{name}.weight"])
+
+
+def distance(target: Tensor, logits: Tensor) -> Tensor:
+    """Mean KL(softmax target ‖ softmax logits) over the rows."""
+    return F.kl_div(logits.log_softmax(1), target.log_softmax(1), reduction="batchmean", log_target=True)

@@ -1,0 +1,55 @@
+"""Isolated: no federation, the floor of every table. Each client trains alone.
+
+Down: nothing.  Up: nothing.  Bytes: 0. The common initial weights are drawn by each client from the run's seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+from torch import Tensor
+
+from fedepd.gate import Fields
+from fedepd.methods.base import Client, Method, Server
+from fedepd.methods.steps import cross_entropy, fit, model_part, reply
+from fedepd.models import Backbone, Inputs
+from fedepd.rng import seeded
+from fedepd.types import ClientData, Reply, Tensors
+
+
+@final
+@dataclass(frozen=True)
+class Isolated(Method[Inputs]):
+    label: ClassVar[str] = "Isolated"
+    has_global: ClassVar[bool] = False
+
+    def prepare(self, data: ClientData, model: Backbone) -> Inputs:
+        return model.inputs(data)
+
+    def client_step(self, client: Client[Inputs], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
+        return train_alone(client, state)
+
+    def server_init(self, server: Server, params: Tensors) -> Tensors:
+        return {}
+
+    def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
+        return tensors
+
+    def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
+        return {}
+
+    def predict(self, client: Client[Inputs], tensors: Tensors) -> Tensor:
+        return client.model.predict(own_model(client, tensors), client.prepared)
+
+
+def train_alone(client: Client[Inputs], state: Tensors) -> tuple[Reply, Tensors]:
+    """A round at a client that keeps its model to itself."""
+    params, state, loss = fit(client, own_model(client, state), state, cross_entropy(client, client.prepared))
+    return reply(client, {}, loss=loss), {**state, **params}
+
+
+def own_model(client: Client[Any], tensors: Tensors, *stream: int | str) -> Tensors:
+    """The model among the tensors; before there is one, the initial weights of the run's seed (of a stream of their own, if named)."""
+    return model_part(tensors) or client.model.init(client.info, seeded(client.seed, "init", *stream))
