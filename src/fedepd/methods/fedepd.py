@@ -102,8 +102,10 @@ class FedEPD(Method[Prepared]):
             raise BadConfig(f"rho is {self.rho}; the elite share must lie in (0, 1]")
         if not 0 < self.teleport <= 1:
             raise BadConfig(f"teleport is {self.teleport}; it must lie in (0, 1]")
-        if self.mu < 0:
-            raise BadConfig(f"mu is {self.mu}; give 0 or more")
+        if not 0 <= self.mu < float("inf"):
+            raise BadConfig(f"mu is {self.mu}; give a finite number, 0 or more")
+        if not 0 <= self.isolated_gate <= 1:
+            raise BadConfig(f"isolated_gate is {self.isolated_gate}; a homophily lies in [0, 1]")
         if self.walk_steps < 0 or self.calibration_epochs < 0:
             raise BadConfig("walk_steps and calibration_epochs must be 0 or more")
 
@@ -167,11 +169,11 @@ class FedEPD(Method[Prepared]):
         params, losses = received, []
         for base_epochs, calibration_epochs in self._schedule(client):
             params, state, loss = fit(client, params, state, base, epochs=base_epochs)
-            losses.append(loss)
+            losses += [loss] if base_epochs else []
             hidden = self._hidden(client, params)
             params, state = self._calibrate(client, params, hidden, message, state, calibration_epochs)
         prototypes = self._prototypes(client, hidden if self.prototype_encoder == "local" else self._hidden(client, received))
-        return reply(client, {**params, **prototypes}, loss=float(np.mean(losses))), {**state, **params}
+        return reply(client, {**params, **prototypes}, loss=float(np.mean(losses or [np.nan]))), {**state, **params}
 
     def _schedule(self, client: Client[Prepared]) -> list[tuple[int, int]]:
         """(base, calibration) epochs of each stage of a round.
