@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
@@ -25,7 +25,7 @@ COMMANDS = {
     "run": "train one method on one graph",
     "compare": "train several methods over several seeds, print a table, write a report",
     "report": "make report.html from a run folder or a folder of runs",
-    "data": "list, show or fetch graphs",
+    "data": "list, show or fetch graphs; import, check and split your own",
     "methods": "list the methods",
 }
 
@@ -160,7 +160,7 @@ def _value_of(arguments: Sequence[str], flag: str) -> str | None:
     return None
 
 
-def _console(stderr: bool = False) -> Console:
+def console(stderr: bool = False) -> Console:
     """Names and paths are shown as they are: brackets and colons in them mean nothing."""
     from rich.console import Console
 
@@ -172,7 +172,7 @@ def _progress(text: str, total: int, quiet: bool) -> Iterator[Callable[[int], No
     """Nothing where stderr is not a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    place = _console(stderr=True)
+    place = console(stderr=True)
     shown = TextColumn("{task.description}", markup=False)
     columns = (shown, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=place, disable=quiet or not place.is_terminal, transient=True) as bar:
@@ -200,7 +200,7 @@ def _print_result(result: RunResult) -> None:
     up, down = s["bytes_up"] / 2**20, s["bytes_down"] / 2**20
     identity = f"config {s['config_hash']}, weights {s['weights_sha256'][:12]}"
     kept = f"kept in {result.folder}; 'fedepd report {result.folder}' draws it" if result.folder else "not kept: add --out FOLDER"
-    place = _console()
+    place = console()
     place.print(table)
     place.print(f"{s['seconds']:.1f} s, {up:.1f} MiB up, {down:.1f} MiB down, {identity}", soft_wrap=True)
     place.print(kept, soft_wrap=True)
@@ -277,68 +277,15 @@ def _report(folder: Path, out: str | None = None) -> int:
     from fedepd.report.runs import read_runs
     from fedepd.report.tables import rich_table
 
-    _console().print(rich_table(read_runs(folder)))
+    console().print(rich_table(read_runs(folder)))
     print(f"report: {build_report(folder, out)}")
     return 0
 
 
 def command_data(arguments: list[str]) -> int:
-    actions = {"list": "what is at hand and what is missing", "show": "sizes and shape of one graph", "fetch": "download a dataset"}
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print("usage: fedepd data ACTION ...\n", *(f"  {name:<6}  {text}" for name, text in actions.items()), sep="\n")
-        return 0 if arguments else 2
-    action = arguments[0]
-    if action not in actions:
-        raise UnknownName("data action", action, actions)
-    parser = Parser(prog=f"fedepd data {action}", allow_abbrev=False, description=actions[action])
-    if action != "list":
-        parser.add_argument("name", metavar="NAME|FILE.npz" if action == "show" else "NAME")
-    parser.add_argument("--data-dir", default=None, metavar="FOLDER", help="default: $FEDEPD_DATA, else the user cache")
-    if action != "fetch":
-        parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
-    values = parser.parse(arguments[1:])
-    return {"list": _data_list, "show": _data_show, "fetch": _data_fetch}[action](values)
+    from fedepd.cli_data import run_action
 
-
-def _data_list(values: argparse.Namespace) -> int:
-    from rich.table import Table
-
-    from fedepd.datasets import available
-
-    rows = available(values.data_dir)
-    if values.json:
-        print(json.dumps([asdict(row) for row in rows]))
-        return 0
-    table = Table("name", "at hand", "what it is")
-    for row in rows:
-        table.add_row(row.name, "yes" if row.present else "no", row.description)
-    _console().print(table)
-    return 0
-
-
-def _data_show(values: argparse.Namespace) -> int:
-    from rich.table import Table
-
-    from fedepd.datasets import describe, load
-    from fedepd.record import clean
-
-    facts = describe(load(values.name, values.data_dir))
-    if values.json:
-        print(json.dumps(clean(facts)))
-        return 0
-    table = Table("fact", "value")
-    for name, value in facts.items():
-        spelled = f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
-        table.add_row(name.replace("_", " "), spelled)
-    _console().print(table)
-    return 0
-
-
-def _data_fetch(values: argparse.Namespace) -> int:
-    from fedepd.datasets.fetch import fetch
-
-    print(fetch(values.name, values.data_dir))
-    return 0
+    return run_action(arguments)
 
 
 def command_methods(arguments: list[str]) -> int:
@@ -352,5 +299,5 @@ def command_methods(arguments: list[str]) -> int:
     for name, cls in METHODS.items():
         headline = "global" if cls.has_global else "personal"
         table.add_row(name, cls.label, headline, ", ".join(cls.presets), ", ".join(f.name for f in fields(cls)))
-    _console().print(table)
+    console().print(table)
     return 0
