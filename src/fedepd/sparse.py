@@ -42,8 +42,7 @@ class Sparse:
 
     @classmethod
     def of(cls, matrix: sp.spmatrix, symmetric: bool = False) -> Sparse:
-        rows = sp.csr_matrix(matrix)
-        rows.sort_indices()
+        rows = _sorted(sp.csr_matrix(matrix))
         forward = csr_tensor(rows, np.int32)
         return cls(forward, forward if symmetric else csr_tensor(_sorted(sp.csr_matrix(rows.T)), np.int32))
 
@@ -63,8 +62,7 @@ class Sparse:
 
 
 def _sorted(matrix: sp.csr_matrix) -> sp.csr_matrix:
-    matrix.sort_indices()
-    return matrix
+    return matrix if matrix.has_sorted_indices else matrix.sorted_indices()  # a copy: the arrays may be a client's own
 
 
 def _product(matrix: Tensor, dense: Tensor) -> Tensor:

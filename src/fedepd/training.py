@@ -33,12 +33,14 @@ class Training:
     def __post_init__(self) -> None:
         if self.epochs < 0:
             raise BadConfig(f"epochs is {self.epochs}; give 0 or more")
-        if not self.lr > 0:
-            raise BadConfig(f"lr is {self.lr}; the learning rate must be positive")
+        if not 0 < self.lr < float("inf"):
+            raise BadConfig(f"lr is {self.lr}; the learning rate must be positive and finite")
         if not 0 < self.participation <= 1:
             raise BadConfig(f"participation is {self.participation}; it must lie in (0, 1]")
-        if self.weight_decay < 0:
-            raise BadConfig(f"weight_decay is {self.weight_decay}; give 0 or more")
+        if not 0 <= self.weight_decay < float("inf"):
+            raise BadConfig(f"weight_decay is {self.weight_decay}; give a finite number, 0 or more")
+        if not self.max_norm > 0:
+            raise BadConfig(f"max_norm is {self.max_norm}; it must be positive, or every reply would be refused")
 
 
 def descend(
