@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedepd.cache import remembered
 from fedepd.errors import BadConfig, BadData, UnknownName
 from fedepd.options import option
 from fedepd.rng import seeded_numpy
@@ -230,12 +231,16 @@ def _communities(edge_index: Tensor, num_nodes: int, config: PartitionConfig, ge
     """Louvain labels of nodes 0..num_nodes-1: [n]."""
     if not edge_index.numel():
         return np.arange(num_nodes)
-    from sknetwork.clustering import Louvain
-
     position = generator.permutation(num_nodes) if config.shuffle_nodes else np.arange(num_nodes)
-    adj = adjacency(torch.from_numpy(position)[edge_index], num_nodes)
-    labels: Ints = Louvain(modularity="newman", resolution=config.resolution).fit_predict(adj).astype(np.int64)
-    return labels[position]
+    edges = torch.from_numpy(position)[edge_index]
+
+    def louvain() -> Ints:
+        from sknetwork.clustering import Louvain
+
+        labels: Ints = Louvain(modularity="newman", resolution=config.resolution).fit_predict(adjacency(edges, num_nodes)).astype(np.int64)
+        return labels
+
+    return remembered("louvain-1", (config.resolution, num_nodes, edges.numpy()), louvain)[position]
 
 
 def _first_seen(labels: Ints) -> Ints:

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedepd.cache import remembered
 from fedepd.rng import seeded_numpy
 from fedepd.sparse import to_scipy
 from fedepd.types import Graph
@@ -24,9 +25,19 @@ _CHUNK = 1 << 16
 
 def purified_edges(graph: Graph, score: Score = "fused") -> Tensor:
     """The edges that survive Eq. 5: [2, e']. Each undirected edge is scored once, so the result stays symmetric."""
-    energy, distance = edge_metrics(graph)
-    keep = kept(energy, distance, score, graph)
+    key = (score, graph.name, graph.edge_index.numpy(), *feature_arrays(graph))
+    keep = remembered("purified-1", key, lambda: kept_edges(graph, score))
     return graph.edge_index[:, torch.from_numpy(keep)]
+
+
+def kept_edges(graph: Graph, score: Score) -> NDArray[np.bool_]:
+    return kept(*edge_metrics(graph), score, graph)
+
+
+def feature_arrays(graph: Graph) -> tuple[NDArray[Any], ...]:
+    """The arrays behind X, for the cache's key."""
+    x = graph.x
+    return (x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy()) if graph.is_sparse else (x.numpy(),)
 
 
 def edge_metrics(graph: Graph) -> tuple[Floats, Floats]:
