@@ -1,0 +1,92 @@
+"""The coordinator's side of a job: builds the server's half of the method and drives the one round loop over NVFlare."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from nvflare.apis.impl.controller import Controller
+
+from fedepd.deploy.exchange import OverNVFlare, QuorumLost, Stopped
+from fedepd.deploy.ledger import CHECKPOINT, Ledger
+from fedepd.deploy.task import FederationTask
+from fedepd.deploy.wire import STATUS
+from fedepd.errors import BadConfig, FedEPDError
+from fedepd.loop import train
+from fedepd.record import clean, write_json
+
+RESULT = "fedepd"
+"""The folder inside the job's own that is downloaded with its result."""
+
+
+class FederationController(Controller):  # type: ignore[misc]
+    def __init__(self, task: str, resume: bool = False) -> None:
+        super().__init__()
+        self.task, self.resume = task, resume
+        self._status: dict[str, Any] = {"state": "starting"}
+
+    def start_controller(self, fl_ctx: Any) -> None:
+        fl_ctx.get_engine().register_app_command(STATUS, lambda topic, data, fl_ctx: clean(self._status))
+
+    def stop_controller(self, fl_ctx: Any) -> None:
+        pass
+
+    def process_result_of_unknown_task(self, client: Any, task_name: str, client_task_id: str, result: Any, fl_ctx: Any) -> None:
+        self.log_warning(fl_ctx, f"dropped an answer of {client.name} that came after its round was closed")
+
+    def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:
+        workspace = fl_ctx.get_engine().get_workspace()
+        result = Path(workspace.get_run_dir(fl_ctx.get_job_id())) / RESULT
+        result.mkdir(parents=True, exist_ok=True)
+        try:
+            task = FederationTask.from_json(self.task)
+            folder = Path(workspace.get_root_dir()) / "runs" / task.run
+            self._train(task, folder, fl_ctx, abort_signal)
+            shutil.copytree(folder, result, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CHECKPOINT, ".*"))
+        except Stopped:
+            self._status.update(state="stopped")
+        except FedEPDError as mistake:
+            self._status.update(state="waiting" if isinstance(mistake, QuorumLost) else "failed", error=str(mistake))
+            self.system_panic(str(mistake), fl_ctx)
+        finally:
+            write_json(result / "status.json", self._status)
+
+    def _train(self, task: FederationTask, folder: Path, fl_ctx: Any, abort_signal: Any) -> None:
+        torch.set_num_threads(1)
+        if folder.exists() and not self.resume:
+            raise BadConfig(f"the server already holds a run '{task.run}'; submit under another name or resume it")
+        folder.mkdir(parents=True, exist_ok=True)
+        ledger = Ledger(task)
+        ledger.load(folder)
+        clients = list(range(len(task.sites)))
+        every = ledger.experiment.protocol.evaluate_every
+        exchange = OverNVFlare(task, self, fl_ctx, abort_signal)
+        try:
+            rounds = train(ledger.experiment.method, ledger.server, ledger.progress.tensors, clients, exchange, every, ledger.next_round)
+            for each in rounds:
+                line = ledger.add(replace(each, refused=[*each.refused, *exchange.take_refusals()]), exchange.sizes)
+                ledger.save(folder)
+                self._tell(ledger, line, exchange.missing())
+        finally:
+            exchange.close()
+        summary = ledger.finish(folder)
+        self._status.update(state="done", digest=summary["digest"])
+
+    def _tell(self, ledger: Ledger, line: Mapping[str, Any], missing: list[str]) -> None:
+        val = line.get("val") or self._status.get("val")
+        self._status = {
+            "state": "training",
+            "run": ledger.task.run,
+            "round": line["round"],
+            "rounds": ledger.server.last_round,
+            "loss": line["loss"],
+            "seconds": line["seconds"],
+            "answered": [ledger.task.sites[k] for k in line["clients"]],
+            "missing": missing,
+            "refused": [f"{ledger.task.sites[r['client']]}: {r['field']} {r['reason']}" for r in line.get("refused", [])],
+            "val": val,
+        }

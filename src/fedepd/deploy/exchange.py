@@ -1,0 +1,146 @@
+"""The exchange of a deployed run: one NVFlare task per site and step, a deadline, a pulse, a quorum."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from nvflare.apis.controller_spec import Task
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.shareable import Shareable
+from torch import Tensor
+
+from fedepd.deploy.task import FederationTask
+from fedepd.deploy.wire import EVALUATE, PING, STEP, Refused, message_record, read_confusions, read_reply
+from fedepd.errors import BadMessage
+from fedepd.gate import Refusal
+from fedepd.types import Reply, Tensors
+
+PING_EVERY, PING_TIMEOUT, GONE_AFTER = 2.0, 2.0, 8.0
+START_UP = 120.0
+"""Seconds a site has to load torch and its graph before silence counts."""
+
+T = TypeVar("T")
+
+
+class QuorumLost(BadMessage):
+    """Too few sites answered: the run stops at its last checkpoint and can be resumed."""
+
+
+class Stopped(Exception):
+    """The job was told to end."""
+
+
+class Pulse:
+    """Pings every site of the job all the time, so that a dead or frozen one is noticed within ten seconds."""
+
+    def __init__(self, engine: Any, sites: Sequence[str]) -> None:
+        self._engine, self._end = engine, threading.Event()
+        self._seen = dict.fromkeys(sites, time.monotonic() + START_UP - GONE_AFTER)
+        self._thread = threading.Thread(target=self._beat, name="fedepd-pulse", daemon=True)
+        self._thread.start()
+
+    def alive(self, site: str) -> bool:
+        return site in self._seen and time.monotonic() - self._seen[site] < GONE_AFTER
+
+    def _beat(self) -> None:
+        while not self._end.wait(PING_EVERY):
+            context = self._engine.new_context()
+            answers = self._engine.send_aux_request(list(self._seen), PING, Shareable(), PING_TIMEOUT, context, optional=True)
+            for site, answer in (answers or {}).items():
+                if site in self._seen and answer is not None and answer.get_return_code() == ReturnCode.OK:
+                    self._seen[site] = time.monotonic()
+
+    def close(self) -> None:
+        self._end.set()
+        self._thread.join(PING_EVERY + PING_TIMEOUT)
+
+
+class OverNVFlare:
+    """Carries messages to the sites; what comes back late, broken or not at all is named in ``refusals``."""
+
+    def __init__(self, task: FederationTask, controller: Any, fl_ctx: Any, abort_signal: Any) -> None:
+        self.task, self.has_global = task, task.experiment().method.has_global
+        self._controller, self._fl_ctx, self._abort_signal = controller, fl_ctx, abort_signal
+        here = {client.name for client in fl_ctx.get_engine().get_clients()}
+        self._pulse = Pulse(fl_ctx.get_engine(), [site for site in task.sites if site in here])
+        self.refusals: list[Refusal] = []
+        """What was refused before it became a reply; the gate's refusals are in the round."""
+        self.sizes: dict[int, tuple[int, int]] = {}
+        """Nodes and training nodes of each client, as it says."""
+
+    def step(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, Reply]:
+        replies = self._exchange(STEP, round, messages, lambda record: read_reply(record, round))
+        self.sizes.update({client: (reply.num_nodes, reply.num_train) for client, reply in replies.items()})
+        return replies
+
+    def evaluate(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, dict[str, Tensor]]:
+        classes = self.task.num_classes
+        return self._exchange(EVALUATE, round, messages, lambda record: read_confusions(record, round, classes, self.has_global))
+
+    def missing(self) -> list[str]:
+        return [site for site in self.task.sites if not self._pulse.alive(site)]
+
+    def take_refusals(self) -> list[Refusal]:
+        taken, self.refusals = self.refusals, []
+        return taken
+
+    def close(self) -> None:
+        self._pulse.close()
+
+    def _exchange(self, name: str, round: int, messages: Mapping[int, Tensors], read: Callable[[Any], T]) -> dict[int, T]:
+        out: dict[int, T] = {}
+        for client, answer in sorted(self._ask(name, round, messages).items()):
+            try:
+                if isinstance(answer, str):
+                    raise Refused("reply", answer)
+                if answer.get_return_code() != ReturnCode.OK:
+                    raise Refused("reply", f"failed at the site ({answer.get_return_code()}); its own log says why")
+                out[client] = read(answer)
+            except Refused as fault:
+                self.refusals.append(Refusal(client, fault.field, fault.reason))
+        needed = min(self.task.min_sites, len(messages))
+        if len(out) < needed:
+            why = "; ".join(f"{self.task.sites[r.client]}: {r.field} {r.reason}" for r in self.refusals)
+            raise QuorumLost(f"{len(out)} of at least {needed} sites answered {name} in round {round} ({why}); resume when they are back")
+        return out
+
+    def _ask(self, name: str, round: int, messages: Mapping[int, Tensors]) -> dict[int, Any]:
+        """By client: its record, or why there is none."""
+        answers: dict[int, Any] = {}
+        ready = threading.Condition()
+        tasks = {}
+        for client, message in messages.items():
+            site = self.task.sites[client]
+            if not self._pulse.alive(site):
+                answers[client] = "is missing: the site is unreachable"
+                continue
+
+            def received(client_task: Any, fl_ctx: Any, client: int = client) -> None:
+                with ready:
+                    answers.setdefault(client, client_task.result)
+                    ready.notify_all()
+
+            # One task per site: a broadcast would send the first site's message to all of them.
+            tasks[client] = Task(name=name, data=Shareable(message_record(round, message)), result_received_cb=received)
+            self._controller.broadcast(tasks[client], self._fl_ctx, targets=[site], min_responses=1)
+        self._wait(messages, answers, ready)
+        for client, task in tasks.items():
+            if isinstance(answers[client], str):
+                self._controller.cancel_task(task, fl_ctx=self._fl_ctx)
+        return answers
+
+    def _wait(self, messages: Mapping[int, Tensors], answers: dict[int, Any], ready: threading.Condition) -> None:
+        end = time.monotonic() + self.task.deadline
+        with ready:
+            while pending := [client for client in messages if client not in answers]:
+                if self._abort_signal.triggered:
+                    raise Stopped
+                for client in pending:
+                    if not self._pulse.alive(self.task.sites[client]):
+                        answers[client] = "is missing: the site became unreachable"
+                    elif time.monotonic() > end:
+                        answers[client] = f"is missing: no answer within {self.task.deadline:g} s"
+                ready.wait(0.5)

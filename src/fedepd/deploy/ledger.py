@@ -1,0 +1,152 @@
+"""The book of a federated run: progress, what is known of the sites, and the same run folder as a simulated run's.
+
+Everything here comes from messages alone. Class sizes are therefore those of the held-out nodes: the row sums of the confusion matrices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import resource
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedepd.deploy.state import Facts, load_progress, save_progress
+from fedepd.deploy.task import FederationTask
+from fedepd.longtail import Tiers, imbalance_ratio, tiers
+from fedepd.loop import Round
+from fedepd.progress import Progress
+from fedepd.record import append_line, clean, environment, weights_sha256, write_arrays, write_bytes, write_json, write_tensors
+from fedepd.rng import seeded
+
+CHECKPOINT = "checkpoint.safetensors"
+UNKNOWN = "edges and other facts of the sites' graphs stay at the sites and are shown as 0; class sizes are those of held-out nodes"
+
+
+class Ledger:
+    def __init__(self, task: FederationTask) -> None:
+        self.task, self.experiment, self.server = task, task.experiment(), task.server()
+        tensors = self.experiment.model.init(self.server.info, seeded(self.server.seed, "init"))
+        tensors = self.experiment.method.server_init(self.server, tensors)
+        self.progress = Progress(tensors, self.experiment.protocol.select, Tiers((), (), ()))
+        self.facts: Facts = {}
+        self._started = time.perf_counter(), time.process_time()
+
+    @property
+    def next_round(self) -> int:
+        return int(self.progress.lines[-1]["round"]) + 1 if self.progress.lines else 1
+
+    def add(self, each: Round, sizes: Mapping[int, tuple[int, int]]) -> dict[str, Any]:
+        """Take a round in; returns its line. Personal models stay at the sites."""
+        for client, (nodes, train) in sizes.items():
+            self.facts.setdefault(client, {}).update(nodes=nodes, train=train)
+        for client, matrices in (each.confusions or {}).items():
+            val, test = matrices["personal_val"], matrices["personal_test"]
+            held_out = (val + test).sum(1)  # [C]
+            self.facts.setdefault(client, {}).update(val=int(val.sum()), test=int(test.sum()), held_out=held_out.tolist())
+        if each.confusions and not self.progress.tiers.head:
+            # Choice: tiers are fixed at the first evaluation, so that a site that leaves later does not move a class from tail to head.
+            self.progress.tiers = tiers(self.class_sizes())
+        return self.progress.add(each, dict)
+
+    def class_sizes(self) -> NDArray[np.int64]:
+        sizes: NDArray[np.int64] = self._client_class().sum(0)
+        return sizes
+
+    def _client_class(self) -> NDArray[np.int64]:
+        empty = [0] * self.task.num_classes
+        return np.array([self.facts.get(k, {}).get("held_out", empty) for k in range(len(self.task.sites))], dtype=np.int64)
+
+    def digest(self) -> str:
+        """Of the final server tensors and all test metrics: two runs with the same digest are the same run."""
+        metrics = json.dumps(clean(self.progress.metrics()), sort_keys=True)
+        return hashlib.sha256((weights_sha256(self.progress.tensors) + metrics).encode()).hexdigest()
+
+    def save(self, folder: Path) -> None:
+        save_progress(folder / CHECKPOINT, self.progress, self.facts)
+        append_line(folder / "rounds.jsonl", self.progress.lines[-1])
+
+    def load(self, folder: Path) -> None:
+        """Go on from the checkpoint; rounds written after it never happened."""
+        if (folder / CHECKPOINT).exists():
+            self.facts = load_progress(folder / CHECKPOINT, self.progress)
+            lines = "".join(json.dumps(line) + "\n" for line in self.progress.lines)
+            write_bytes(folder / "rounds.jsonl", lines.encode())
+
+    def finish(self, folder: Path) -> dict[str, Any]:
+        """Everything but rounds.jsonl; the summary last, so that a folder with one is complete."""
+        config = self._config()
+        summary = self._summary(config)
+        write_json(folder / "config.json", config)
+        write_json(folder / "env.json", environment())
+        write_json(folder / "clients.json", [self._client(k) for k in range(len(self.task.sites))])
+        write_arrays(folder / "partition.npz", {"client_class": self._client_class(), "class_sizes": self.class_sizes()})
+        write_arrays(folder / "confusion.npz", self.progress.confusions())
+        write_tensors(folder / "final.safetensors", self.progress.tensors)
+        write_tensors(folder / "model.safetensors", self.progress.best[summary["headline"]].tensors)
+        write_json(folder / "summary.json", summary)
+        return summary
+
+    def _client(self, client: int) -> dict[str, Any]:
+        known = self.facts.get(client, {})
+        held_out = known.get("held_out", [])
+        unknown = dict.fromkeys(("edges", "edges_kept", "isolated_before", "isolated_after"), 0)
+        unmeasured = dict.fromkeys(("homophily_before", "homophily_after"))
+        seen = sum(n > 0 for n in held_out)
+        sizes = {name: known.get(name, 0) for name in ("nodes", "train", "val", "test")}
+        return {"client": client, "site": self.task.sites[client], **sizes, "classes": seen, **unknown, **unmeasured}
+
+    def _config(self) -> dict[str, Any]:
+        e, task = self.experiment, self.task
+        sites = hashlib.sha256(json.dumps([task.run, task.sites, task.num_features, task.num_classes]).encode()).hexdigest()
+        return {
+            "config_hash": e.config_hash(sites),
+            "method": e.method_name,
+            "method_label": e.method.label,
+            "preset": e.preset,
+            "has_global": e.method.has_global,
+            "seed": e.protocol.seed,
+            "rounds": e.protocol.rounds,
+            "dataset": {
+                "name": f"federation {'+'.join(task.sites)}",
+                "nodes": sum(known.get("nodes", 0) for known in self.facts.values()),
+                "edges": 0,
+                "features": task.num_features,
+                "classes": task.num_classes,
+                "imbalance_ratio": imbalance_ratio(self.class_sizes()),
+                "proxy_features": False,
+                "sha256": sites,
+                "label_names": [],
+            },
+            "experiment": e.resolved(),
+            "protocol": e.sentence().replace(f"({e.partition.partition})", "(sites)"),
+        }
+
+    def _summary(self, config: dict[str, Any]) -> dict[str, Any]:
+        progress, cut = self.progress, self.progress.tiers
+        headline = "global" if config["has_global"] else "personal"
+        refused = sum(len(line.get("refused", [])) for line in progress.lines)
+        return {
+            **{name: config[name] for name in ("method", "method_label", "preset", "seed", "rounds", "config_hash", "protocol")},
+            "dataset": config["dataset"]["name"],
+            "proxy_features": False,
+            "headline": headline,
+            "best_round": progress.best[headline].round,
+            "best_rounds": {kind: best.round for kind, best in progress.best.items()},
+            "metrics": progress.metrics(),
+            "tiers": {"head": cut.head, "medium": cut.medium, "tail": cut.tail},
+            "bytes_up": sum(sum(line["bytes_up"].values()) for line in progress.lines),
+            "bytes_down": sum(sum(line["bytes_down"].values()) for line in progress.lines),
+            "seconds": time.perf_counter() - self._started[0],
+            "cpu_seconds": time.process_time() - self._started[1],
+            "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "weights_sha256": weights_sha256(progress.tensors),
+            "digest": self.digest(),
+            "refused": refused,
+            "warnings": [UNKNOWN] + ([f"{refused} replies were refused or missing; rounds.jsonl names them"] if refused else []),
+        }

@@ -1,0 +1,94 @@
+"""A whole federation on this machine: server and sites as separate processes with mutual TLS, stopped completely at the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from fedepd.deploy.admin import wait_for_sites
+from fedepd.deploy.kits import launch_command, launch_environment, prepare_server, prepare_site, provision
+
+
+class Loopback:
+    """``files``: each site's name and client file. Use in a ``with`` statement."""
+
+    def __init__(self, folder: Path, files: Mapping[str, Path], port: int | None = None) -> None:
+        self.files = dict(files)
+        self.kits = provision(folder, list(files), "localhost", port or free_port(), {})
+        self.admin = self.kits["admin"]
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Loopback:
+        self.start_server()
+        for site in self.files:
+            self.start_site(site)
+        return self
+
+    def wait(self, patience: float = 60.0) -> None:
+        """Until every site is connected."""
+        wait_for_sites(self.admin, len(self.files), patience)
+
+    def start_server(self) -> None:
+        prepare_server(self.kits["server"])
+        self._start("server", "server")
+
+    def start_site(self, site: str) -> None:
+        prepare_site(self.kits[site], self.files[site])
+        self._start(site, "client")
+
+    def _start(self, name: str, kind: str) -> None:
+        kit = self.kits[name]
+        with (kit / "console.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                launch_command(kit, kind), cwd=kit, env=launch_environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def members(self, name: str) -> list[int]:
+        """The live processes of one participant, its own first, then its job workers."""
+        kit = str(self.kits[name].resolve()).encode()
+        own = self._processes[name].pid if name in self._processes else 0
+        found = [pid for pid in _processes() if kit in _command_line(pid)]
+        return sorted(found, key=lambda pid: (pid != own, pid))
+
+    def kill(self, name: str) -> None:
+        """A participant and all its workers at once, as if its machine had lost power."""
+        for pid in self.members(name):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        if name in self._processes:
+            self._processes.pop(name).wait()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for name in list(self._processes):
+            self.kill(name)
+        # A worker that was being started while its parent died is found in the second look.
+        time.sleep(0.2)
+        for name in self.kits:
+            self.kill(name)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _processes() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and int(entry.name) != os.getpid()]
+
+
+def _command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,27 @@
+"""The same task over the same client files in one process: what the federation's digest must be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from fedepd.deploy.ledger import Ledger
+from fedepd.deploy.task import FederationTask, site_data
+from fedepd.loop import train
+from fedepd.simulate import InProcess
+
+
+def rehearse(task: FederationTask, files: Sequence[str | Path]) -> Ledger:
+    """``files`` in the order of ``task.sites``."""
+    torch.set_num_threads(1)
+    clients = [site_data(task, site, file) for site, file in zip(task.sites, files, strict=True)]
+    ledger = Ledger(task)
+    exchange = InProcess([task.participant(client) for client in clients])
+    exchange.prepare()
+    sizes = {c.client_id: (c.graph.num_nodes, int(c.train_mask.sum())) for c in clients}
+    every = ledger.experiment.protocol.evaluate_every
+    for each in train(ledger.experiment.method, ledger.server, ledger.progress.tensors, list(sizes), exchange, every):
+        ledger.add(each, sizes)
+    return ledger
