@@ -1,0 +1,207 @@
+"""CReFF: the classifier alone is retrained at the server, on balanced synthetic features that reproduce the clients' gradients.
+
+Shang et al., "Federated Learning on Heterogeneous and Long-Tailed Data via Classifier Re-Training with Federated Features", IJCAI 2022,
+arXiv 2204.13399. Official code: shangxinyi/CReFF-FL @fbec98f (no licence; read, not used).
+Down: the model, head.weight [w, C], head.bias [C].  Up: the model; in refresh rounds also gradient.present [C], gradient.weight [p, C, w],
+gradient.bias [p, C] for the p classes that the client has; w is what the classifier reads, the hidden width with the default backbone.
+Bytes per client: down 4 (|Θ| + w·C + C); up 4 |Θ|, in refresh rounds 4 (|Θ| + C + p·C·(w + 1)).
+The gradient of a class with one training node reveals what the classifier reads of that node: no privacy is claimed.
+Ours: exact gradients instead of 10 draws of 32 augmented samples; full-batch Adam at the server; 10 features per class; a refresh every
+5 rounds and in the last; classes that nobody has are left out of retraining.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedepd.errors import BadConfig
+from fedepd.gate import Fields, same_fields
+from fedepd.methods.base import Client, Method, Server
+from fedepd.methods.lws import class_mean
+from fedepd.methods.steps import average, class_counts, cross_entropy, fit, model_part, renamed, reply
+from fedepd.models import Backbone, Inputs, glorot
+from fedepd.options import option
+from fedepd.training import Training, descend
+from fedepd.types import ClientData, Reply, Tensors
+
+GUARD = 1e-6
+"""Added to the denominator of a cosine, as in the official code: a row without gradient then costs a constant."""
+
+
+@final
+@dataclass(frozen=True)
+class CReFF(Method[Inputs]):
+    label: ClassVar[str] = "CReFF"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {},
+        "official": {
+            "refresh": 1,
+            "features": 100,
+            "retrain_epochs": 300,
+            "retrain_batch": 32,
+            "server_optimizer": "sgd",
+            "optimizer_own": True,
+        },
+    }
+
+    refresh: int = option(5, "rounds between two retrainings of the head; it is also retrained in the last round")
+    # Choice: 5 is how often a run evaluates by default, so every score is that of a fresh head; official: every round.
+    features: int = option(10, "synthetic features of each class")
+    match_steps: int = option(100, "steps on the synthetic features per refresh")
+    match_lr: float = option(0.1, "learning rate of the synthetic features")
+    retrain_epochs: int = option(100, "passes over the synthetic features in which a fresh head is trained")
+    retrain_lr: float = option(0.01, "learning rate of the head")
+    retrain_batch: int = option(0, "synthetic features per step of retraining; 0: all of them")
+    server_optimizer: Literal["adam", "sgd"] = option("adam", "the optimiser of both server stages; official: sgd")
+    optimizer_own: bool = option(False, "clients train by the authors' SGD, rate 0.1")
+
+    def __post_init__(self) -> None:
+        if self.refresh < 1 or self.features < 1:
+            raise BadConfig(f"refresh is {self.refresh} and features is {self.features}; both must be 1 or more")
+        if self.retrain_epochs < 1:
+            raise BadConfig(f"retrain_epochs is {self.retrain_epochs}; a fresh head needs at least 1")
+        if self.match_steps < 0 or self.retrain_batch < 0:
+            raise BadConfig(f"match_steps is {self.match_steps} and retrain_batch is {self.retrain_batch}; give 0 or more")
+        if not (self.match_lr > 0 and self.retrain_lr > 0):
+            raise BadConfig(f"match_lr is {self.match_lr} and retrain_lr is {self.retrain_lr}; learning rates must be positive")
+
+    def is_refresh(self, number: int, last_round: int) -> bool:
+        return number % self.refresh == 0 or number == last_round
+
+    def prepare(self, data: ClientData, model: Backbone) -> Inputs:
+        return model.inputs(data)
+
+    def client_step(self, client: Client[Inputs], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
+        gradients = head_gradients(client, message) if self.is_refresh(client.round, client.last_round) else {}
+        trainer = replace(client, training=replace(client.training, optimizer="sgd", lr=0.1)) if self.optimizer_own else client
+        params, state, loss = fit(trainer, model_part(message), state, cross_entropy(client, client.prepared))
+        # Choice: a personal model keeps the head it was trained with; the retrained one fits the averaged extractor only.
+        return reply(client, {**params, **gradients}, loss=loss), {**state, **params, **renamed(params, "classifier.", "head.")}
+
+    def server_init(self, server: Server, params: Tensors) -> Tensors:
+        classes, width = server.info.num_classes, server.model.width
+        draws = server.torch_draws("features")
+        return {
+            **params,
+            **renamed(params, "classifier.", "head."),
+            "feature.value": torch.randn(classes, self.features, width, generator=draws),
+            "feature.known": torch.zeros(classes),
+        }
+
+    def message(self, tensors: Tensors, client_id: int) -> Tensors:
+        return {name: value for name, value in tensors.items() if not name.startswith("feature.")}
+
+    def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
+        tensors = {**tensors, **average(server.info, model_part(tensors), replies)}
+        due = self.is_refresh(server.round, server.last_round)
+        if due:
+            tensors = {**tensors, **self._match(tensors, replies)}
+        if not bool(tensors["feature.known"].any()):
+            # Choice: until the first refresh the head is FedAvg's, not a random one, so that every evaluated round has a trained head.
+            return {**tensors, **renamed(tensors, "classifier.", "head.")}
+        return {**tensors, **self._retrain(server, tensors)} if due else tensors
+
+    def _match(self, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
+        """Move the synthetic features of the classes at hand until their gradients point where the clients' do."""
+        present = torch.stack([r.tensors["gradient.present"] for r in replies.values()]).amax(0)  # [C]
+        chosen = present.nonzero().reshape(-1)
+        if chosen.numel() == 0:
+            return {}
+        target_weight, target_bias = (owner_mean(part, replies)[chosen] for part in ("weight", "bias"))
+
+        def loss(params: Tensors) -> Tensor:
+            weight, bias = feature_gradients(params["value"], chosen, tensors["head.weight"], tensors["head.bias"])
+            return (1 - cosine(weight, target_weight)).sum() + (1 - cosine(bias, target_bias)).sum()
+
+        how = Training(optimizer=self.server_optimizer, lr=self.match_lr, weight_decay=0.0)
+        moved, _, _ = descend({"value": tensors["feature.value"][chosen]}, ["value"], loss, self.match_steps, how, {})
+        value = tensors["feature.value"].index_copy(0, chosen, moved["value"])
+        return {"feature.value": value, "feature.known": torch.maximum(tensors["feature.known"], present)}
+
+    def _retrain(self, server: Server, tensors: Tensors) -> Tensors:
+        """A fresh head, trained on the features of the classes matched so far; any other class gets no weight and the smallest bias."""
+        known = tensors["feature.known"] > 0
+        classes = int(known.sum())
+        rows = tensors["feature.value"][known].flatten(0, 1)  # [classes · features, w]
+        labels = torch.arange(classes).repeat_interleave(self.features)
+        draws = server.torch_draws("retrain")
+        fresh = {"classifier.weight": glorot(rows.shape[1], classes, draws), "classifier.bias": torch.zeros(classes)}
+        batches = self._batches(rows.shape[0], draws)
+
+        def loss(params: Tensors) -> Tensor:
+            batch = next(batches)
+            return F.cross_entropy(server.model.classify(params, rows[batch]), labels[batch])
+
+        how = Training(optimizer=self.server_optimizer, lr=self.retrain_lr, weight_decay=0.0)
+        per_epoch = -(-rows.shape[0] // self.retrain_batch) if self.retrain_batch else 1
+        head, _, _ = descend(fresh, sorted(fresh), loss, self.retrain_epochs * per_epoch, how, {})
+        weight = torch.zeros_like(tensors["head.weight"])
+        weight[:, known] = head["classifier.weight"]
+        bias = head["classifier.bias"].min().repeat(known.shape[0])
+        bias[known] = head["classifier.bias"]
+        return {"head.weight": weight, "head.bias": bias}
+
+    def _batches(self, rows: int, draws: torch.Generator) -> Iterator[Tensor | slice]:
+        while True:
+            if self.retrain_batch == 0:
+                yield slice(None)
+            else:
+                yield from torch.split(torch.randperm(rows, generator=draws), self.retrain_batch)
+
+    def reply_fields(self, server: Server, tensors: Tensors) -> Fields | None:
+        # Choice: in a refresh round the shapes depend on the classes that a client has, which a field cannot say.
+        return None if self.is_refresh(server.round, server.last_round) else same_fields(model_part(tensors))
+
+    def predict(self, client: Client[Inputs], tensors: Tensors) -> Tensor:
+        return client.model.predict({**tensors, **renamed(tensors, "head.", "classifier.")}, client.prepared)
+
+
+def head_gradients(client: Client[Inputs], message: Tensors) -> Tensors:
+    """For every class of the client: the gradient of its nodes' mean cross-entropy in the head, on the received extractor."""
+    inputs, counts = client.prepared, class_counts(client.data)
+    with torch.no_grad():
+        s = client.model.smooth(client.model.encode(message, inputs), inputs, train_only=True)  # [t, w]
+    head = renamed(message, "head.", "classifier.")
+    error = client.model.classify(head, s).softmax(1)  # p_i, [t, C]
+    error[torch.arange(error.shape[0]), inputs.labels] -= 1
+    present = counts.nonzero().reshape(-1)
+    weight = torch.empty(present.shape[0], counts.shape[0], s.shape[1])
+    bias = torch.empty(present.shape[0], counts.shape[0])
+    for row, c in enumerate(present.tolist()):
+        of_class = inputs.labels == c
+        weight[row] = error[of_class].t() @ s[of_class] / counts[c]  # G_k^c
+        bias[row] = error[of_class].mean(0)  # g_k^c
+    return {"gradient.present": (counts > 0).to(torch.float32), "gradient.weight": weight, "gradient.bias": bias}
+
+
+def owner_mean(part: str, replies: Mapping[int, Reply]) -> Tensor:
+    """G^c or g^c of every class: the plain mean over the clients that have it, zero where none does."""
+
+    def pairs() -> Iterator[tuple[Tensor, Tensor]]:
+        for r in replies.values():
+            present = r.tensors["gradient.present"]
+            rows = r.tensors[f"gradient.{part}"]
+            yield rows.new_zeros(present.shape[0], *rows.shape[1:]).index_copy_(0, present.nonzero()[:, 0], rows), present
+
+    first = next(iter(replies.values())).tensors
+    shape = (first["gradient.present"].shape[0], *first[f"gradient.{part}"].shape[1:])
+    return class_mean(torch.zeros(shape), pairs())
+
+
+def feature_gradients(features: Tensor, classes: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """The same gradients of synthetic features [p, m, w] of the given classes, in closed form: [p, C, w] and [p, C]."""
+    error = (features @ weight + bias).softmax(2)  # [p, m, C]
+    error = error - F.one_hot(classes, weight.shape[1])[:, None]
+    return error.transpose(1, 2) @ features / features.shape[1], error.mean(1)
+
+
+def cosine(a: Tensor, b: Tensor) -> Tensor:
+    """Along the last axis."""
+    lengths: Tensor = torch.linalg.vector_norm(a, dim=-1) * torch.linalg.vector_norm(b, dim=-1)
+    return (a * b).sum(-1) / (lengths + GUARD)

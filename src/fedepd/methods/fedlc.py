@@ -1,0 +1,100 @@
+"""FedLC: a margin that is larger for locally rare classes is subtracted from the logits, inside the local loss only.
+
+Zhang et al., "Federated Learning with Label Distribution Skew via Logits Calibration", ICML 2022, arXiv 2209.00189.
+No official code was found; tau and the clamp on absent classes are those of KarhouTam/FL-bench (src/client/fedlc.py; read, not used).
+Down: the model.  Up: the model.  Bytes each way per client: 4 |Θ|. The counts stay at the client.
+Ours: the true class stays in the denominator (``form``), an absent class counts as one node (``absent``); "official" has both as published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedepd.errors import BadConfig
+from fedepd.gate import Fields, same_fields
+from fedepd.methods.base import Client, Method, Server
+from fedepd.methods.steps import Loss, average, class_counts, fit, model_part, reply
+from fedepd.models import Backbone, Inputs
+from fedepd.options import option
+from fedepd.types import ClientData, Reply, Tensors
+
+CLAMP = 1e-8
+"""FL-bench's count of an absent class: a margin of 100 tau, so the class all but leaves the softmax."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    inputs: Inputs
+    margin: Tensor
+    """[C]: tau N^(-1/4); infinite for a masked class."""
+
+
+@final
+@dataclass(frozen=True)
+class FedLC(Method[Prepared]):
+    label: ClassVar[str] = "FedLC"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {},
+        "official": {"form": "paper", "absent": "clamp"},
+        "fl_bench": {"absent": "clamp"},
+    }
+
+    tau: float = option(1.0, "intensity of the margins; 0 switches them off")
+    form: Literal["ce", "paper"] = option("ce", "calibrated cross-entropy, or as printed: without the true class in the denominator")
+    # Choice: the printed loss has no lower bound, it falls for ever as logits grow; FL-bench's author met its collapse (section 7).
+    absent: Literal["floor1", "clamp", "mask"] = option(
+        "floor1", "a class without a local training node counts as 1 node, as 1e-8 nodes, or is out of the softmax"
+    )
+    # Choice: outside the softmax an absent class is never pushed down, and wins at inference where most classes are absent (section 7).
+
+    def __post_init__(self) -> None:
+        if self.tau < 0:
+            raise BadConfig(f"tau is {self.tau}; give 0 or more")
+        if self.form == "paper" and self.absent == "mask":
+            raise BadConfig("form = paper with absent = mask leaves a client with one class an empty sum; set absent to floor1 or clamp")
+
+    def prepare(self, data: ClientData, model: Backbone) -> Prepared:
+        return Prepared(model.inputs(data), self.margins(class_counts(data)))
+
+    def margins(self, counts: Tensor) -> Tensor:
+        """m_k^c of a client's training counts, [C]."""
+        effective = counts.to(torch.float32).clamp(min=CLAMP if self.absent == "clamp" else 1.0)
+        margin = self.tau * effective.pow(-0.25)
+        return margin.masked_fill(counts == 0, float("inf")) if self.absent == "mask" else margin
+
+    def client_step(self, client: Client[Prepared], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
+        params, state, loss = fit(client, model_part(message), state, self._loss(client))
+        return reply(client, params, loss=loss), {**state, **params}
+
+    def _loss(self, client: Client[Prepared]) -> Loss:
+        inputs, margin = client.prepared.inputs, client.prepared.margin
+        calibrated = F.cross_entropy if self.form == "ce" else printed_loss
+        draws = client.draws("dropout")
+
+        def loss(params: Tensors) -> Tensor:
+            hidden = client.model.encode(params, inputs, draws)
+            return calibrated(client.model.logits(params, hidden, inputs, train_only=True) - margin, inputs.labels)
+
+        return loss
+
+    def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
+        return average(server.info, tensors, replies)
+
+    def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
+        return same_fields(tensors)
+
+    def predict(self, client: Client[Prepared], tensors: Tensors) -> Tensor:
+        return client.model.predict(tensors, client.prepared.inputs)
+
+
+def printed_loss(adjusted: Tensor, labels: Tensor) -> Tensor:
+    """Mean of -log(e^{a_y} / Σ_{c≠y} e^{a_c}) over the rows of ``adjusted`` [t, C]."""
+    true = labels[:, None]
+    others = adjusted.scatter(1, true, float("-inf"))
+    return (others.logsumexp(1) - adjusted.gather(1, true)[:, 0]).mean()

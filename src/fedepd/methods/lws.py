@@ -1,0 +1,142 @@
+"""LWS, learnable weight scaling, federated: FedAvg first, then one multiplier per class on the frozen model.
+
+Kang et al., "Decoupling Representation and Classifier for Long-Tailed Recognition", ICLR 2020, arXiv 1910.09217.
+Official code: facebookresearch/classifier-balancing @f162ade (BSD), centralised; the federation is ours.
+Down: the model, scale [C].  Up in stage one: the model; in stage two: scale [C], owned [C] (not with averaging = "naive").
+Bytes per client: down 4 (|Θ| + C); up 4 |Θ| in stage one, 8 C in stage two (4 C if naive).
+Ours: class-aware sampling is its full-batch expectation; Adam without weight decay; scales stay >= 0; a class is averaged over its owners.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedepd.errors import BadConfig
+from fedepd.gate import Field, Fields, same_fields
+from fedepd.methods.base import Client, Method, Server
+from fedepd.methods.steps import average, class_counts, cross_entropy, fit, model_part, reply, with_prefix
+from fedepd.models import Backbone, Inputs
+from fedepd.options import option
+from fedepd.types import ClientData, Reply, Tensors
+
+OWN_LR, OWN_WEIGHT_DECAY = 0.2, 5e-4
+
+
+@final
+@dataclass(frozen=True)
+class LWS(Method[Inputs]):
+    label: ClassVar[str] = "LWS"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {},
+        "official": {"optimizer_own": True, "nonnegative": False, "averaging": "naive"},
+    }
+
+    stage_two: float = option(0.05, "share of the rounds that learn the scales, at least one round of two or more; 0: FedAvg")
+    averaging: Literal["counts", "uniform", "naive"] = option(
+        "counts", "a class's scale is averaged over the clients that have it, by training nodes or equally; naive: over all, by size"
+    )
+    nonnegative: bool = option(True, "keep the scales at 0 or above: a negative one turns its class upside down")
+    optimizer_own: bool = option(False, "stage two by the authors' SGD: rate 0.2 with cosine decay, weight decay 5e-4")
+    # Choice: weight decay pulls a scale to 0, not to 1, so by default there is none (section 6). Their momentum 0.9 is not offered:
+    # their rate alone, made for batches of images, already throws the scales off on small graphs with large logits.
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.stage_two < 1:
+            raise BadConfig(f"stage_two is {self.stage_two}; the share of rounds that learn scales must lie in [0, 1)")
+
+    def stage_one_rounds(self, last_round: int) -> int:
+        if self.stage_two == 0 or last_round < 2:
+            return last_round
+        return last_round - min(max(1, round(self.stage_two * last_round)), last_round - 1)
+
+    def in_stage_two(self, where: Client[Inputs] | Server) -> bool:
+        return where.round > self.stage_one_rounds(where.last_round)
+
+    def prepare(self, data: ClientData, model: Backbone) -> Inputs:
+        return model.inputs(data)
+
+    def client_step(self, client: Client[Inputs], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
+        if self.in_stage_two(client):
+            return self._scale_step(client, message, state)
+        params, state, loss = fit(client, model_part(message), state, cross_entropy(client, client.prepared))
+        return reply(client, params, loss=loss), {**state, **params}
+
+    def _scale_step(self, client: Client[Inputs], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
+        """Stage two. Choice: what is frozen is the averaged model, so a client's personal model is that one with its own scales."""
+        inputs, counts = client.prepared, class_counts(client.data)
+        with torch.no_grad():
+            logits = client.model.logits(message, client.model.encode(message, inputs), inputs, train_only=True)  # [t, C]
+
+        def loss(params: Tensors) -> Tensor:
+            return balanced_loss(self._usable(params["scale"]), logits, inputs.labels, counts)
+
+        decay = OWN_WEIGHT_DECAY if self.optimizer_own else 0.0
+        scaled, state, mean_loss = fit(
+            self._with_optimizer(client), with_prefix(message, "scale"), state, loss, stage="scale", weight_decay=decay
+        )
+        scaled = {"scale": self._usable(scaled["scale"])}
+        owned = {} if self.averaging == "naive" else {"owned": (counts if self.averaging == "counts" else counts > 0).to(torch.float32)}
+        kept = {name: value for name, value in state.items() if name not in message}
+        return reply(client, {**scaled, **owned}, loss=mean_loss), {**kept, **scaled}
+
+    def _usable(self, scale: Tensor) -> Tensor:
+        return scale.clamp(min=0) if self.nonnegative else scale
+
+    def _with_optimizer(self, client: Client[Inputs]) -> Client[Inputs]:
+        if not self.optimizer_own:
+            return client
+        before = self.stage_one_rounds(client.last_round)
+        progress = (client.round - before - 1) / (client.last_round - before)
+        rate = OWN_LR * (1 + math.cos(math.pi * progress)) / 2
+        return replace(client, training=replace(client.training, optimizer="sgd", lr=rate))
+
+    def server_init(self, server: Server, params: Tensors) -> Tensors:
+        return {**params, "scale": torch.ones(server.info.num_classes)}
+
+    def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
+        if not self.in_stage_two(server):
+            return {**tensors, **average(server.info, model_part(tensors), replies)}
+        if self.averaging == "naive":
+            return {**tensors, **average(server.info, with_prefix(tensors, "scale"), replies)}
+        owners = ((r.tensors["scale"], r.tensors["owned"]) for r in replies.values())
+        return {**tensors, "scale": class_mean(tensors["scale"], owners)}
+
+    def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
+        if not self.in_stage_two(server):
+            return same_fields(model_part(tensors))
+        owned = {} if self.averaging == "naive" else {"owned": Field((server.info.num_classes,), "count")}
+        return {**same_fields(with_prefix(tensors, "scale")), **owned}
+
+    def predict(self, client: Client[Inputs], tensors: Tensors) -> Tensor:
+        return client.model.predict(tensors, client.prepared) * tensors["scale"]
+
+
+def balanced_loss(scale: Tensor, logits: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
+    """Class-balanced cross-entropy of scale * logits [t, C]: every class present has the same weight, its nodes share it.
+
+    The scale of a class without training nodes gets no gradient: nothing here could ever push it up.
+    """
+    scale = torch.where(counts > 0, scale, scale.detach())
+    return F.cross_entropy(scale * logits, labels, weight=1.0 / counts.clamp(min=1))
+
+
+def class_mean(old: Tensor, pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+    """Each class's mean of the values [C, ...] by the weights [C], one pair per client in client order, summed in float64.
+
+    A class without weight keeps its old value.
+    """
+    column = (-1,) + (1,) * (old.ndim - 1)
+    total = torch.zeros(old.shape[0], dtype=torch.float64).reshape(column)
+    weighted = torch.zeros(old.shape, dtype=torch.float64)
+    for values, weights in pairs:
+        weight = weights.to(torch.float64).reshape(column)
+        weighted += weight * values
+        total += weight
+    return torch.where(total > 0, (weighted / total).to(old.dtype), old)
