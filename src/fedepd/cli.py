@@ -27,6 +27,7 @@ COMMANDS = {
     "report": "make report.html from a run folder or a folder of runs",
     "data": "list, show or fetch graphs; import, check and split your own",
     "methods": "list the methods",
+    "federation": "train across sites whose graphs stay at home",
 }
 
 
@@ -301,3 +302,9 @@ def command_methods(arguments: list[str]) -> int:
         table.add_row(name, cls.label, headline, ", ".join(cls.presets), ", ".join(f.name for f in fields(cls)))
     console().print(table)
     return 0
+
+
+def command_federation(arguments: list[str]) -> int:
+    from fedepd.deploy.commands import main as federation
+
+    return federation(arguments)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nvflare.fuel.flare_api.api_spec import CommandError, InternalError, JobNotRunning, NoReply
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 
 from fedepd.deploy.kits import kit_name
@@ -44,7 +46,8 @@ def session(kit: Path, timeout: float = 15.0) -> Iterator[Any]:
     user = kit_name(kit, "admin")
     opened = None
     try:
-        opened = new_secure_session(user, str(kit.resolve()), timeout=timeout)
+        with redirect_stdout(io.StringIO()):  # NVFlare announces every connection
+            opened = new_secure_session(user, str(kit.resolve()), timeout=timeout)
         yield opened
     except FedEPDError:
         raise
@@ -103,7 +106,7 @@ def look(open_session: Any, job: Job) -> dict[str, Any]:
         return {"job": status, "state": "ended" if status.startswith("FINISHED") else "waiting"}
     try:
         return {"job": status, **open_session.do_app_command(job.id, STATUS, {})}
-    except Exception:  # not yet, or not any more: NVFlare raises many kinds
+    except (InternalError, JobNotRunning, NoReply, CommandError):  # not yet, or not any more
         return {"job": status, "state": "silent"}
 
 

@@ -23,7 +23,7 @@ SITE_FILE = "fedepd.json"
 """In a site's ``local`` folder, written by ``fedepd federation join``: where the owner's graph is. Never part of a job."""
 ROOT_DAYS = 3650
 
-RIGHTS = ("submit_job", "clone_job", "manage_job", "download_job", "view", "operate", "shell_commands", "byoc")
+RIGHTS = ("submit_job", "clone_job", "manage_job", "download_job", "view", "operate", "shell_commands", "byoc", "app_command")
 
 
 def provision(out: Path, sites: Sequence[str], host: str, port: int, sizes: dict[str, int]) -> dict[str, Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -92,6 +92,14 @@ def read_confusions(record: Mapping[str, Any], round: int, num_classes: int, has
         if matrix.dtype != torch.int64 or tuple(matrix.shape) != (num_classes, num_classes) or int(matrix.min()) < 0:
             raise Refused(name, f"must be {num_classes} x {num_classes} counts")
     return matrices
+
+
+def record_kind(record: Mapping[str, Any]) -> Literal["reply", "confusions"]:
+    """Which of the two records a site sends this is; anything else is refused."""
+    kind: Literal["reply", "confusions"] = "confusions" if "confusions" in record else "reply"
+    _check_fields(record, ("confusions", "round") if kind == "confusions" else REPLY_FIELDS)
+    to_tensors(record["confusions" if kind == "confusions" else "tensors"])
+    return kind
 
 
 def _check_fields(record: Any, names: tuple[str, ...]) -> None:

@@ -1,0 +1,71 @@
+"""What would leave the house, measured by running one round here, before joining."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from fedepd.deploy.ledger import Ledger
+from fedepd.deploy.task import FederationTask, site_data
+from fedepd.deploy.wire import confusions_record, reply_record
+
+FEW = 5
+"""A class with fewer nodes in a sum lets a reader of the sum come close to single nodes."""
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """One field of a message to the server."""
+
+    field: str
+    shape: list[int]
+    bytes: int
+    when: str
+
+
+@dataclass(frozen=True)
+class Preview:
+    fields: list[Leaving]
+    counts: dict[str, list[int]]
+    """Per field that counts nodes: nodes of each class."""
+    warnings: list[str]
+
+    @property
+    def bytes_per_round(self) -> int:
+        return sum(each.bytes for each in self.fields if each.when == "every round")
+
+
+def preview(task: FederationTask, site: str, data: Path) -> Preview:
+    participant = task.participant(site_data(task, site, data))
+    method, tensors = task.experiment().method, Ledger(task).progress.tensors
+    torch.set_num_threads(1)
+    # Choice: the last round, because methods with a warm-up send less in the first ones.
+    last = task.server().last_round
+    message = method.message(tensors, participant.client_id)
+    reply = reply_record(participant.step(last, message))
+    matrices = confusions_record(last, participant.evaluate(last, message))["confusions"]
+    every = task.experiment().protocol.evaluate_every
+    fields = [Leaving(name, list(value.shape), value.nbytes, "every round") for name, value in reply["tensors"].items()]
+    fields += [Leaving(name, [], 8, "every round") for name in ("round", "num_nodes", "num_train", *reply["scalars"])]
+    fields += [Leaving(name, list(value.shape), value.nbytes, f"every {every} rounds") for name, value in matrices.items()]
+    counts = {name: [int(n) for n in value] for name, value in reply["tensors"].items() if name.endswith(".count")}
+    return Preview(fields, counts, _warnings(counts))
+
+
+def _warnings(counts: dict[str, list[int]]) -> list[str]:
+    out = []
+    for name, values in counts.items():
+        of = name.removesuffix(".count")
+        single = [c for c, n in enumerate(values) if n == 1]
+        few = [c for c, n in enumerate(values) if 1 < n < FEW]
+        if single:
+            out.append(f"class {_listed(single)}: '{of}' would be the embedding of one single node; consider the filter MinCount")
+        if few:
+            out.append(f"class {_listed(few)}: '{of}' would sum fewer than {FEW} nodes")
+    return out
+
+
+def _listed(classes: list[int]) -> str:
+    return ", ".join(map(str, classes))
