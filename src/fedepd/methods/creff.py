@@ -42,7 +42,7 @@ class CReFF(Method[Inputs]):
         "default": {},
         "official": {
             "refresh": 1,
-            "features": 100,
+            "features_per_class": 100,
             "retrain_epochs": 300,
             "retrain_batch": 32,
             "server_optimizer": "sgd",
@@ -52,7 +52,7 @@ class CReFF(Method[Inputs]):
 
     refresh: int = option(5, "rounds between two retrainings of the head; it is also retrained in the last round")
     # Choice: 5 is how often a run evaluates by default, so every score is that of a fresh head; official: every round.
-    features: int = option(10, "synthetic features of each class")
+    features_per_class: int = option(10, "synthetic features of each class")
     match_steps: int = option(100, "steps on the synthetic features per refresh")
     match_lr: float = option(0.1, "learning rate of the synthetic features")
     retrain_epochs: int = option(100, "passes over the synthetic features in which a fresh head is trained")
@@ -62,8 +62,8 @@ class CReFF(Method[Inputs]):
     optimizer_own: bool = option(False, "clients train by the authors' SGD, rate 0.1")
 
     def __post_init__(self) -> None:
-        if self.refresh < 1 or self.features < 1:
-            raise BadConfig(f"refresh is {self.refresh} and features is {self.features}; both must be 1 or more")
+        if self.refresh < 1 or self.features_per_class < 1:
+            raise BadConfig(f"refresh is {self.refresh} and features_per_class is {self.features_per_class}; both must be 1 or more")
         if self.retrain_epochs < 1:
             raise BadConfig(f"retrain_epochs is {self.retrain_epochs}; a fresh head needs at least 1")
         if self.match_steps < 0 or self.retrain_batch < 0:
@@ -90,7 +90,7 @@ class CReFF(Method[Inputs]):
         return {
             **params,
             **renamed(params, "classifier.", "head."),
-            "feature.value": torch.randn(classes, self.features, width, generator=draws),
+            "feature.value": torch.randn(classes, self.features_per_class, width, generator=draws),
             "feature.known": torch.zeros(classes),
         }
 
@@ -129,7 +129,7 @@ class CReFF(Method[Inputs]):
         known = tensors["feature.known"] > 0
         classes = int(known.sum())
         rows = tensors["feature.value"][known].flatten(0, 1)  # [classes · features, w]
-        labels = torch.arange(classes).repeat_interleave(self.features)
+        labels = torch.arange(classes).repeat_interleave(self.features_per_class)
         draws = server.torch_draws("retrain")
         fresh = {"classifier.weight": glorot(rows.shape[1], classes, draws), "classifier.bias": torch.zeros(classes)}
         batches = self._batches(rows.shape[0], draws)
