@@ -154,6 +154,7 @@ def test_unknown_names_come_with_a_guess(arguments: dict[str, Any], says: str) -
 
 
 def test_the_sentence_names_what_moves_the_numbers() -> None:
-    said = Experiment.make("fedavg", clients=4, rounds=7, lr=0.5, participation=0.5, select="last", features="row_normalised").sentence()
+    settings = {"clients": 4, "partition": "openfgl", "rounds": 7, "lr": 0.5, "participation": 0.5, "select": "last"}
+    said = Experiment.make("fedavg", **settings, features="row_normalised").sentence()
     for part in ("4 clients (openfgl)", "60/20/20", "7 rounds", "lr 0.5", "50 % participation", "last round", "row normalised"):
         assert part in said

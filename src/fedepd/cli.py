@@ -86,6 +86,7 @@ def _main(arguments: list[str]) -> int:
 def command_run(arguments: list[str]) -> int:
     from fedepd.config import Experiment, read_toml
     from fedepd.datasets import load
+    from fedepd.datasets.clients_dir import read_clients
     from fedepd.run import execute
 
     named = arguments.pop(0) if arguments and not arguments[0].startswith("-") else None
@@ -94,12 +95,15 @@ def command_run(arguments: list[str]) -> int:
     method = str(named or file.get("method", "fedepd"))
     values = _run_parser(method).parse(arguments)
     settings = {**file, **{name: value for name, value in vars(values).items() if name not in RUN_ONLY}}
+    if values.clients_dir is not None and "data" in settings:
+        raise BadConfig(f"both --data '{settings['data']}' and --clients-dir '{values.clients_dir}' are given; give one of them")
     data, preset = (str(settings.pop(name, default)) for name, default in (("data", "synthetic"), ("preset", "default")))
     settings.pop("method", None)
     experiment = Experiment.make(method, preset, **settings)
-    with _progress(f"{method} on {data}", experiment.protocol.rounds, values.quiet) as advance:
+    with _progress(f"{method} on {values.clients_dir or data}", experiment.protocol.rounds, values.quiet) as advance:
         out = Path(values.out) if values.out is not None else None
-        result = execute(experiment, load(data, values.data_dir), out, values.workers, lambda _: advance(1))
+        clients = values.clients_dir and read_clients(values.clients_dir, experiment.split, experiment.protocol.seed)
+        result = execute(experiment, clients or load(data, values.data_dir), out, values.workers, lambda _: advance(1))
     for warning in result.summary["warnings"]:
         print(f"fedepd: warning: {warning}", file=sys.stderr)
     if values.json:
@@ -111,7 +115,7 @@ def command_run(arguments: list[str]) -> int:
     return 0
 
 
-RUN_ONLY = ("config", "out", "workers", "data_dir", "json", "quiet")
+RUN_ONLY = ("config", "out", "workers", "data_dir", "clients_dir", "json", "quiet")
 
 
 def _run_parser(method: str) -> Parser:
@@ -123,6 +127,7 @@ def _run_parser(method: str) -> Parser:
     description = f"Train {METHODS[method].label}. Usage: fedepd run METHOD [options]; methods: {', '.join(METHODS)}."
     parser = Parser(prog=f"fedepd run {method}", allow_abbrev=False, argument_default=argparse.SUPPRESS, description=description)
     _add_data_options(parser)
+    parser.add_argument("--clients-dir", default=None, metavar="FOLDER", help="instead of --data: the folder of 'fedepd data split'")
     parser.add_argument("--preset", metavar="NAME", help=f"named settings: {', '.join(METHODS[method].presets)}")
     parser.add_argument("--out", default=None, metavar="FOLDER", help="new folder for everything behind the numbers")
     parser.add_argument("--json", action="store_true", default=False, help="print one JSON object and nothing else")

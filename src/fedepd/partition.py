@@ -20,7 +20,7 @@ from fedepd.rng import seeded_numpy
 from fedepd.sparse import adjacency, csr_tensor, to_scipy
 from fedepd.types import Graph, Partition
 
-PartitionRule = Literal["openfgl", "balanced", "dirichlet", "owner"]
+PartitionRule = Literal["auto", "openfgl", "balanced", "dirichlet", "owner"]
 Ints = npt.NDArray[np.int64]
 
 GIVE_UP = 1000
@@ -33,7 +33,8 @@ class PartitionConfig:
 
     clients: int = option(10, "number of clients; an owner column brings its own")
     partition: PartitionRule = option(
-        "openfgl",
+        "auto",
+        "auto: owner where the graph has an owner column, else openfgl; "
         "openfgl: Louvain communities, the big ones cut by node number; balanced: whole communities; "
         "dirichlet: label skew without communities; owner: the graph's own owner column",
     )
@@ -53,9 +54,16 @@ class PartitionConfig:
         if self.delta < 0:
             raise BadConfig(f"delta is {self.delta}; it must be at least 0")
 
+    def resolved(self, graph: Graph) -> PartitionConfig:
+        """What these settings mean for a graph: "auto" decided, and as many clients as owners where they decide."""
+        rule = self.partition if self.partition != "auto" else "openfgl" if graph.owner is None else "owner"
+        clients = self.clients if rule != "owner" or graph.owner is None else int(torch.unique(graph.owner).numel())
+        return replace(self, partition=rule, clients=clients)
+
 
 def partition(graph: Graph, config: PartitionConfig, seed: int) -> Partition:
     """Divide the nodes by ``config.partition``; ``openfgl`` and ``balanced`` use the seed only with ``shuffle_nodes``."""
+    config = config.resolved(graph)
     if config.partition == "owner":
         owner = _owner(graph)
         return Partition(torch.from_numpy(owner), int(owner.max()) + 1, config.partition)
@@ -104,7 +112,8 @@ def _edges_among(graph: Graph, nodes: Tensor) -> Tensor:
 def _with(graph: Graph, nodes: Tensor, edge_index: Tensor) -> Graph:
     x = csr_tensor(to_scipy(graph.x)[nodes.numpy()]) if graph.is_sparse else graph.x[nodes]
     owner = None if graph.owner is None else graph.owner[nodes]
-    return replace(graph, x=x, edge_index=edge_index.contiguous(), y=graph.y[nodes], owner=owner)
+    ids = None if graph.node_ids is None else graph.node_ids[nodes.numpy()]
+    return replace(graph, x=x, edge_index=edge_index.contiguous(), y=graph.y[nodes], owner=owner, node_ids=ids)
 
 
 def _openfgl(graph: Graph, config: PartitionConfig, generator: np.random.Generator) -> Ints:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedepd.config import Experiment
 from fedepd.datasets import graph_sha256, load
+from fedepd.datasets.clients_dir import joined
 from fedepd.errors import BadConfig
 from fedepd.longtail import imbalance_ratio, tiers
 from fedepd.loop import Round, train
@@ -24,7 +25,6 @@ from fedepd.participant import Participant
 from fedepd.partition import partition, partition_sha256
 from fedepd.progress import Confusions, Progress
 from fedepd.record import append_line, claim_folder, environment, weights_sha256, write_arrays, write_json, write_tensors
-from fedepd.rng import seeded
 from fedepd.simulate import InProcess
 from fedepd.sparse import csr_tensor, to_scipy
 from fedepd.split import make_clients, test_without_local_train
@@ -48,7 +48,7 @@ class RunResult:
 
 
 def run(
-    data: Graph | str | Path,
+    data: Graph | Sequence[ClientData] | str | Path,
     method: str = "fedepd",
     *,
     preset: str = "default",
@@ -58,14 +58,14 @@ def run(
     on_round: Callable[[Round], None] | None = None,
     **settings: Any,
 ) -> RunResult:
-    """Train ``method`` on ``data`` (a graph, a dataset's name or a file) and evaluate it.
+    """Train ``method`` on ``data`` (a graph, a dataset's name, a file, or clients from ``read_clients``) and evaluate it.
 
     ``settings`` are the flat names of ``fedepd run METHOD --help``. ``out`` is a new folder for everything behind the numbers; ``workers``
     threads share the clients and change no bit.
     """
     experiment = Experiment.make(method, preset, **settings)
-    graph = data if isinstance(data, Graph) else load(data, data_dir)
-    return execute(experiment, graph, Path(out) if out is not None else None, workers, on_round)
+    source = load(data, data_dir) if isinstance(data, (str, Path)) else data
+    return execute(experiment, source, Path(out) if out is not None else None, workers, on_round)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,9 +87,10 @@ class Simulation:
         return list(self.exchange.participants.values())
 
     def start(self) -> Progress:
-        tensors = self.experiment.model.init(self.server.info, seeded(self.server.seed, "init"))
-        tensors = self.experiment.method.server_init(self.server, tensors)
-        return Progress(tensors, self.experiment.protocol.select, tiers(class_sizes(self.graph).numpy()))
+        method, server = self.experiment.method, self.server
+        tensors = method.server_init(server, server.model.initial(server.info, server.seed))
+        first = method.complete_from(server.last_round)
+        return Progress(tensors, self.experiment.protocol.select, tiers(class_sizes(self.graph).numpy()), first)
 
     def personal_models(self) -> Tensors:
         """Every client's own model, as "client3.encoder.weight"; moments stay out."""
@@ -97,11 +98,17 @@ class Simulation:
         return {f"client{k}.{name}": value for k, state in models.items() for name, value in state.items() if ".moments." not in name}
 
 
-def build(experiment: Experiment, graph: Graph, workers: int = 1) -> Simulation:
-    graph = with_features(graph, experiment.protocol.features)
+def build(experiment: Experiment, data: Graph | Sequence[ClientData], workers: int = 1) -> Simulation:
     seed, rounds, training = experiment.protocol.seed, experiment.protocol.rounds, experiment.training
-    part = partition(graph, experiment.partition, seed)
-    clients = make_clients(graph, part, experiment.split, seed)
+    graph = with_features(data if isinstance(data, Graph) else joined(data), experiment.protocol.features)
+    if isinstance(data, Graph):
+        experiment = replace(experiment, partition=experiment.partition.resolved(graph))
+        part = partition(graph, experiment.partition, seed)
+        clients = make_clients(graph, part, experiment.split, seed)
+    else:
+        experiment = replace(experiment, partition=replace(experiment.partition, partition="owner").resolved(graph))
+        part = partition(graph, experiment.partition, seed)
+        clients = [replace(c, graph=with_features(c.graph, experiment.protocol.features)) for c in data]
     unseen = test_without_local_train(clients)
     if experiment.method.merges_clients:
         clients = [merged(graph, clients)]
@@ -113,13 +120,17 @@ def build(experiment: Experiment, graph: Graph, workers: int = 1) -> Simulation:
 
 
 def execute(
-    experiment: Experiment, graph: Graph, out: Path | None = None, workers: int = 1, on_round: Callable[[Round], None] | None = None
+    experiment: Experiment,
+    data: Graph | Sequence[ClientData],
+    out: Path | None = None,
+    workers: int = 1,
+    on_round: Callable[[Round], None] | None = None,
 ) -> RunResult:
     if workers < 1:
         raise BadConfig(f"workers is {workers}; give at least 1")
     torch.set_num_threads(1)
     started = time.perf_counter(), time.process_time()
-    simulation = build(experiment, graph, workers)
+    simulation = build(experiment, data, workers)
     if out is not None:
         claim_folder(out, simulation.config["config_hash"])
     simulation.exchange.prepare()

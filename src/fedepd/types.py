@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedepd.errors import BadData
 
 if TYPE_CHECKING:
+    import networkx
+    import pandas
     import torch_geometric.data
 
 Tensors = dict[str, Tensor]
@@ -44,6 +48,10 @@ class Graph:
     owner_names: tuple[str, ...] = ()
     proxy_features: bool = False
     """True where the features stand in for the official ones; every printed number then says so."""
+    node_ids: NDArray[np.str_] | None = None
+    """[n]: what the nodes are called in the tables they came from."""
+    schema: str = ""
+    """How columns of such tables become features: the JSON of ``datasets.tables.FeatureSchema``."""
 
     @property
     def num_nodes(self) -> int:
@@ -63,12 +71,15 @@ class Graph:
         return self.x.layout == torch.sparse_csr
 
     @classmethod
-    def make(cls, x: Tensor, edge_index: Tensor, y: Tensor, num_classes: int | None = None, **more: Any) -> Graph:
-        """A checked graph from any edge list: directions merged, self-loops and duplicates dropped."""
+    def make(cls, x: Tensor, edge_index: Tensor, y: Tensor, num_classes: int | None = None, part: bool = False, **more: Any) -> Graph:
+        """A checked graph from any edge list: directions merged, self-loops and duplicates dropped.
+
+        ``part``: what one client holds of a larger graph; fewer than two of the classes may occur in it.
+        """
         y = y.to(torch.int64)
         classes = int(y.max()) + 1 if num_classes is None and y.numel() else (num_classes or 0)
         graph = cls(x=x, edge_index=undirected(edge_index, y.shape[0]), y=y, num_classes=classes, **more)
-        check_graph(graph)
+        check_graph(graph, part)
         return graph
 
     @classmethod
@@ -79,6 +90,20 @@ class Graph:
                 raise BadData(f"the torch_geometric Data of '{name}' has no '{part}'; set data.{part} before Graph.from_pyg")
         x = data.x if data.x.layout == torch.sparse_csr else data.x.to_dense() if data.x.is_sparse else data.x
         return cls.make(x.to(torch.float32), data.edge_index, data.y.reshape(-1), name=name)
+
+    @classmethod
+    def from_networkx(cls, graph: networkx.Graph, name: str = "graph", **roles: Any) -> Graph:
+        """From a NetworkX graph whose node attributes are label and features; ``roles`` as in ``datasets.tables.Roles``."""
+        from fedepd.datasets.interop import from_networkx
+
+        return from_networkx(graph, name, **roles)
+
+    @classmethod
+    def from_pandas(cls, nodes: pandas.DataFrame, edges: pandas.DataFrame, name: str = "graph", **roles: Any) -> Graph:
+        """From a data frame of nodes and one of edges; ``roles`` (id, label, owner, ...) as in ``datasets.tables.Roles``."""
+        from fedepd.datasets.tables import from_pandas
+
+        return from_pandas(nodes, edges, name, **roles)
 
     def to_pyg(self) -> torch_geometric.data.Data:
         """As ``torch_geometric.data.Data`` with dense features and both directions of every edge."""
@@ -103,7 +128,7 @@ def undirected(edge_index: Tensor, num_nodes: int) -> Tensor:
     return torch.stack([keys // max(num_nodes, 1), keys % max(num_nodes, 1)])
 
 
-def check_graph(graph: Graph) -> None:
+def check_graph(graph: Graph, part: bool = False) -> None:
     """Refuse what no method can train on, in one sentence that names the array."""
     where, n = f"graph '{graph.name}'", graph.num_nodes
     if n == 0:
@@ -117,10 +142,12 @@ def check_graph(graph: Graph) -> None:
         raise BadData(f"{where}: x holds NaN or infinite values; replace or drop them first")
     if n and (int(graph.y.min()) < HIDDEN or int(graph.y.max()) >= graph.num_classes):
         raise BadData(f"{where}: y holds labels outside 0..{graph.num_classes - 1}; renumber the classes from 0")
-    if graph.num_classes < 2 or int(torch.unique(graph.y[graph.y >= 0]).numel()) < 2:
+    if graph.num_classes < 2 or (not part and int(torch.unique(graph.y[graph.y >= 0]).numel()) < 2):
         raise BadData(f"{where} has a single class; classification needs at least two")
     if graph.owner is not None and (graph.owner.shape != (n,) or int(graph.owner.min()) < 0):
         raise BadData(f"{where}: owner must give each of the {n} nodes a client number >= 0")
+    if graph.node_ids is not None and graph.node_ids.shape != (n,):
+        raise BadData(f"{where}: node_ids has shape {list(graph.node_ids.shape)}; it must name each of the {n} nodes")
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,7 +27,7 @@ TRAIN, VAL, TEST, NONE = range(4)
 def read_client_file(path: str | Path, client_id: int, split_config: SplitConfig, seed: int) -> ClientData:
     """The client in an npz file; a file that cannot be used is refused in one sentence."""
     path = Path(path)
-    graph = read_npz(path)
+    graph = read_npz(path, part=True)
     arrays = read_arrays(path, (), ("split", "global_ids"))
     for name in arrays:
         if arrays[name].shape != (graph.num_nodes,) or arrays[name].dtype.kind not in "iu":

@@ -1,6 +1,7 @@
 """A graph as one npz file: ``edge_index``, ``y`` and features, dense (``x``) or CSR (``x_data``, ``x_indices``, ``x_indptr``, ``x_shape``).
 
-Optional: ``label_values`` (original label ids) or ``label_names``, ``num_classes``, ``owner`` with ``owner_names``, ``proxy_features``.
+Optional: ``label_values`` (original label ids) or ``label_names``, ``num_classes``, ``owner`` with ``owner_names``, ``proxy_features``,
+``node_ids`` (what the nodes are called) and ``schema`` (JSON text: how columns of a table become features).
 Nothing is unpickled, and nothing is allocated before the declared sizes have been checked.
 """
 
@@ -29,7 +30,7 @@ from fedepd.types import Graph
 Arrays = dict[str, NDArray[Any]]
 
 CSR_PARTS = ("x_data", "x_indices", "x_indptr", "x_shape")
-OPTIONAL = ("x", *CSR_PARTS, "label_values", "label_names", "num_classes", "owner", "owner_names", "proxy_features")
+OPTIONAL = ("x", *CSR_PARTS, "label_values", "label_names", "num_classes", "owner", "owner_names", "proxy_features", "node_ids", "schema")
 
 MAX_BYTES = 64 * 2**30
 """No file may unpack to more than this."""
@@ -43,12 +44,12 @@ DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, TypeError, Synta
 """What zipfile and numpy raise on files that are cut, damaged, encrypted or unreadable."""
 
 
-def read_npz(path: str | Path) -> Graph:
-    """The graph in an npz file; a file that cannot be used is refused in one sentence."""
+def read_npz(path: str | Path, part: bool = False) -> Graph:
+    """The graph in an npz file, or the ``part`` of one that a client holds; a file that cannot be used is refused in one sentence."""
     path = Path(path)
     arrays = read_arrays(path, required=("edge_index", "y"), optional=OPTIONAL)
     try:
-        return _graph(arrays, path.stem)
+        return _graph(arrays, path.stem, part)
     except BadData as error:
         raise BadData(f"file '{path}': {error}") from None
 
@@ -74,6 +75,10 @@ def write_npz(graph: Graph, path: str | Path) -> None:
         arrays["owner"] = graph.owner.numpy()
     if graph.owner_names:
         arrays["owner_names"] = np.array(graph.owner_names, dtype=np.str_)
+    if graph.node_ids is not None:
+        arrays["node_ids"] = graph.node_ids
+    if graph.schema:
+        arrays["schema"] = np.array([graph.schema], dtype=np.str_)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with temporary.open("wb") as file:
@@ -133,7 +138,7 @@ def _check_declared(member: IO[bytes], info: zipfile.ZipInfo, what: str) -> None
         raise BadData(f"{what} claims {info.file_size} bytes from {info.compress_size} compressed; save sparse features as CSR parts")
 
 
-def _graph(arrays: Mapping[str, NDArray[Any]], name: str) -> Graph:
+def _graph(arrays: Mapping[str, NDArray[Any]], name: str, part: bool) -> Graph:
     y = _integers(arrays, "y")
     if y.ndim != 1:
         raise BadData(f"y has shape {list(y.shape)}; it must be [nodes]")
@@ -148,10 +153,13 @@ def _graph(arrays: Mapping[str, NDArray[Any]], name: str) -> Graph:
         edge_index=torch.from_numpy(_integers(arrays, "edge_index")),
         y=torch.from_numpy(y),
         num_classes=_num_classes(arrays, y, names),
+        part=part,
         name=name,
         label_names=names,
         owner=None if owner is None else torch.from_numpy(owner),
         owner_names=owner_names,
+        node_ids=_unicode(arrays, "node_ids") if "node_ids" in arrays else None,
+        schema="".join(_names(arrays, "schema")),
         proxy_features=name.endswith("_proxy") or ("proxy_features" in arrays and bool(_integers(arrays, "proxy_features", "b").any())),
     )
 
@@ -176,10 +184,14 @@ def _integers(arrays: Mapping[str, NDArray[Any]], name: str, also: str = "") -> 
 
 
 def _names(arrays: Mapping[str, NDArray[Any]], name: str) -> tuple[str, ...]:
-    array = arrays.get(name, np.empty(0, dtype=np.str_))
+    return tuple(_unicode(arrays, name).tolist()) if name in arrays else ()
+
+
+def _unicode(arrays: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.str_]:
+    array = arrays[name]
     if array.ndim != 1 or array.dtype.kind != "U":
         raise BadData(f"{name} has type {array.dtype} and shape {list(array.shape)}; it must be a list of unicode strings")
-    return tuple(array.tolist())
+    return array
 
 
 def _features(arrays: Mapping[str, NDArray[Any]]) -> Tensor:

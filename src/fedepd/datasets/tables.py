@@ -1,0 +1,291 @@
+"""A graph from a table of nodes and a table of edges, with the names that let predictions speak of the same nodes, classes and columns."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedepd.datasets.columns import Column, Table, arrow_table, needs, read_table
+from fedepd.datasets.npz import MAX_CLASSES
+from fedepd.errors import BadData
+from fedepd.types import HIDDEN, Graph
+
+if TYPE_CHECKING:
+    import pandas
+
+MAX_CATEGORIES = 1000
+"""A column with more different values, or with mostly different ones, is text or an identifier, no category."""
+
+MAX_NAME = 200
+"""Characters of an id, class or owner: they are kept in arrays as wide as the longest."""
+
+MISSING = frozenset({"", "NA", "NaN", "nan", "null", "NULL"})
+"""How a missing label or owner is written."""
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which columns mean what, and what becomes of the features."""
+
+    id: str = "id"
+    label: str = "label"
+    owner: str | None = None
+    source: str | None = None
+    """Of the table of edges; None: the column of this name where there is one, else the first; likewise the second."""
+    target: str | None = None
+    features: tuple[str, ...] | None = None
+    """None: every column of the table of nodes that has no other role."""
+    scale: bool = False
+    one_hot: bool | tuple[str, ...] = False
+    """True: every feature that is no number; names: just these, numbers too."""
+
+
+@dataclass(frozen=True)
+class FeatureRule:
+    """How one column becomes features: (value - mean) / std, or one 0/1 feature per category."""
+
+    name: str
+    mean: float = 0.0
+    std: float = 1.0
+    categories: tuple[str, ...] | None = None
+
+    @property
+    def feature_names(self) -> list[str]:
+        return [self.name] if self.categories is None else [f"{self.name}={category}" for category in self.categories]
+
+
+@dataclass(frozen=True)
+class FeatureSchema:
+    """How columns become features, so that new tables are treated as those of the training were."""
+
+    rules: tuple[FeatureRule, ...]
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        return tuple(name for rule in self.rules for name in rule.feature_names)
+
+    @classmethod
+    def fit(cls, table: Table, roles: Roles) -> FeatureSchema:
+        """Means, deviations and categories of a table's feature columns.
+
+        Choice: they are taken over all nodes of all owners, as if agreed beforehand; a real federation must agree on them in advance.
+        """
+        taken = {roles.id, roles.label, roles.owner}
+        names = roles.features if roles.features is not None else tuple(name for name in table.columns if name not in taken)
+        for name in names:
+            if name in taken or names.count(name) > 1:
+                why = "named twice" if names.count(name) > 1 else "the id, label or owner"
+                raise BadData(f"feature '{name}' of {table.name} is {why}; remove it from --features")
+        if not names:
+            raise BadData(f"{table.name} has no feature columns beside {sorted(filter(None, taken))}; add some or give --features-npz")
+        chosen = roles.one_hot if isinstance(roles.one_hot, tuple) else ()
+        if unknown := [name for name in chosen if name not in names]:
+            raise BadData(f"'{unknown[0]}' of --one-hot is no feature of {table.name}; choose from {', '.join(names)}")
+        return cls(tuple(_rule(table, name, roles.scale, name in chosen, roles.one_hot is True) for name in names))
+
+    def apply(self, table: Table) -> Tensor:
+        """Features of every row, float32 [n, d]. A category that the schema does not know is all zeros, as is a missing one."""
+        out = np.zeros((table.rows, len(self.feature_names)), dtype=np.float32)
+        at = 0
+        for rule in self.rules:
+            column = table.column(rule.name, "add it, the features were made from it")
+            if rule.categories is None:
+                out[:, at] = (_finite(table, rule.name, column) - rule.mean) / rule.std
+            else:
+                position = {category: at + number for number, category in enumerate(rule.categories)}
+                hits = [(row, position[text]) for row, text in enumerate(column.texts()) if text in position]
+                out[tuple(np.array(hits, dtype=np.int64).reshape(-1, 2).T)] = 1
+            at += len(rule.feature_names)
+        return torch.from_numpy(out)
+
+    def to_json(self) -> str:
+        return json.dumps([asdict(rule) for rule in self.rules], ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> FeatureSchema:
+        try:
+            rules = [FeatureRule(**{**rule, "categories": rule["categories"] and tuple(rule["categories"])}) for rule in json.loads(text)]
+            if not all(isinstance(r.name, str) and math.isfinite(r.mean) and r.std > 0 for r in rules):
+                raise ValueError("a name, mean or std is not one")
+        except (ValueError, TypeError, KeyError) as error:
+            raise BadData(f"the feature schema is damaged ({error}); import the tables again") from None
+        return cls(tuple(rules))
+
+
+def _rule(table: Table, name: str, scale: bool, category: bool, category_if_text: bool) -> FeatureRule:
+    column = table.column(name, "correct --features")
+    numbers = column.numbers()
+    if category or (category_if_text and isinstance(numbers, int)):
+        return FeatureRule(name, categories=_categories(table, name, column))
+    values = _finite(table, name, column)
+    if not scale:
+        return FeatureRule(name)
+    deviation = float(values.std())
+    return FeatureRule(name, float(values.mean()), deviation if deviation > 0 else 1.0)
+
+
+def _categories(table: Table, name: str, column: Column) -> tuple[str, ...]:
+    seen = Counter(text for text in column.texts() if text not in MISSING)
+    if len(seen) > MAX_CATEGORIES or len(seen) > max(20, table.rows // 2):
+        raise BadData(
+            f"{table.name}: column '{name}' has {len(seen):,} different values and looks like text or an identifier; "
+            f"leave it out with --features, or turn it into numbers first (a text embedding, say) and give them by --features-npz"
+        )
+    return tuple(sorted(seen))
+
+
+def _finite(table: Table, name: str, column: Column) -> NDArray[np.float64]:
+    numbers = column.numbers()
+    if isinstance(numbers, int):
+        raise BadData(
+            f"{table.place(numbers)}: column '{name}' holds the text '{_short(column.texts()[numbers])}'; correct the number, "
+            f"or leave the column out with --features, or make categories into numbers with --one-hot"
+        )
+    bad = np.flatnonzero(~np.isfinite(numbers) | (np.abs(numbers) > np.finfo(np.float32).max))
+    if bad.size:
+        value = numbers[bad[0]]
+        what = "has no value" if math.isnan(value) else f"is {value:g}, too large"
+        more = f" ({bad.size:,} such rows)" if bad.size > 1 else ""
+        raise BadData(f"{table.place(int(bad[0]))}: column '{name}' {what}{more}; fill it in, with the column's mean say, or drop the row")
+    return numbers
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def import_tables(
+    nodes: Table, edges: Table, roles: Roles | None = None, x: Tensor | None = None, name: str = "graph"
+) -> tuple[Graph, list[str]]:
+    """A graph and what was done silently otherwise, one sentence each. ``x`` replaces the feature columns, row by row."""
+    roles = roles or Roles()
+    ids = node_ids(nodes, roles.id)
+    edge_index, notes = read_edges(edges, ids, roles)
+    y, label_names = _named(nodes, roles.label, "name the column of classes with --label", HIDDEN)
+    if unlabelled := int((y == HIDDEN).sum()):
+        notes.append(f"{unlabelled:,} of {nodes.rows:,} nodes have no label: they pass messages, but never train, validate or test")
+    owner, owner_names = None, tuple[str, ...]()
+    if roles.owner is not None:
+        owner, owner_names = _named(nodes, roles.owner, "correct --owner", None)
+    schema = None if x is not None else FeatureSchema.fit(nodes, roles)
+    if x is not None and x.shape[0] != nodes.rows:
+        raise BadData(f"the feature file has {x.shape[0]:,} rows but {nodes.name} has {nodes.rows:,}; give one row per node, in that order")
+    try:
+        graph = Graph.make(
+            x=schema.apply(nodes) if schema is not None else torch.empty(0) if x is None else x,
+            edge_index=edge_index,
+            y=y,
+            num_classes=len(label_names),
+            name=name,
+            label_names=label_names,
+            owner=owner,
+            owner_names=owner_names,
+            node_ids=np.array(ids, dtype=np.str_),
+            schema=schema.to_json() if schema is not None else "",
+        )
+    except BadData as error:
+        raise BadData(f"{nodes.name}: {error}") from None
+    return graph, notes
+
+
+def new_graph(nodes: Table, edges: Table, schema: FeatureSchema, num_classes: int, roles: Roles | None = None) -> Graph:
+    """Nodes to predict, all without labels; not checked as training data would be."""
+    roles = roles or Roles()
+    ids = node_ids(nodes, roles.id)
+    edge_index, _ = read_edges(edges, ids, roles)
+    y = torch.full((nodes.rows,), HIDDEN)
+    return Graph(schema.apply(nodes), edge_index, y, num_classes, node_ids=np.array(ids, dtype=np.str_), schema=schema.to_json())
+
+
+def node_ids(nodes: Table, column: str) -> list[str]:
+    """Every node's id; each must be there once."""
+    if nodes.rows == 0:
+        raise BadData(f"{nodes.name} has no rows after its line 1; give one row per node")
+    ids = nodes.column(column, "name the column of node ids with --id").texts()
+    first: dict[str, int] = {}
+    for row, node in enumerate(ids):
+        if not 0 < len(node) <= MAX_NAME:
+            what = f"the node's id has {len(node):,} characters" if node else "the node has no id"
+            raise BadData(f"{nodes.place(row)}: {what} in column '{column}'; give it one of 1 to {MAX_NAME} or drop the row")
+        if first.setdefault(node, row) != row:
+            before = nodes.place(first[node]).removeprefix(f"{nodes.name} ")
+            raise BadData(f"{nodes.place(row)}: node '{_short(node)}' was in {before} already; keep one row per node")
+    return ids
+
+
+def read_edges(edges: Table, ids: Sequence[str], roles: Roles) -> tuple[Tensor, list[str]]:
+    """Undirected edges by node number [2, e], each once, and what was dropped."""
+    names = list(edges.columns)
+    if len(names) < 2:
+        raise BadData(f"{edges.name} has the column '{names[0]}' only; it needs two, the ends of each edge (commas between cells?)")
+    both = "source" in names and "target" in names
+    source, target = roles.source or ("source" if both else names[0]), roles.target or ("target" if both else names[1])
+    number = {node: position for position, node in enumerate(ids)}
+    ends = []
+    for column in (source, target):
+        cells = edges.column(column, "name the columns of the edges' ends with --source and --target").texts()
+        found = np.array([number.get(cell, -1) for cell in cells], dtype=np.int64)
+        if (found < 0).any():
+            row = int(found.argmin())
+            more = f" ({int((found < 0).sum()):,} such edges)" if (found < 0).sum() > 1 else ""
+            what = f"'{_short(cells[row])}' in column '{column}' is no node's id{more}"
+            raise BadData(f"{edges.place(row)}: {what}; add the node or drop the edge")
+        ends.append(found)
+    pairs = np.stack([np.minimum(*ends), np.maximum(*ends)])  # [2, rows]
+    loops = pairs[0] == pairs[1]
+    kept = np.unique(pairs[:, ~loops], axis=1)
+    notes = []
+    if loops.any():
+        notes.append(f"{int(loops.sum()):,} self-loops dropped, the first in {edges.place(int(loops.argmax()))}")
+    if repeated := int((~loops).sum()) - kept.shape[1]:
+        notes.append(f"{repeated:,} edges given again, in the same or the other direction, merged into {kept.shape[1]:,} undirected edges")
+    if unused := [name for name in names if name not in (source, target)]:
+        notes.append(f"edge columns not used: {', '.join(unused)}")
+    return torch.from_numpy(kept), notes
+
+
+def _named(table: Table, column: str, cure: str, missing: int | None) -> tuple[Tensor, tuple[str, ...]]:
+    """Numbers 0, 1, ... for the sorted names in a column [n], and the names; a missing one is ``missing``, or refused."""
+    texts = table.column(column, cure).texts()
+    names = sorted(set(texts) - MISSING, key=_by_number)
+    if len(names) > MAX_CLASSES or max(map(len, names), default=0) > MAX_NAME:
+        raise BadData(f"{table.name}: column '{column}' holds {len(names):,} different values, some long, and looks like text; {cure}")
+    number = {name: position for position, name in enumerate(names)}
+    if missing is None and (gap := next((row for row, text in enumerate(texts) if text not in number), None)) is not None:
+        raise BadData(f"{table.place(gap)}: the node has no value in column '{column}'; fill it in or drop the row")
+    return torch.tensor([number.get(text, HIDDEN) for text in texts], dtype=torch.int64), tuple(names)
+
+
+def _by_number(name: str) -> tuple[bool, int, str]:
+    whole = name.isascii() and name.removeprefix("-").isdigit() and len(name) < 20
+    return not whole, int(name) if whole else 0, name
+
+
+def import_files(nodes: str | Path, edges: str | Path, roles: Roles | None = None, x: Tensor | None = None) -> tuple[Graph, list[str]]:
+    """From two files, CSV or Parquet each."""
+    return import_tables(read_table(nodes), read_table(edges), roles, x, Path(nodes).stem)
+
+
+def from_pandas(nodes: pandas.DataFrame, edges: pandas.DataFrame, name: str = "graph", **roles: Any) -> Graph:
+    """From two data frames; an index that has the id column's name counts as that column."""
+    chosen = Roles(**roles)
+    if chosen.id not in nodes.columns and nodes.index.name == chosen.id:
+        nodes = nodes.reset_index()
+    arrow = needs("pyarrow")
+    try:
+        tables = [arrow_table(arrow.Table.from_pandas(frame, preserve_index=False), f"the data frame of {what}")
+                  for what, frame in (("nodes", nodes), ("edges", edges))]  # fmt: skip
+    except arrow.ArrowException as error:
+        raise BadData(f"a data frame has a column of mixed types ({' '.join(str(error).split())}); give each column one type") from None
+    return import_tables(tables[0], tables[1], chosen, name=name)[0]
