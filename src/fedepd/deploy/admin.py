@@ -133,16 +133,19 @@ def follow(kit: Path, job: Job, tell: Tell, patience: float) -> tuple[dict[str, 
     heard = time.monotonic()
     latest = 0
     shown: dict[str, Any] = {}
+    server_start = None
     while True:
         try:
             with session(kit) as open_session:
+                before, server_start = server_start, open_session.get_system_info().server_info.start_time
+                restarted = before is not None and before != server_start
                 while True:
                     now = look(open_session, job)
                     if now["state"] == "ended":
                         return outcome(open_session, job, now), latest
                     if now["state"] != "silent":
                         heard = time.monotonic()
-                    elif time.monotonic() - heard > LOST_AFTER:
+                    elif restarted or time.monotonic() - heard > LOST_AFTER:
                         return {"state": "lost"}, latest
                     latest = max(latest, int(now.get("round", 0)))
                     if now != shown:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -44,6 +45,7 @@ def main(arguments: list[str]) -> int:
         raise UnknownName("federation action", action, ACTIONS)
     if find_spec("nvflare") is None:
         raise BadConfig("'fedepd federation' needs NVFlare, which is not installed; run: pip install 'fedepd[federation]'")
+    logging.getLogger().addHandler(logging.NullHandler())  # else NVFlare's warnings stand between the lines
     run: Callable[[Parser, list[str]], int] = globals()[f"action_{action}"]
     return run(Parser(prog=f"fedepd federation {action}", allow_abbrev=False, description=ACTIONS[action]), arguments[1:])
 

@@ -42,7 +42,7 @@ def demo(method: str, rounds: int, sites: int, data: str, out: str | None, say: 
         if end["state"] != "done":
             say(f"the run ended without results: {end.get('error', end['state'])}")
             return False
-        admin.fetch(federation.admin, job, folder / "run")
+        admin.fetch(federation.admin, admin.last_job(federation.admin), folder / "run")
         lines = [json.loads(line) for line in (folder / "run" / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
         say("seconds per round: " + " ".join(f"{line['seconds']:.2f}" for line in lines))
         say(f"median after the first round: {statistics.median([line['seconds'] for line in lines[1:]] or [0.0]):.2f} s")
