@@ -131,9 +131,9 @@ def _run_parser(method: str) -> Parser:
     parser.add_argument("--preset", metavar="NAME", help=f"named settings: {', '.join(METHODS[method].presets)}")
     parser.add_argument("--out", default=None, metavar="FOLDER", help="new folder for everything behind the numbers")
     parser.add_argument("--json", action="store_true", default=False, help="print one JSON object and nothing else")
-    _add_settings(parser, f"settings of {METHODS[method].label}", METHODS[method])
+    add_settings(parser, f"settings of {METHODS[method].label}", METHODS[method])
     for name, cls in GROUPS.items():
-        _add_settings(parser, name, cls)
+        add_settings(parser, name, cls)
     return parser
 
 
@@ -145,7 +145,7 @@ def _add_data_options(parser: Parser) -> None:
     parser.add_argument("--quiet", action="store_true", default=False, help="no progress display")
 
 
-def _add_settings(parser: Parser, title: str, cls: type[Any]) -> None:
+def add_settings(parser: Parser, title: str, cls: type[Any]) -> None:
     group = parser.add_argument_group(title)
     hints = get_type_hints(cls)
     for f in fields(cls):
@@ -226,7 +226,7 @@ def command_compare(arguments: list[str]) -> int:
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="how many seeds, from --seed on (default: 3)")
     parser.add_argument("--out", required=True, metavar="FOLDER", help="new folder: one run folder each, and report.html")
     for name, cls in GROUPS.items():
-        _add_settings(parser, name, cls)
+        add_settings(parser, name, cls)
     values = parser.parse(arguments)
     cells, rounds = _cells(values)
     with _progress(f"{len(cells)} runs on {cells[0].data}", rounds * len(cells), values.quiet) as advance:
