@@ -37,10 +37,10 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path,
     write_bytes(tmp_path / "a", b"old")
 
     def broken(_: int) -> None:
-        raise OSError("disk full")
+        raise OSError(28, "disk full")
 
     monkeypatch.setattr(os, "fsync", broken)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(BadConfig, match=r"a' \(disk full\); 3 bytes are needed"):
         write_bytes(tmp_path / "a", b"new")
     assert (tmp_path / "a").read_bytes() == b"old"
     assert everything(tmp_path) == ["a"]

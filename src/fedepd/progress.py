@@ -7,12 +7,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fedepd import metrics
 from fedepd.evaluate import SPLITS
 from fedepd.longtail import Tiers
 from fedepd.loop import Round
+from fedepd.record import clean
 from fedepd.types import Tensors
 
 Confusions = dict[str, NDArray[np.int64]]
@@ -37,6 +39,8 @@ class Progress:
     select: str
     """val_macro_f1, val_acc or last."""
     tiers: Tiers
+    first: int = 1
+    """No earlier round may be selected (methods with stages)."""
     best: dict[str, Best] = field(default_factory=dict)
     lines: list[dict[str, Any]] = field(default_factory=list)
 
@@ -60,7 +64,8 @@ class Progress:
             for kind in sorted({name.split("_")[0] for name in stacked}):
                 scores = metrics.pooled(stacked[f"{kind}_val"], self.tiers)
                 line["val"][kind] = {name: scores[name] for name in HEADLINE_SCORES}
-                self._consider(kind, each, stacked, scores, personal)
+                if each.number >= self.first:
+                    self._consider(kind, each, stacked, scores, personal)
         self.lines.append(line)
         return line
 
@@ -82,6 +87,26 @@ class Progress:
             test = best.confusions[f"{kind}_test"]
             out[kind] = {"pooled": metrics.pooled(test, self.tiers), "client_mean": metrics.client_mean(test, self.tiers)}
         return out
+
+    def packed(self) -> tuple[Tensors, dict[str, Any]]:
+        """As named tensors and JSON; ``restore`` takes it back in."""
+        tensors = {f"server/{name}": value for name, value in self.tensors.items()}
+        for kind, best in self.best.items():
+            tensors |= {f"best/{kind}/tensors/{name}": value for name, value in best.tensors.items()}
+            tensors |= {f"best/{kind}/confusions/{name}": torch.from_numpy(value) for name, value in best.confusions.items()}
+        found = {kind: {"score": best.score, "round": best.round} for kind, best in self.best.items()}
+        return tensors, {"lines": clean(self.lines), "best": found}
+
+    def restore(self, tensors: Tensors, about: dict[str, Any]) -> None:
+        self.tensors, self.lines = below(tensors, "server/"), about["lines"]
+        for kind, best in about["best"].items():
+            confusions = {name: value.numpy() for name, value in below(tensors, f"best/{kind}/confusions/").items()}
+            self.best[kind] = Best(best["score"], best["round"], confusions, below(tensors, f"best/{kind}/tensors/"))
+
+
+def below(tensors: Tensors, prefix: str) -> Tensors:
+    """The tensors under a prefix, without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def stack(confusions: dict[int, dict[str, Any]]) -> Confusions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import json
@@ -10,7 +11,8 @@ import os
 import platform
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -55,10 +57,15 @@ def check_new_folder(path: Path, config_hash: str | None = None) -> None:
         if (path / "config.json").exists():
             which = "this very run" if config_hash is not None and _hash_in(path) == config_hash else f"another run ({_hash_in(path)})"
             raise BadConfig(f"the output folder '{path}' already holds {which}; give another --out or remove the folder")
-        if path.exists() and any(path.iterdir()):
+        if path.exists() and any(not _is_part(file) for file in path.iterdir()):
             raise BadConfig(f"the output folder '{path}' is not empty; give another --out or remove the folder")
     except OSError as cause:
         raise BadConfig(f"cannot read the output folder '{path}': {cause.strerror}; give another --out") from cause
+
+
+def _is_part(file: Path) -> bool:
+    """Left behind by ``write_bytes`` in a process that was killed."""
+    return file.name.startswith(".") and file.name.endswith(".part")
 
 
 def _hash_in(path: Path) -> str:
@@ -79,6 +86,20 @@ def claim_folder(path: Path, config_hash: str) -> None:
         raise BadConfig(f"cannot write to the output folder '{path}': {cause.strerror}; give another --out") from cause
 
 
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """One process at a time works in a run folder; the system lets go of it however the process ends."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BadConfig(f"another process is at work in '{folder}'; let it finish or stop it first") from None
+        yield
+    finally:
+        os.close(handle)
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """All or nothing: temporary file, flush to disk, rename."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -88,6 +109,9 @@ def write_bytes(path: Path, content: bytes) -> None:
             f.flush()
             os.fsync(f.fileno())
         os.replace(temporary, path)
+    except OSError as cause:
+        needed = f"{len(content):,} bytes are needed, make room for them and try again"
+        raise BadConfig(f"cannot write '{path}' ({cause.strerror}); {needed}") from cause
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -97,8 +121,15 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def append_line(path: Path, content: Mapping[str, Any]) -> None:
-    with path.open("a", encoding="utf-8") as f:
-        f.write(json.dumps(clean(content), allow_nan=False) + "\n")
+    try:
+        with path.open("a", encoding="utf-8") as f:
+            f.write(as_line(content))
+    except OSError as cause:
+        raise BadConfig(f"cannot write '{path}' ({cause.strerror}); make room and try again") from cause
+
+
+def as_line(content: Mapping[str, Any]) -> str:
+    return json.dumps(clean(content), allow_nan=False) + "\n"
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:

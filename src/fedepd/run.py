@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from fedepd import checkpoint
 from fedepd.config import Experiment
-from fedepd.datasets import graph_sha256, load
+from fedepd.datasets import graph_sha256
 from fedepd.datasets.clients_dir import joined
 from fedepd.errors import BadConfig
 from fedepd.longtail import imbalance_ratio, tiers
@@ -24,8 +25,20 @@ from fedepd.methods import Server
 from fedepd.participant import Participant
 from fedepd.partition import partition, partition_sha256
 from fedepd.progress import Confusions, Progress
-from fedepd.record import append_line, claim_folder, environment, weights_sha256, write_arrays, write_json, write_tensors
+from fedepd.record import (
+    append_line,
+    as_line,
+    claim_folder,
+    environment,
+    held,
+    weights_sha256,
+    write_arrays,
+    write_bytes,
+    write_json,
+    write_tensors,
+)
 from fedepd.simulate import InProcess
+from fedepd.source import Data, Source
 from fedepd.sparse import csr_tensor, to_scipy
 from fedepd.split import make_clients, test_without_local_train
 from fedepd.types import ClientData, Graph, Partition, TaskInfo, Tensors
@@ -56,16 +69,20 @@ def run(
     workers: int = 1,
     data_dir: str | Path | None = None,
     on_round: Callable[[Round], None] | None = None,
+    checkpoint_every: int = 1,
     **settings: Any,
 ) -> RunResult:
     """Train ``method`` on ``data`` (a graph, a dataset's name, a file, or clients from ``read_clients``) and evaluate it.
 
     ``settings`` are the flat names of ``fedepd run METHOD --help``. ``out`` is a new folder for everything behind the numbers; ``workers``
-    threads share the clients and change no bit.
+    threads share the clients and change no bit; ``checkpoint_every`` rounds the folder gets what ``fedepd.resume`` needs (0: never).
     """
     experiment = Experiment.make(method, preset, **settings)
-    source = load(data, data_dir) if isinstance(data, (str, Path)) else data
-    return execute(experiment, source, Path(out) if out is not None else None, workers, on_round)
+    source = None
+    if isinstance(data, (str, Path)):
+        source = Source.make(data, data_dir)
+        data = source.load(experiment)
+    return execute(experiment, data, Path(out) if out is not None else None, workers, on_round, checkpoint_every, source)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,35 +138,66 @@ def build(experiment: Experiment, data: Graph | Sequence[ClientData], workers: i
 
 def execute(
     experiment: Experiment,
-    data: Graph | Sequence[ClientData],
+    data: Data,
     out: Path | None = None,
     workers: int = 1,
     on_round: Callable[[Round], None] | None = None,
+    checkpoint_every: int = 1,
+    source: Source | None = None,
 ) -> RunResult:
-    if workers < 1:
-        raise BadConfig(f"workers is {workers}; give at least 1")
-    torch.set_num_threads(1)
+    """A new run. ``source`` says in the folder where ``data`` came from."""
+    for name, value, least in (("workers", workers, 1), ("checkpoint_every", checkpoint_every, 0)):
+        if value < least:
+            raise BadConfig(f"{name} is {value}; give at least {least}")
     started = time.perf_counter(), time.process_time()
     simulation = build(experiment, data, workers)
-    if out is not None:
-        claim_folder(out, simulation.config["config_hash"])
-    simulation.exchange.prepare()
-    if out is not None:
-        write_setting(simulation, out)
-    progress = simulation.start()
-    ids = [c.client_id for c in simulation.clients]
-    every = experiment.protocol.evaluate_every
-    for each in train(experiment.method, simulation.server, progress.tensors, ids, simulation.exchange, every):
-        line = progress.add(each, simulation.personal_models)
+    if out is None:
+        return complete(simulation, None, on_round, 0, started)
+    claim_folder(out, simulation.config["config_hash"])
+    with held(out):
+        write_json(out / "config.json", {**simulation.config, "source": source and asdict(source)})
+        return complete(simulation, out, on_round, checkpoint_every, started)
+
+
+def complete(
+    simulation: Simulation,
+    out: Path | None,
+    on_round: Callable[[Round], None] | None,
+    checkpoint_every: int,
+    started: tuple[float, float],
+) -> RunResult:
+    """All rounds that are not in the folder's checkpoints yet, and the results. ``started``: on the wall and on the CPU clock."""
+    torch.set_num_threads(1)
+    experiment, exchange, progress = simulation.experiment, simulation.exchange, simulation.start()
+    notes: list[str] = []
+    try:
+        exchange.prepare()
         if out is not None:
-            append_line(out / "rounds.jsonl", line)
-        if on_round is not None:
-            on_round(each)
-    simulation.exchange.close()
-    summary = summarise(simulation, progress, started)
+            write_setting(simulation, out)
+            spent, notes = checkpoint.restore(out, simulation.config["config_hash"], progress, simulation.participants)
+            started = started[0] - spent[0], started[1] - spent[1]
+            write_bytes(out / "rounds.jsonl", "".join(map(as_line, progress.lines)).encode())
+            saver = checkpoint.Saver(out, checkpoint_every, simulation.config["config_hash"])
+        ids, every, first = [c.client_id for c in simulation.clients], experiment.protocol.evaluate_every, len(progress.lines) + 1
+        for each in train(experiment.method, simulation.server, progress.tensors, ids, exchange, every, first):
+            line = progress.add(each, simulation.personal_models)
+            if out is not None:
+                append_line(out / "rounds.jsonl", line)
+                saver.after_round(progress, simulation.participants, elapsed(started))
+            if on_round is not None:
+                on_round(each)
+    finally:
+        exchange.close()
+    summary = summarise(simulation, progress, started, notes)
     if out is not None:
         write_results(simulation, progress, summary, out)
+        checkpoint.remove(out)
     return RunResult(summary, progress.lines, progress.confusions(), progress.best[summary["headline"]].tensors, out)
+
+
+def elapsed(started: tuple[float, float]) -> tuple[float, float]:
+    """Seconds since, on the wall and on the CPU clock."""
+    return time.perf_counter() - started[0], time.process_time() - started[1]
 
 
 def describe_run(experiment: Experiment, graph: Graph) -> dict[str, Any]:
@@ -179,8 +227,9 @@ def describe_run(experiment: Experiment, graph: Graph) -> dict[str, Any]:
     }
 
 
-def summarise(simulation: Simulation, progress: Progress, started: tuple[float, float]) -> dict[str, Any]:
+def summarise(simulation: Simulation, progress: Progress, started: tuple[float, float], notes: Sequence[str] = ()) -> dict[str, Any]:
     config = simulation.config
+    seconds, cpu_seconds = elapsed(started)
     headline = "global" if config["has_global"] else "personal"
     cut = progress.tiers
     return {
@@ -195,19 +244,19 @@ def summarise(simulation: Simulation, progress: Progress, started: tuple[float, 
         "test_without_local_train": simulation.unseen,
         "bytes_up": sum(sum(line["bytes_up"].values()) for line in progress.lines),
         "bytes_down": sum(sum(line["bytes_down"].values()) for line in progress.lines),
-        "seconds": time.perf_counter() - started[0],
-        "cpu_seconds": time.process_time() - started[1],
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "weights_sha256": weights_sha256(progress.tensors),
         "partition_sha256": partition_sha256(simulation.partition),
-        "warnings": warnings_of(simulation.clients),
+        "warnings": [*warnings_of(simulation.clients), *notes],
     }
 
 
 def write_setting(simulation: Simulation, out: Path) -> None:
-    """What is known before the first round."""
-    write_json(out / "config.json", simulation.config)
-    write_json(out / "env.json", environment())
+    """What is known before the first round, beside config.json."""
+    if not (out / "env.json").exists():  # else: resumed, and the command that began the run is the one to repeat
+        write_json(out / "env.json", environment())
     write_json(out / "clients.json", [p.facts() for p in simulation.participants])
     graph, part = simulation.graph, simulation.partition
     split = torch.full((graph.num_nodes,), 3, dtype=torch.uint8)

@@ -1,0 +1,91 @@
+"""A run folder taken up again: to finish what was interrupted, or to measure what was finished."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fedepd import checkpoint
+from fedepd.config import GROUPS, Experiment
+from fedepd.errors import BadConfig, BadData
+from fedepd.loop import Round
+from fedepd.record import held
+from fedepd.run import RunResult, Simulation, build, complete
+from fedepd.source import Data, Source
+
+
+def resume(
+    folder: str | Path,
+    data: Data | str | Path | None = None,
+    *,
+    workers: int = 1,
+    data_dir: str | Path | None = None,
+    on_round: Callable[[Round], None] | None = None,
+    checkpoint_every: int = 1,
+) -> RunResult:
+    """Finish the run in ``folder``: the weights, the metrics and rounds.jsonl (but for its seconds) are those of a run never interrupted.
+
+    ``data`` is needed only where the run was given a graph from memory, or its file has moved.
+    """
+    folder, started = Path(folder), (time.perf_counter(), time.process_time())
+    if is_finished(folder):
+        raise BadConfig(f"the run in '{folder}' is already finished; read its summary.json or start another with 'fedepd run'")
+    with held(folder):
+        return complete(rebuild(folder, data, data_dir, workers), folder, on_round, checkpoint_every, started)
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether a run folder needs no more rounds; what a crash after the last of them left is cleared away."""
+    read_config(folder)
+    done = (folder / "summary.json").is_file()
+    if done:
+        checkpoint.remove(folder)
+    return done
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    try:
+        config: dict[str, Any] = json.loads((folder / "config.json").read_bytes())
+        missing = [name for name in ("config_hash", "experiment", "dataset") if name not in config]
+    except FileNotFoundError:
+        raise BadData(f"'{folder}' holds no run (it has no config.json); start one with 'fedepd run METHOD --out {folder}'") from None
+    except (OSError, ValueError, TypeError) as cause:
+        raise BadData(f"'{folder}/config.json' cannot be read ({cause}); restore it or run again in another folder") from cause
+    if missing:
+        raise BadData(f"'{folder}/config.json' has no '{missing[0]}'; restore it or run again in another folder")
+    return config
+
+
+def rebuild(folder: Path, data: Data | str | Path | None = None, data_dir: str | Path | None = None, workers: int = 1) -> Simulation:
+    """The simulation of a run folder as it was before its first round, on the very same data."""
+    config = read_config(folder)
+    experiment = experiment_of(config)
+    if data is None or isinstance(data, (str, Path)):
+        data = _source(folder, config, data, data_dir).load(experiment)
+    simulation = build(experiment, data, workers)
+    was, now = config["dataset"]["sha256"], simulation.config["dataset"]["sha256"]
+    if was != now:
+        raise BadData(f"the data of '{folder}' have changed since the run began (sha256 {was[:12]}, now {now[:12]}); give the old ones")
+    if simulation.config["config_hash"] != config["config_hash"]:
+        raise BadData(f"'{folder}/config.json' was changed, or written by another version of fedepd; run again in another folder")
+    return simulation
+
+
+def _source(folder: Path, config: dict[str, Any], data: str | Path | None, data_dir: str | Path | None) -> Source:
+    if data is not None:
+        return Source.make(None, clients_dir=data) if Path(data).is_dir() else Source.make(data, data_dir)
+    if not config.get("source"):
+        raise BadConfig(f"the run in '{folder}' was given a graph from memory; give it again as 'data', or its file with --data")
+    known = Source(**config["source"])
+    return known if data_dir is None or known.data is None else Source.make(known.data, data_dir)
+
+
+def experiment_of(config: dict[str, Any]) -> Experiment:
+    """From the resolved settings in a config.json; a name that no longer exists is refused by name."""
+    settings = config["experiment"]
+    method = {name: value for name, value in settings["method"].items() if name not in ("name", "preset")}
+    flat = {name: value for group in GROUPS for name, value in settings[group].items()}
+    return Experiment.make(settings["method"]["name"], settings["method"]["preset"], **flat, **method)
