@@ -1,0 +1,116 @@
+"""Records: what is agreed passes bit for bit, everything else is refused by the name of the field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedepd.deploy.wire import (
+    Refused,
+    confusions_record,
+    message_record,
+    read_confusions,
+    read_message,
+    read_reply,
+    reply_record,
+    to_tensors,
+)
+from fedepd.types import Reply
+from toy import CLASSES
+
+
+def reply(**more: Any) -> dict[str, Any]:
+    return {**reply_record(Reply({"w": torch.arange(6.0).reshape(2, 3)}, 10, 6, {"loss": 0.25}, 4)), **more}
+
+
+def confusions(**more: Any) -> dict[str, Any]:
+    names = [f"{kind}_{split}" for kind in ("global", "personal") for split in ("val", "test")]
+    matrices = {name: torch.arange(CLASSES**2).reshape(CLASSES, CLASSES) for name in names}
+    record = confusions_record(4, matrices)
+    return {**record, "confusions": {**record["confusions"], **more}}
+
+
+def test_a_reply_comes_back() -> None:
+    back = read_reply(reply(), 4)
+    assert (back.round, back.num_nodes, back.num_train, dict(back.scalars)) == (4, 10, 6, {"loss": 0.25})
+    assert torch.equal(back.tensors["w"], torch.arange(6.0).reshape(2, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.bool, torch.uint8])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 0), (2, 2)])
+def test_types_and_shapes_survive(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    value = torch.ones(shape, dtype=dtype)
+    round, back = read_message(message_record(3, {"a": value}))
+    assert round == 3
+    assert back["a"].dtype == dtype
+    assert torch.equal(back["a"], value)
+
+
+def test_what_comes_in_may_be_read_only_and_is_copied() -> None:
+    array = np.ones(3, dtype=np.float32)
+    array.flags.writeable = False
+    to_tensors({"a": array})["a"].add_(1)
+    assert array.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"round": 3}, "round"),
+        ({"round": True}, "round"),
+        ({"round": "4"}, "round"),
+        ({"num_nodes": -1}, "num_nodes"),
+        ({"num_train": 2.5}, "num_train"),
+        ({"scalars": {"loss": 1.0, "age": 3.0}}, "scalars"),
+        ({"scalars": {"loss": "low"}}, "scalars"),
+        ({"scalars": [1.0]}, "scalars"),
+        ({"tensors": [1.0]}, "tensors"),
+        ({"tensors": {"w": [1.0]}}, "w"),
+        ({"tensors": {"w": np.array([{}], dtype=object)}}, "w"),
+        ({"tensors": {"w": np.array(["a"])}}, "w"),
+        ({"tensors": {"w": np.array([1 + 2j])}}, "w"),
+        ({"tensors": {3: np.ones(1)}}, "3"),
+        ({"labels": np.ones(3)}, "reply"),
+    ],
+)
+def test_a_reply_that_is_not_as_agreed_is_refused(change: dict[str, Any], field: str) -> None:
+    with pytest.raises(Refused) as refused:
+        read_reply(reply(**change), 4)
+    assert refused.value.field == field
+    assert refused.value.reason
+
+
+def test_a_missing_field_is_refused() -> None:
+    record = reply()
+    del record["num_train"]
+    with pytest.raises(Refused, match="num_nodes"):
+        read_reply(record, 4)
+
+
+def test_confusions_come_back() -> None:
+    back = read_confusions(confusions(), 4, CLASSES, has_global=True)
+    assert back["global_val"].dtype == torch.int64
+    assert back["personal_test"].tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"global_val": -np.ones((CLASSES, CLASSES), dtype=np.int64)}, "global_val"),
+        ({"global_val": np.ones((CLASSES, CLASSES), dtype=np.float32)}, "global_val"),
+        ({"global_val": np.ones((CLASSES, 2), dtype=np.int64)}, "global_val"),
+        ({"more": np.ones((CLASSES, CLASSES), dtype=np.int64)}, "confusions"),
+    ],
+)
+def test_confusions_that_are_not_as_agreed_are_refused(change: dict[str, Any], field: str) -> None:
+    with pytest.raises(Refused) as refused:
+        read_confusions(confusions(**change), 4, CLASSES, has_global=True)
+    assert refused.value.field == field
+
+
+def test_a_method_without_global_model_sends_no_global_matrix() -> None:
+    with pytest.raises(Refused, match="global_test"):
+        read_confusions(confusions(), 4, CLASSES, has_global=False)
