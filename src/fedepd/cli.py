@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
@@ -18,17 +18,28 @@ from fedepd.errors import BadConfig, FedEPDError, UnknownName
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedepd.run import RunResult
     from fedepd.sweep import Cell
 
 COMMANDS = {
     "run": "train one method on one graph",
+    "resume": "finish a run that was interrupted",
     "compare": "train several methods over several seeds, print a table, write a report",
     "report": "make report.html from a run folder or a folder of runs",
+    "export": "make a model folder from a run: weights, labels, calibration, model card",
+    "predict": "classify the nodes of a new graph with such a model",
     "data": "list, show or fetch graphs; import, check and split your own",
     "methods": "list the methods",
     "federation": "train across sites whose graphs stay at home",
 }
+
+ELSEWHERE = {
+    "resume": "fedepd.cli_model:resume",
+    "export": "fedepd.cli_model:export",
+    "predict": "fedepd.cli_model:predict",
+    "data": "fedepd.cli_data:run_action",
+    "federation": "fedepd.deploy.commands:main",
+}
+"""Commands that are not in this file."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -76,7 +87,11 @@ def _main(arguments: list[str]) -> int:
         return 0
     if arguments[0] not in COMMANDS:
         raise UnknownName("command", arguments[0], COMMANDS)
-    command: Callable[[list[str]], int] = globals()[f"command_{arguments[0]}"]
+    if arguments[0] in ELSEWHERE:
+        module, function = ELSEWHERE[arguments[0]].split(":")
+        command: Callable[[list[str]], int] = getattr(import_module(module), function)
+    else:
+        command = globals()[f"command_{arguments[0]}"]
     return command(arguments[1:])
 
 
@@ -84,10 +99,10 @@ def _main(arguments: list[str]) -> int:
 
 
 def command_run(arguments: list[str]) -> int:
+    from fedepd.cli_model import show_result, stoppable
     from fedepd.config import Experiment, read_toml
-    from fedepd.datasets import load
-    from fedepd.datasets.clients_dir import read_clients
     from fedepd.run import execute
+    from fedepd.source import Source
 
     named = arguments.pop(0) if arguments and not arguments[0].startswith("-") else None
     config_path = _value_of(arguments, "--config")
@@ -100,22 +115,15 @@ def command_run(arguments: list[str]) -> int:
     data, preset = (str(settings.pop(name, default)) for name, default in (("data", "synthetic"), ("preset", "default")))
     settings.pop("method", None)
     experiment = Experiment.make(method, preset, **settings)
-    with _progress(f"{method} on {values.clients_dir or data}", experiment.protocol.rounds, values.quiet) as advance:
-        out = Path(values.out) if values.out is not None else None
-        clients = values.clients_dir and read_clients(values.clients_dir, experiment.split, experiment.protocol.seed)
-        result = execute(experiment, clients or load(data, values.data_dir), out, values.workers, lambda _: advance(1))
-    for warning in result.summary["warnings"]:
-        print(f"fedepd: warning: {warning}", file=sys.stderr)
-    if values.json:
-        from fedepd.record import clean
-
-        print(json.dumps(clean(result.summary)))
-    else:
-        _print_result(result)
-    return 0
+    source = Source.make(data, values.data_dir, values.clients_dir)
+    out = Path(values.out) if values.out is not None else None
+    with stoppable(out), progress_bar(f"{method} on {values.clients_dir or data}", experiment.protocol.rounds, values.quiet) as advance:
+        graph = source.load(experiment)
+        result = execute(experiment, graph, out, values.workers, lambda _: advance(1), values.checkpoint_every, source)
+    return show_result(result, values.json)
 
 
-RUN_ONLY = ("config", "out", "workers", "data_dir", "clients_dir", "json", "quiet")
+RUN_ONLY = ("config", "out", "workers", "checkpoint_every", "data_dir", "clients_dir", "json", "quiet")
 
 
 def _run_parser(method: str) -> Parser:
@@ -130,6 +138,7 @@ def _run_parser(method: str) -> Parser:
     parser.add_argument("--clients-dir", default=None, metavar="FOLDER", help="instead of --data: the folder of 'fedepd data split'")
     parser.add_argument("--preset", metavar="NAME", help=f"named settings: {', '.join(METHODS[method].presets)}")
     parser.add_argument("--out", default=None, metavar="FOLDER", help="new folder for everything behind the numbers")
+    add_checkpoint_option(parser)
     parser.add_argument("--json", action="store_true", default=False, help="print one JSON object and nothing else")
     add_settings(parser, f"settings of {METHODS[method].label}", METHODS[method])
     for name, cls in GROUPS.items():
@@ -143,6 +152,11 @@ def _add_data_options(parser: Parser) -> None:
     parser.add_argument("--config", default=None, metavar="FILE.toml", help="settings; the command line wins over the file")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="how much runs at a time; changes no bit of any result")
     parser.add_argument("--quiet", action="store_true", default=False, help="no progress display")
+
+
+def add_checkpoint_option(parser: Parser) -> None:
+    text = "with --out: save what 'fedepd resume' needs after every N rounds, or as often as costs at most a tenth of the time; 0: never"
+    parser.add_argument("--checkpoint-every", type=int, default=1, metavar="N", help=f"{text} (default: 1)")
 
 
 def add_settings(parser: Parser, title: str, cls: type[Any]) -> None:
@@ -174,7 +188,7 @@ def console(stderr: bool = False) -> Console:
 
 
 @contextmanager
-def _progress(text: str, total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
+def progress_bar(text: str, total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
     """Nothing where stderr is not a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -186,33 +200,7 @@ def _progress(text: str, total: int, quiet: bool) -> Iterator[Callable[[int], No
         yield lambda amount: bar.advance(task, amount)
 
 
-def _print_result(result: RunResult) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from fedepd.metrics import METRICS
-
-    s = result.summary
-    proxy = ", proxy features" if s["proxy_features"] else ""
-    title = f"{s['method_label']} on {s['dataset']}{proxy}, seed {s['seed']} (test, %)"
-    table = Table(title=title, caption=s["protocol"], box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column("model", no_wrap=True)
-    for column in ("round", *(name.removesuffix("_acc") for name in METRICS)):
-        table.add_column(column, justify="right", no_wrap=True)
-    for model, rows in s["metrics"].items():
-        for averaged, scores in rows.items():
-            numbers = [f"{100 * scores[m]:.2f}" if scores[m] == scores[m] else "-" for m in METRICS]
-            table.add_row(f"{model}, {averaged.replace('_', ' ')}", str(s["best_rounds"][model]), *numbers)
-    up, down = s["bytes_up"] / 2**20, s["bytes_down"] / 2**20
-    identity = f"config {s['config_hash']}, weights {s['weights_sha256'][:12]}"
-    kept = f"kept in {result.folder}; 'fedepd report {result.folder}' draws it" if result.folder else "not kept: add --out FOLDER"
-    place = console()
-    place.print(table)
-    place.print(f"{s['seconds']:.1f} s, {up:.1f} MiB up, {down:.1f} MiB down, {identity}", soft_wrap=True)
-    place.print(kept, soft_wrap=True)
-
-
-# --- compare, report, data, methods ------------------------------------------------------------------------------------------------------
+# --- compare, report, methods ------------------------------------------------------------------------------------------------------------
 
 
 def command_compare(arguments: list[str]) -> int:
@@ -229,7 +217,7 @@ def command_compare(arguments: list[str]) -> int:
         add_settings(parser, name, cls)
     values = parser.parse(arguments)
     cells, rounds = _cells(values)
-    with _progress(f"{len(cells)} runs on {cells[0].data}", rounds * len(cells), values.quiet) as advance:
+    with progress_bar(f"{len(cells)} runs on {cells[0].data}", rounds * len(cells), values.quiet) as advance:
         seen = 0
 
         def watch() -> None:
@@ -288,12 +276,6 @@ def _report(folder: Path, out: str | None = None) -> int:
     return 0
 
 
-def command_data(arguments: list[str]) -> int:
-    from fedepd.cli_data import run_action
-
-    return run_action(arguments)
-
-
 def command_methods(arguments: list[str]) -> int:
     parser = Parser(prog="fedepd methods", description="List the methods.")
     parser.parse(arguments)
@@ -307,9 +289,3 @@ def command_methods(arguments: list[str]) -> int:
         table.add_row(name, cls.label, headline, ", ".join(cls.presets), ", ".join(f.name for f in fields(cls)))
     console().print(table)
     return 0
-
-
-def command_federation(arguments: list[str]) -> int:
-    from fedepd.deploy.commands import main as federation
-
-    return federation(arguments)

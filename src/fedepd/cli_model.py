@@ -1,0 +1,112 @@
+"""``fedepd resume``, ``export`` and ``predict``: from an interrupted run to predictions; and how ``run`` and ``resume`` end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from fedepd.cli import Parser, add_checkpoint_option, console, progress_bar
+
+if TYPE_CHECKING:
+    from fedepd.run import RunResult
+
+# --- run and resume ----------------------------------------------------------------------------------------------------------------------
+
+
+def resume(arguments: list[str]) -> int:
+    parser = Parser(prog="fedepd resume", allow_abbrev=False, description="Finish an interrupted run, to the same numbers.")
+    parser.add_argument("folder", metavar="RUN", help="the folder given to 'fedepd run --out'")
+    _add_data_options(parser)
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="how much runs at a time; changes no bit of any result")
+    add_checkpoint_option(parser)
+    parser.add_argument("--quiet", action="store_true", help="no progress display")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    values = parser.parse(arguments)
+    from fedepd.resume import is_finished, read_config
+    from fedepd.resume import resume as finish
+
+    folder = Path(values.folder)
+    if is_finished(folder):
+        print(f"the run in '{folder}' is already finished")
+        return 0
+    config = read_config(folder)
+    with stoppable(folder), progress_bar(f"{config['method']} in {folder}", config["rounds"], values.quiet) as advance:
+        done = 0
+
+        def watch(round: int) -> None:
+            nonlocal done
+            advance(round - done)
+            done = round
+
+        result = finish(
+            folder, values.data, workers=values.workers, data_dir=values.data_dir,
+            on_round=lambda each: watch(each.number), checkpoint_every=values.checkpoint_every,
+        )  # fmt: skip
+    return show_result(result, values.json)
+
+
+def _add_data_options(parser: Parser) -> None:
+    parser.add_argument("--data", default=None, metavar="FILE.npz|FOLDER", help="where the run's data are now, if they have moved")
+    parser.add_argument("--data-dir", default=None, metavar="FOLDER", help="where datasets are now, if they have moved")
+
+
+@contextmanager
+def stoppable(folder: Path | None) -> Iterator[None]:
+    """SIGINT and SIGTERM end a run at once, with exit codes 130 and 143; what is on disk is whole at every instant."""
+
+    def stop(number: int, _: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except SystemExit:
+        more = f"; 'fedepd resume {folder}' goes on" if folder is not None and (folder / "config.json").exists() else ""
+        print(f"fedepd: stopped{more}", file=sys.stderr)
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def show_result(result: RunResult, as_json: bool) -> int:
+    for warning in result.summary["warnings"]:
+        print(f"fedepd: warning: {warning}", file=sys.stderr)
+    if as_json:
+        from fedepd.record import clean
+
+        print(json.dumps(clean(result.summary)))
+    else:
+        _print_result(result)
+    return 0
+
+
+def _print_result(result: RunResult) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from fedepd.metrics import METRICS
+
+    s = result.summary
+    proxy = ", proxy features" if s["proxy_features"] else ""
+    title = f"{s['method_label']} on {s['dataset']}{proxy}, seed {s['seed']} (test, %)"
+    table = Table(title=title, caption=s["protocol"], box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("model", no_wrap=True)
+    for column in ("round", *(name.removesuffix("_acc") for name in METRICS)):
+        table.add_column(column, justify="right", no_wrap=True)
+    for model, rows in s["metrics"].items():
+        for averaged, scores in rows.items():
+            numbers = [f"{100 * scores[m]:.2f}" if scores[m] == scores[m] else "-" for m in METRICS]
+            table.add_row(f"{model}, {averaged.replace('_', ' ')}", str(s["best_rounds"][model]), *numbers)
+    up, down = s["bytes_up"] / 2**20, s["bytes_down"] / 2**20
+    identity = f"config {s['config_hash']}, weights {s['weights_sha256'][:12]}"
+    kept = f"kept in {result.folder}; 'fedepd report {result.folder}' draws it" if result.folder else "not kept: add --out FOLDER"
+    place = console()
+    place.print(table)
+    place.print(f"{s['seconds']:.1f} s, {up:.1f} MiB up, {down:.1f} MiB down, {identity}", soft_wrap=True)
+    place.print(kept, soft_wrap=True)
