@@ -20,6 +20,8 @@ class Field:
     """-1 where any size is right."""
     kind: Literal["real", "count"] = "real"
     """count: whole numbers of training nodes, so their sum is at most the client's training nodes."""
+    rows_of: str | None = None
+    """The field whose non-zero entries are the rows of this one."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,9 @@ def _fault(reply: Reply, fields: Fields | None, round: int, max_norm: float) -> 
         reason = _tensor_fault(value, fields[name], max_norm, reply.num_train)
         if reason:
             return name, reason
+    for name, field in fields.items():
+        if field.rows_of is not None and reply.tensors[name].shape[0] != int(reply.tensors[field.rows_of].count_nonzero()):
+            return name, f"has {reply.tensors[name].shape[0]} rows, but {field.rows_of} names other ones"
     return None
 
 

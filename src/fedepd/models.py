@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.options import option
+from fedepd.rng import seeded
 from fedepd.sparse import Sparse, adjacency, neighbour_mean, normalised, spmm, to_scipy
 from fedepd.types import ClientData, TaskInfo, Tensors
 
@@ -77,6 +78,10 @@ class Backbone:
             params[f"{name}.weight"] = glorot(rows, columns, generator)
             params[f"{name}.bias"] = torch.zeros(columns)
         return params
+
+    def initial(self, info: TaskInfo, seed: int, *stream: int | str) -> Tensors:
+        """The initial weights of a run's seed, or of a stream of their own."""
+        return self.init(info, seeded(seed, "init", *stream))
 
     def inputs(self, data: ClientData, edge_index: Tensor | None = None) -> Inputs:
         """The client's graph made ready; ``edge_index`` replaces its edges (e.g. purified ones)."""

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from fedepd.errors import BadConfig
 from fedepd.methods.fedavg import FedAvg
-from fedepd.methods.lws import LWS, balanced_loss, class_mean
-from fedepd.methods.steps import class_counts, model_part
+from fedepd.methods.lws import LWS, balanced_loss
+from fedepd.methods.steps import class_counts, class_mean, model_part
 from fedepd.models import Backbone
 from fedepd.training import Training
 from toy import assert_same, make_client, run_rounds, toy_client, toy_clients

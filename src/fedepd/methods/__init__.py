@@ -8,12 +8,28 @@ from typing import Any
 
 from fedepd.errors import BadConfig, UnknownName
 from fedepd.methods.base import Client, Method, Server
+from fedepd.methods.centralised import Centralised
+from fedepd.methods.creff import CReFF
 from fedepd.methods.fedavg import FedAvg
 from fedepd.methods.fedepd import FedEPD
+from fedepd.methods.fedgta import FedGTA
+from fedepd.methods.fedlc import FedLC
+from fedepd.methods.fedproto import FedProto
+from fedepd.methods.fedspray import FedSpray
+from fedepd.methods.isolated import Isolated
+from fedepd.methods.lws import LWS
 
 METHODS: dict[str, type[Method[Any]]] = {
     "fedepd": FedEPD,
     "fedavg": FedAvg,
+    "fedproto": FedProto,
+    "fedgta": FedGTA,
+    "lws": LWS,
+    "fedlc": FedLC,
+    "creff": CReFF,
+    "fedspray": FedSpray,
+    "isolated": Isolated,
+    "centralised": Centralised,
 }
 
 

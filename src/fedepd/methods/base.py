@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -39,6 +39,10 @@ class Client(Generic[P]):
     """1, 2, ...; 0 outside training."""
     last_round: int
     """The number of rounds of the run, for methods with stages."""
+
+    def trained_by(self, **changes: Any) -> Client[P]:
+        """The same client under other training settings, e.g. a method's own optimiser."""
+        return replace(self, training=replace(self.training, **changes))
 
     def draws(self, purpose: str) -> np.random.Generator:
         """Random numbers that depend on (seed, purpose, round, client) and on nothing else."""
@@ -104,6 +108,10 @@ class Method(ABC, Generic[P]):
     def reply_fields(self, server: Server, tensors: Tensors) -> Fields | None:
         """What every reply must carry; None: not declared."""
         return None
+
+    def complete_from(self, last_round: int) -> int:
+        """The first round whose model is the method's own, for methods with stages; earlier rounds are not selected."""
+        return 1
 
     def training_edges(self, data: ClientData, prepared: P) -> Tensor:
         """The edges the method trains on, [2, e], for the report."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedepd.gate import Fields
 from fedepd.methods.base import Client, Method, Server
-from fedepd.methods.isolated import own_model, train_alone
+from fedepd.methods.steps import own_model, train_alone
 from fedepd.models import Backbone, Inputs
 from fedepd.types import ClientData, Reply, Tensors
 

@@ -13,7 +13,7 @@ Ours: exact gradients instead of 10 draws of 32 augmented samples; full-batch Ad
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
 
 import torch
@@ -21,10 +21,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedepd.errors import BadConfig
-from fedepd.gate import Fields, same_fields
+from fedepd.gate import Field, Fields, same_fields
 from fedepd.methods.base import Client, Method, Server
-from fedepd.methods.lws import class_mean
-from fedepd.methods.steps import average, class_counts, cross_entropy, fit, model_part, renamed, reply
+from fedepd.methods.steps import average, class_counts, class_mean, cross_entropy, fit, model_part, renamed, reply
 from fedepd.models import Backbone, Inputs, glorot
 from fedepd.options import option
 from fedepd.training import Training, descend
@@ -79,7 +78,7 @@ class CReFF(Method[Inputs]):
 
     def client_step(self, client: Client[Inputs], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
         gradients = head_gradients(client, message) if self.is_refresh(client.round, client.last_round) else {}
-        trainer = replace(client, training=replace(client.training, optimizer="sgd", lr=0.1)) if self.optimizer_own else client
+        trainer = client.trained_by(optimizer="sgd", lr=0.1) if self.optimizer_own else client
         params, state, loss = fit(trainer, model_part(message), state, cross_entropy(client, client.prepared))
         # Choice: a personal model keeps the head it was trained with; the retrained one fits the averaged extractor only.
         return reply(client, {**params, **gradients}, loss=loss), {**state, **params, **renamed(params, "classifier.", "head.")}
@@ -154,9 +153,17 @@ class CReFF(Method[Inputs]):
             else:
                 yield from torch.split(torch.randperm(rows, generator=draws), self.retrain_batch)
 
-    def reply_fields(self, server: Server, tensors: Tensors) -> Fields | None:
-        # Choice: in a refresh round the shapes depend on the classes that a client has, which a field cannot say.
-        return None if self.is_refresh(server.round, server.last_round) else same_fields(model_part(tensors))
+    def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
+        fields = same_fields(model_part(tensors))
+        if not self.is_refresh(server.round, server.last_round):
+            return fields
+        width, classes = tensors["head.weight"].shape
+        gradients = {
+            "gradient.present": Field((classes,), "count"),
+            "gradient.weight": Field((-1, classes, width), rows_of="gradient.present"),
+            "gradient.bias": Field((-1, classes), rows_of="gradient.present"),
+        }
+        return {**fields, **gradients}
 
     def predict(self, client: Client[Inputs], tensors: Tensors) -> Tensor:
         return client.model.predict({**tensors, **renamed(tensors, "head.", "classifier.")}, client.prepared)

@@ -19,7 +19,7 @@ from torch import Tensor
 from fedepd.errors import BadConfig
 from fedepd.gate import Fields, same_fields
 from fedepd.methods.base import Client, Method, Server
-from fedepd.methods.steps import Loss, average, class_counts, fit, model_part, reply
+from fedepd.methods.steps import Loss, average, class_counts, cross_entropy, fit, model_part, reply
 from fedepd.models import Backbone, Inputs
 from fedepd.options import option
 from fedepd.types import ClientData, Reply, Tensors
@@ -73,15 +73,9 @@ class FedLC(Method[Prepared]):
         return reply(client, params, loss=loss), {**state, **params}
 
     def _loss(self, client: Client[Prepared]) -> Loss:
-        inputs, margin = client.prepared.inputs, client.prepared.margin
         calibrated = F.cross_entropy if self.form == "ce" else printed_loss
-        draws = client.draws("dropout")
-
-        def loss(params: Tensors) -> Tensor:
-            hidden = client.model.encode(params, inputs, draws)
-            return calibrated(client.model.logits(params, hidden, inputs, train_only=True) - margin, inputs.labels)
-
-        return loss
+        margin = client.prepared.margin
+        return cross_entropy(client, client.prepared.inputs, lambda logits, labels: calibrated(logits - margin, labels))
 
     def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
         return average(server.info, tensors, replies)

@@ -10,7 +10,7 @@ common weights; a prototype that no client of the round renews is kept; the offi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
 
 import torch
@@ -20,8 +20,7 @@ from torch import Tensor
 from fedepd.errors import BadConfig
 from fedepd.gate import Field, Fields, same_fields
 from fedepd.methods.base import Client, Method, Server
-from fedepd.methods.isolated import own_model
-from fedepd.methods.steps import Loss, class_counts, class_sums, cross_entropy, fit, reply, weight_of
+from fedepd.methods.steps import Loss, class_counts, class_mean, class_sums, cross_entropy, fit, own_model, reply, weight_of
 from fedepd.models import Backbone, Inputs
 from fedepd.options import option
 from fedepd.types import ClientData, Reply, TaskInfo, Tensors
@@ -68,7 +67,7 @@ class FedProto(Method[Prepared]):
 
     def client_step(self, client: Client[Prepared], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
         if self.optimizer_own:
-            client = replace(client, training=replace(client.training, optimizer="sgd", lr=0.01, weight_decay=0.0))
+            client = client.trained_by(optimizer="sgd", lr=0.01, weight_decay=0.0)
         params, state, loss = fit(client, self._own(client, state), state, self._loss(client, message))
         return reply(client, self._prototypes(client, params), loss=loss), {**state, **params}
 
@@ -109,9 +108,10 @@ class FedProto(Method[Prepared]):
         ordered = [replies[k] for k in sorted(replies)]
         counts = torch.stack([r.tensors["prototype.count"] for r in ordered])  # [K, C]
         owned = counts.sum(0) > 0
-        means = torch.stack([r.tensors["prototype.mean"] for r in ordered])  # [K, C, h]
+        means = [r.tensors["prototype.mean"] for r in ordered]
+        weights = self._weights(server.info, ordered, counts) * owned  # [K, C]
         return {
-            "prototype.mean": class_means(tensors["prototype.mean"], means, self._weights(server.info, ordered, counts) * owned),
+            "prototype.mean": class_mean(tensors["prototype.mean"], zip(means, weights, strict=True)),
             "prototype.count": torch.where(owned, counts.sum(0), tensors["prototype.count"]),
         }
 
@@ -139,15 +139,3 @@ class FedProto(Method[Prepared]):
 def penalty(hidden: Tensor, target: Tensor, share: Tensor) -> Tensor:
     """R: the training nodes' mean squared distances to their targets, weighted by their shares."""
     return (share * (hidden - target).square().mean(1)).sum()
-
-
-def class_means(old: Tensor, rows: Tensor, weights: Tensor) -> Tensor:
-    """Each class's mean over the clients by class-wise weights, summed in float64; a class without weight keeps its old row.
-
-    ``old`` [C, h], ``rows`` [K, C, h] and ``weights`` [K, C], clients in ascending order.
-    """
-    weights = weights.to(torch.float64)
-    total = weights.sum(0)  # [C]
-    sums = torch.einsum("kc,kch->ch", weights, rows.to(torch.float64))
-    fresh = sums / total.clamp(min=torch.finfo(torch.float64).tiny)[:, None]
-    return torch.where((total > 0)[:, None], fresh.to(old.dtype), old)

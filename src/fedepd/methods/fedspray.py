@@ -10,7 +10,7 @@ decay; a class that no client of the round owns keeps its proxy. Where code and 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
 
 import torch
@@ -20,9 +20,20 @@ from torch import Tensor
 from fedepd.errors import BadConfig
 from fedepd.gate import Field, Fields, same_fields
 from fedepd.methods.base import Client, Method, Server
-from fedepd.methods.fedproto import class_means
-from fedepd.methods.isolated import own_model
-from fedepd.methods.steps import Loss, average, class_counts, class_sums, cross_entropy, fit, model_part, reply, weighted_mean, with_prefix
+from fedepd.methods.steps import (
+    Loss,
+    average,
+    class_counts,
+    class_mean,
+    class_sums,
+    cross_entropy,
+    fit,
+    model_part,
+    own_model,
+    reply,
+    weighted_mean,
+    with_prefix,
+)
 from fedepd.models import Backbone, Inputs, glorot
 from fedepd.options import option
 from fedepd.sparse import Sparse, spmm, to_scipy
@@ -83,7 +94,7 @@ class FedSpray(Method[Prepared]):
 
     def client_step(self, client: Client[Prepared], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
         if self.optimizer_own:
-            client = replace(client, training=replace(client.training, optimizer="adam", lr=0.003, weight_decay=0.0))
+            client = client.trained_by(optimizer="adam", lr=0.003, weight_decay=0.0)
         labels, num_classes = client.prepared.inputs.labels, client.info.num_classes
         proxies = self._train_proxies(client, message, state)  # [t, h]
         received = model_part(message) if self.share_gnn else own_model(client, state)
@@ -169,11 +180,11 @@ class FedSpray(Method[Prepared]):
         ordered = [replies[k] for k in sorted(replies)]
         counts = torch.stack([r.tensors["proxy.count"] for r in ordered])  # [K, C]
         weights = counts if self.proxy_weights == "counts" else counts / counts.sum(1, keepdim=True).clamp(min=1)
-        proxies = torch.stack([r.tensors["proxy.class"] for r in ordered])  # [K, C, h]
+        proxies = [r.tensors["proxy.class"] for r in ordered]
         return {
             **average(server.info, model_part(tensors), replies),
             **weighted_mean(with_prefix(tensors, "mlp."), replies, {k: float(r.num_train) for k, r in replies.items()}),
-            "proxy.class": class_means(tensors["proxy.class"], proxies, weights),
+            "proxy.class": class_mean(tensors["proxy.class"], zip(proxies, weights, strict=True)),
         }
 
     def reply_fields(self, server: Server, tensors: Tensors) -> Fields:

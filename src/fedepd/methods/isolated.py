@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 from torch import Tensor
 
 from fedepd.gate import Fields
 from fedepd.methods.base import Client, Method, Server
-from fedepd.methods.steps import cross_entropy, fit, model_part, reply
+from fedepd.methods.steps import own_model, train_alone
 from fedepd.models import Backbone, Inputs
-from fedepd.rng import seeded
 from fedepd.types import ClientData, Reply, Tensors
 
 
@@ -42,14 +41,3 @@ class Isolated(Method[Inputs]):
 
     def predict(self, client: Client[Inputs], tensors: Tensors) -> Tensor:
         return client.model.predict(own_model(client, tensors), client.prepared)
-
-
-def train_alone(client: Client[Inputs], state: Tensors) -> tuple[Reply, Tensors]:
-    """A round at a client that keeps its model to itself."""
-    params, state, loss = fit(client, own_model(client, state), state, cross_entropy(client, client.prepared))
-    return reply(client, {}, loss=loss), {**state, **params}
-
-
-def own_model(client: Client[Any], tensors: Tensors, *stream: int | str) -> Tensors:
-    """The model among the tensors; before there is one, the initial weights of the run's seed (of a stream of their own, if named)."""
-    return model_part(tensors) or client.model.init(client.info, seeded(client.seed, "init", *stream))

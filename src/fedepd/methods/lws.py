@@ -10,8 +10,8 @@ Ours: class-aware sampling is its full-batch expectation; Adam without weight de
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
 
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor
 from fedepd.errors import BadConfig
 from fedepd.gate import Field, Fields, same_fields
 from fedepd.methods.base import Client, Method, Server
-from fedepd.methods.steps import average, class_counts, cross_entropy, fit, model_part, reply, with_prefix
+from fedepd.methods.steps import average, class_counts, class_mean, cross_entropy, fit, model_part, reply, with_prefix
 from fedepd.models import Backbone, Inputs
 from fedepd.options import option
 from fedepd.types import ClientData, Reply, Tensors
@@ -59,6 +59,9 @@ class LWS(Method[Inputs]):
     def in_stage_two(self, where: Client[Inputs] | Server) -> bool:
         return where.round > self.stage_one_rounds(where.last_round)
 
+    def complete_from(self, last_round: int) -> int:
+        return min(self.stage_one_rounds(last_round) + 1, last_round)
+
     def prepare(self, data: ClientData, model: Backbone) -> Inputs:
         return model.inputs(data)
 
@@ -95,7 +98,7 @@ class LWS(Method[Inputs]):
         before = self.stage_one_rounds(client.last_round)
         progress = (client.round - before - 1) / (client.last_round - before)
         rate = OWN_LR * (1 + math.cos(math.pi * progress)) / 2
-        return replace(client, training=replace(client.training, optimizer="sgd", lr=rate))
+        return client.trained_by(optimizer="sgd", lr=rate)
 
     def server_init(self, server: Server, params: Tensors) -> Tensors:
         return {**params, "scale": torch.ones(server.info.num_classes)}
@@ -125,18 +128,3 @@ def balanced_loss(scale: Tensor, logits: Tensor, labels: Tensor, counts: Tensor)
     """
     scale = torch.where(counts > 0, scale, scale.detach())
     return F.cross_entropy(scale * logits, labels, weight=1.0 / counts.clamp(min=1))
-
-
-def class_mean(old: Tensor, pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
-    """Each class's mean of the values [C, ...] by the weights [C], one pair per client in client order, summed in float64.
-
-    A class without weight keeps its old value.
-    """
-    column = (-1,) + (1,) * (old.ndim - 1)
-    total = torch.zeros(old.shape[0], dtype=torch.float64).reshape(column)
-    weighted = torch.zeros(old.shape, dtype=torch.float64)
-    for values, weights in pairs:
-        weight = weights.to(torch.float64).reshape(column)
-        weighted += weight * values
-        total += weight
-    return torch.where(total > 0, (weighted / total).to(old.dtype), old)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -31,13 +31,13 @@ def renamed(tensors: Mapping[str, Tensor], old: str, new: str) -> Tensors:
     return {new + name[len(old) :]: value for name, value in tensors.items() if name.startswith(old)}
 
 
-def cross_entropy(client: Client[Any], inputs: Inputs) -> Loss:
-    """Eq. 9: mean cross-entropy over the training nodes, with fresh dropout at every call."""
+def cross_entropy(client: Client[Any], inputs: Inputs, criterion: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy) -> Loss:
+    """Eq. 9: mean cross-entropy (or another ``criterion``) over the training nodes, with fresh dropout at every call."""
     draws = client.draws("dropout")
 
     def loss(params: Tensors) -> Tensor:
         hidden = client.model.encode(params, inputs, draws)
-        return F.cross_entropy(client.model.logits(params, hidden, inputs, train_only=True), inputs.labels)
+        return criterion(client.model.logits(params, hidden, inputs, train_only=True), inputs.labels)
 
     return loss
 
@@ -71,6 +71,17 @@ def reply(client: Client[Any], tensors: Tensors, **scalars: float) -> Reply:
     data = client.data
     finite = {name: value for name, value in scalars.items() if value == value}
     return Reply(tensors, data.graph.num_nodes, int(data.train_mask.sum()), finite, client.round)
+
+
+def own_model(client: Client[Any], tensors: Tensors, *stream: int | str) -> Tensors:
+    """The model among the tensors; before there is one, the initial weights of the run's seed (of a stream of their own, if named)."""
+    return model_part(tensors) or client.model.initial(client.info, client.seed, *stream)
+
+
+def train_alone(client: Client[Inputs], state: Tensors) -> tuple[Reply, Tensors]:
+    """A round at a client that keeps its model to itself."""
+    params, state, loss = fit(client, own_model(client, state), state, cross_entropy(client, client.prepared))
+    return reply(client, {}, loss=loss), {**state, **params}
 
 
 def class_counts(data: ClientData) -> Tensor:
@@ -111,3 +122,18 @@ def weighted_mean(tensors: Tensors, replies: Mapping[int, Reply], weights: Mappi
 def average(info: TaskInfo, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
     """FedAvg's mean of the named tensors, weighted by the clients' sizes."""
     return weighted_mean(tensors, replies, {k: weight_of(info, r) for k, r in replies.items()})
+
+
+def class_mean(old: Tensor, pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+    """Each class's mean of the values [C, ...] by the weights [C], one pair per client in client order, summed in float64.
+
+    A class without weight keeps its old value.
+    """
+    column = (-1,) + (1,) * (old.ndim - 1)
+    total = torch.zeros(old.shape[0], dtype=torch.float64).reshape(column)
+    weighted = torch.zeros(old.shape, dtype=torch.float64)
+    for values, weights in pairs:
+        weight = weights.to(torch.float64).reshape(column)
+        weighted += weight * values
+        total += weight
+    return torch.where(total > 0, (weighted / total).to(old.dtype), old)
