@@ -1,0 +1,181 @@
+"""A real server and two real sites on this machine, mutual TLS, separate processes; nothing of NVFlare is replaced."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("nvflare", reason="needs the extra 'federation'")
+
+from fedepd.datasets.client_file import write_client_file
+from fedepd.deploy import admin, kits
+from fedepd.deploy.loopback import Loopback
+from fedepd.deploy.rehearse import rehearse
+from fedepd.deploy.task import FederationTask
+from fedepd.errors import BadMessage
+from fedepd.report.runs import read_run
+from toy import CLASSES, FEATURES, toy_clients
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds the processes it started through /proc")]
+
+MEMBER = "member@fedepd.local"
+SITES = ("bank-a", "bank-b")
+
+
+def make_task(run: str, method: str) -> FederationTask:
+    return FederationTask(run, method, "default", {"rounds": 4, "evaluate_every": 2, "hidden": 4}, FEATURES, CLASSES, SITES, min_sites=2)
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
+    folder = tmp_path_factory.mktemp("federation")
+    files = {site: folder / f"{site}.npz" for site in SITES}
+    for client, file in zip(toy_clients(2), files.values(), strict=True):
+        write_client_file(client, file)
+    project = kits._project
+    with pytest.MonkeyPatch.context() as patch:
+        extra = {"name": MEMBER, "type": "admin", "org": kits.ORG, "role": "member"}
+        patch.setattr(kits, "_project", lambda *a: {**project(*a), "participants": [*project(*a)["participants"], extra]})
+        made = Loopback(folder / "fed", files)
+    with made:
+        made.wait()
+        yield made
+    assert all(made.members(name) == [] for name in made.kits)
+
+
+@pytest.fixture(scope="module")
+def jobs(federation: Loopback) -> dict[str, admin.Job]:
+    """All at once, because starting is most of their time: two honest runs, one with an executor that is not on the list, one with code."""
+    out = {method: admin.submit(federation.admin, make_task(f"run-{method}", method)) for method in ("fedavg", "fedepd")}
+    out["popen"] = submit_altered(federation.admin, "run-popen", outside_the_list)
+    out["code"] = submit_altered(federation.admin, "run-code", ship_code)
+    return out
+
+
+def submit_altered(kit: Path, run: str, change: Any) -> admin.Job:
+    task = make_task(run, "fedavg")
+    folder = kit / "altered" / run
+    admin.write_job(folder, task, resume=False)
+    change(folder)
+    with admin.session(kit) as session:
+        return admin.Job(session.submit_job(str(folder)), task)
+
+
+def outside_the_list(folder: Path) -> None:
+    path = folder / "app" / "config" / "config_fed_client.json"
+    config = json.loads(path.read_bytes())
+    config["executors"][0]["executor"] = {"path": "subprocess.Popen", "args": {"args": ["touch", str(folder / "owned")]}}
+    path.write_text(json.dumps(config))
+
+
+def ship_code(folder: Path) -> None:
+    (folder / "app" / "custom").mkdir()
+    (folder / "app" / "custom" / "evil.py").write_text(f"open({str(folder / 'owned')!r}, 'w')")
+    path = folder / "app" / "config" / "config_fed_client.json"
+    path.write_text(path.read_text().replace("fedepd.deploy.executor.SiteExecutor", "evil.Executor"))
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedepd"])
+def test_a_deployed_run_has_the_bits_of_the_simulation(federation: Loopback, jobs: dict[str, admin.Job], method: str, tmp_path: Path) -> None:
+    said: list[dict[str, Any]] = []
+    end = admin.supervise(federation.admin, jobs[method], said.append, patience=60)
+    expected = rehearse(jobs[method].task, list(federation.files.values()))
+    assert end["state"] == "done"
+    assert end["digest"] == expected.digest()
+    admin.fetch(federation.admin, jobs[method], tmp_path / "run")
+    run = read_run(tmp_path / "run")
+    assert [line["clients"] for line in run.rounds] == [[0, 1]] * 4
+    assert [line["bytes_up"] for line in run.rounds] == [line["bytes_up"] for line in expected.progress.lines]
+    assert run.summary["refused"] == 0
+    for site in SITES:
+        kept = sorted(p.name for p in (federation.kits[site] / "state" / f"run-{method}").iterdir())
+        assert kept == ["round-3.safetensors", "round-4.safetensors"]
+        assert not list(federation.kits["server"].rglob(f"{site}*error_log*"))
+
+
+def test_a_component_outside_the_list_is_never_built(federation: Loopback, jobs: dict[str, admin.Job]) -> None:
+    end = admin.supervise(federation.admin, jobs["popen"], lambda now: None, patience=60, resume=False)
+    assert end["state"] != "done"
+    assert not (federation.admin / "altered" / "run-popen" / "owned").exists()
+
+
+def test_shipped_code_is_refused(federation: Loopback, jobs: dict[str, admin.Job]) -> None:
+    end = admin.supervise(federation.admin, jobs["code"], lambda now: None, patience=60, resume=False)
+    with admin.session(federation.admin) as session:
+        detail = session.get_job_meta(jobs["code"].id)["job_deploy_detail"]
+    assert end["state"] != "done"
+    assert "BYOC not permitted" in str(detail)
+    assert not (federation.admin / "altered" / "run-code" / "owned").exists()
+
+
+def test_an_admin_without_the_role_may_not_submit(federation: Loopback) -> None:
+    kit = next((federation.admin.parent / "authority").rglob(MEMBER))
+    with pytest.raises(BadMessage, match="not authorized"):
+        admin.submit(kit, make_task("run-member", "fedavg"))
+
+
+def answer(federation: Loopback, request: bytes, secure: ssl.SSLContext | None) -> bytes:
+    """What the server's port says; nothing if it closes the connection."""
+    port = json.loads((federation.kits["server"] / "startup" / "fed_server.json").read_bytes())["servers"][0]["admin_port"]
+    try:
+        with socket.create_connection(("localhost", port), timeout=5) as plain, ExitStack() as stack:
+            channel = stack.enter_context(secure.wrap_socket(plain)) if secure else plain
+            channel.sendall(request)
+            return channel.recv(100)
+    except (ssl.SSLError, ConnectionError):
+        return b""
+
+
+def credentials(kit: Path | None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if kit is not None:
+        context.load_cert_chain(kit / "startup" / "client.crt", kit / "startup" / "client.key")
+    return context
+
+
+def test_the_port_talks_to_certified_members_only(federation: Loopback, tmp_path: Path) -> None:
+    foreign = kits.provision(tmp_path / "other", ["bank-a"], "localhost", 8002, {})["bank-a"]
+    upgrade = (
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    assert answer(federation, upgrade, credentials(federation.kits["bank-a"])).startswith(b"HTTP/1.1")
+    assert answer(federation, upgrade, credentials(foreign)) == b""
+    assert answer(federation, upgrade, credentials(None)) == b""
+    assert answer(federation, upgrade, None) == b""
+
+
+def test_a_site_cannot_take_another_sites_name(federation: Loopback, tmp_path: Path) -> None:
+    """bank-b's own, valid certificate, but it calls itself bank-a: the server's log must say that it was refused."""
+    for part in ("startup", "local"):
+        shutil.copytree(federation.kits["bank-b"] / part, tmp_path / "thief" / part)
+    settings = tmp_path / "thief" / "startup" / "fed_client.json"
+    settings.write_text(settings.read_text().replace('"fqsn": "bank-b"', '"fqsn": "bank-a"'))
+    server_log = federation.kits["server"] / "console.log"
+    before = len(server_log.read_text())
+    with (tmp_path / "log").open("ab") as log:
+        process = subprocess.Popen(kits.launch_command(tmp_path / "thief", "client"), stdout=log, stderr=log, start_new_session=True)
+    try:
+        end = time.monotonic() + 30
+        while time.monotonic() < end and process.poll() is None and not refusals(server_log, before):
+            time.sleep(0.5)
+    finally:
+        process.kill()
+        process.wait()
+    assert "Successfully registered client" not in (tmp_path / "log").read_text()
+    assert refusals(server_log, before), (tmp_path / "log").read_text()[-3000:] + server_log.read_text()[before:][-3000:]
+
+
+def refusals(log: Path, start: int) -> list[str]:
+    return [line for line in log.read_text()[start:].splitlines() if "claimed endpoint" in line]

@@ -1,0 +1,112 @@
+"""Kits as NVFlare's tool makes them, and the policy each participant writes into its own."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nvflare", reason="needs the extra 'federation'")
+
+from fedepd.cli import main
+from fedepd.datasets.client_file import write_client_file
+from fedepd.deploy import kits
+from fedepd.errors import BadConfig, BadData
+from toy import CLASSES, FEATURES, toy_client
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("kits")
+    write_client_file(toy_client(one_node_class=True), folder / "a.npz")
+    kits.provision(folder / "fed", ["bank-a", "bank-b"], "localhost", 8002, {"features": FEATURES, "classes": CLASSES})
+    return folder
+
+
+def read(path: Path) -> dict:
+    return json.loads(path.read_bytes())
+
+
+def test_every_participant_has_a_private_kit(made: Path) -> None:
+    assert sorted(p.name for p in (made / "fed").iterdir()) == ["admin", "authority", "bank-a", "bank-b", "server"]
+    for kit in (made / "fed").iterdir():
+        assert stat.S_IMODE(kit.stat().st_mode) == 0o700
+    assert kits.kit_name(made / "fed" / "bank-b", "client") == "bank-b"
+    assert kits.about(made / "fed" / "admin")["sites"] == ["bank-a", "bank-b"]
+    assert read(made / "fed" / "bank-a" / "startup" / "fed_client.json")["client"]["connection_security"] == "mtls"
+
+
+def test_an_owners_policy(made: Path) -> None:
+    kit = made / "fed" / "bank-a"
+    assert main(["federation", "join", str(kit), "--data", str(made / "a.npz"), "--check"]) == 0
+    resources, rights = read(kit / "local" / "resources.json"), read(kit / "local" / "authorization.json")["permissions"]
+    assert resources["class_allow_list"] == ["fedepd.deploy."]
+    assert resources["class_list_enforcement_mode"] == "enforce"
+    assert resources["allow_log_streaming"] is False
+    assert "site_log_streamer" not in [c["id"] for c in resources["components"]]
+    assert {rights["project_admin"][right] for right in ("byoc", "shell_commands", "operate", "clone_job")} == {"none"}
+    assert rights.keys() == {"project_admin", "member"}
+    assert rights["member"] == {"view": "any"}
+    assert read(kit / "local" / kits.SITE_FILE)["data"] == str((made / "a.npz").resolve())
+
+
+def test_the_servers_policy_keeps_jobs_in_the_kit(made: Path) -> None:
+    kit = made / "fed" / "server"
+    kits.prepare_server(kit)
+    text = (kit / "local" / "resources.json").read_text()
+    assert "/tmp/nvflare" not in text
+    assert json.loads(text)["class_allow_list"] == ["fedepd.deploy.controller."]
+    assert read(kit / "local" / "authorization.json")["permissions"]["project_admin"]["byoc"] == "none"
+
+
+def test_data_that_does_not_fit_is_refused_before_anything_is_written(made: Path, tmp_path: Path) -> None:
+    write_client_file(toy_client(train=False), tmp_path / "b.npz")
+    with pytest.raises(BadData, match="no training node"):
+        kits.prepare_site(made / "fed" / "bank-b", tmp_path / "b.npz")
+    assert not (made / "fed" / "bank-b" / "local" / "resources.json").exists()
+
+
+@pytest.mark.parametrize("sites", [["a", "a"], ["A"], ["server"], [""], ["../x"]])
+def test_site_names_that_cannot_be_used(tmp_path: Path, sites: list[str]) -> None:
+    with pytest.raises(BadConfig, match="site"):
+        kits.provision(tmp_path / "fed", sites, "localhost", 8002, {})
+    assert not (tmp_path / "fed").exists()
+
+
+def test_a_folder_that_is_no_kit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["federation", "start", str(tmp_path)]) == 2
+    assert "not such a kit" in capsys.readouterr().err
+
+
+def test_preview_says_what_leaves_the_house(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """FedEPD with h = 4: encoder 6 x 4 + 4, classifier 4 x 3 + 3, prototypes 3 x 4 and 3 counts of 4 bytes: 232, and 4 numbers of 8."""
+    arguments = ["federation", "preview", str(made / "fed" / "bank-a"), "--data", str(made / "a.npz"), "--hidden", "4"]
+    assert main([*arguments, "--json"]) == 0
+    seen = json.loads(capsys.readouterr().out)
+    assert seen["bytes_per_round"] == 4 * (6 * 4 + 4 + 4 * 3 + 3 + 3 * 4 + 3) + 4 * 8
+    assert {each["field"] for each in seen["fields"] if each["when"] != "every round"} == {
+        f"{kind}_{split}" for kind in ("global", "personal") for split in ("val", "test")
+    }
+    assert seen["counts"]["prototype.count"][2] == 1
+    assert any("2" in w.split(":")[0] and "the embedding of one single node" in w for w in seen["warnings"])
+    assert main(arguments) == 0
+    assert "prototype.sum" in capsys.readouterr().out
+
+
+def test_actions_are_listed_and_guessed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["federation"]) == 2
+    assert "rehearse" in capsys.readouterr().out
+    assert main(["federation", "joyn"]) == 2
+    assert "did you mean 'join'" in capsys.readouterr().err
+
+
+def test_submit_asks_for_the_tasks_sizes(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["federation", "submit", str(made / "fed" / "admin")]) == 2
+    assert "--features" in capsys.readouterr().err
+
+
+def test_nothing_to_watch_yet(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["federation", "watch", str(made / "fed" / "admin")]) == 2
+    assert "nothing yet" in capsys.readouterr().err
