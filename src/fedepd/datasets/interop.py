@@ -100,8 +100,11 @@ def _load_tensors(path: Path) -> Any:
         with zipfile.ZipFile(path) as archive:
             if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
                 raise BadData(f"file '{path}' is compressed, which torch.save never does; {cure}")
-        with _allowing_data():
+        try:
             return torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError:
+            with _allowing_data():
+                return torch.load(path, map_location="cpu", weights_only=True)
     except (zipfile.BadZipFile, pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, TypeError, KeyError, AttributeError):
         raise BadData(f"file '{path}' holds more than tensors or is damaged, and is not loaded; {cure}") from None
 
