@@ -14,8 +14,12 @@ if TYPE_CHECKING:
     from fedepd.config import Experiment as Experiment
     from fedepd.datasets import DATASETS as DATASETS
     from fedepd.datasets import load as load
+    from fedepd.export import export as export
     from fedepd.methods import METHODS as METHODS
+    from fedepd.predict import Model as Model
+    from fedepd.predict import load_model as load_model
     from fedepd.report.page import build_report as build_report
+    from fedepd.resume import resume as resume
     from fedepd.run import RunResult as RunResult
     from fedepd.run import run as run
     from fedepd.types import Graph as Graph
@@ -25,13 +29,18 @@ _HOMES = {
     "Experiment": "fedepd.config",
     "Graph": "fedepd.types",
     "METHODS": "fedepd.methods",
+    "Model": "fedepd.predict",
     "RunResult": "fedepd.run",
     "build_report": "fedepd.report.page",
+    "export": "fedepd.export",
     "load": "fedepd.datasets",
+    "load_model": "fedepd.predict",
+    "resume": "fedepd.resume",
     "run": "fedepd.run",
 }
 
-__all__ = ["DATASETS", "METHODS", "Experiment", "Graph", "RunResult", "build_report", "load", "run"]
+__all__ = ["DATASETS", "METHODS", "Experiment", "Graph", "Model", "RunResult"]
+__all__ += ["build_report", "export", "load", "load_model", "resume", "run"]
 
 
 def __getattr__(name: str) -> Any:

@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from fedepd.cli import Parser, add_checkpoint_option, console, progress_bar
+from fedepd.errors import BadConfig
 
 if TYPE_CHECKING:
     from fedepd.run import RunResult
-
-# --- run and resume ----------------------------------------------------------------------------------------------------------------------
-
 
 def resume(arguments: list[str]) -> int:
     parser = Parser(prog="fedepd resume", allow_abbrev=False, description="Finish an interrupted run, to the same numbers.")
@@ -53,6 +51,67 @@ def resume(arguments: list[str]) -> int:
 def _add_data_options(parser: Parser) -> None:
     parser.add_argument("--data", default=None, metavar="FILE.npz|FOLDER", help="where the run's data are now, if they have moved")
     parser.add_argument("--data-dir", default=None, metavar="FOLDER", help="where datasets are now, if they have moved")
+
+
+# --- export and predict ------------------------------------------------------------------------------------------------------------------
+
+
+def export(arguments: list[str]) -> int:
+    parser = Parser(prog="fedepd export", allow_abbrev=False, description="Make a model folder, with a model card, from a finished run.")
+    parser.add_argument("folder", metavar="RUN", help="the folder given to 'fedepd run --out'")
+    parser.add_argument("-o", "--out", required=True, metavar="MODEL", help="new folder")
+    _add_data_options(parser)
+    values = parser.parse(arguments)
+    from fedepd.export import export as write_model
+
+    out = write_model(values.folder, values.out, values.data, values.data_dir)
+    print(f"model: {out}; its card is {out / 'README.md'}; 'fedepd predict {out} --data FILE.npz' uses it")
+    return 0
+
+
+def predict(arguments: list[str]) -> int:
+    values = _predict_parser().parse(arguments)
+    if (values.data is None) == (values.nodes is None) or (values.nodes is None) != (values.edges is None):
+        raise BadConfig("give the new graph either by --data FILE.npz or by --nodes and --edges")
+    from fedepd.datasets.npz import read_unlabelled
+    from fedepd.datasets.tables import Roles
+    from fedepd.predict import as_csv, load_model, read_tables, write_predictions
+
+    model, notes = load_model(values.model), list[str]()
+    if values.data is not None:
+        graph = read_unlabelled(values.data, model.info.num_classes)
+    else:
+        graph, notes = read_tables(model, values.nodes, values.edges, Roles(id=values.id, source=values.source, target=values.target))
+    for note in notes:
+        print(f"fedepd: note: {note}", file=sys.stderr)
+    predictions = model.predict(graph, values.abstain_below)
+    if values.ids is not None:
+        predictions = predictions.of([node.strip() for node in values.ids.split(",")])
+    if values.out is None:
+        print(as_csv(predictions), end="")
+    else:
+        write_predictions(predictions, Path(values.out))
+        unsure = predictions.labels.count(None)
+        print(f"{len(predictions.node_ids):,} nodes in {values.out}" + (f", {unsure:,} of them without a label" if unsure else ""))
+    return 0
+
+
+def _predict_parser() -> Parser:
+    parser = Parser(prog="fedepd predict", allow_abbrev=False, description="Labels and calibrated probabilities for the nodes of a graph.")
+    parser.add_argument("model", metavar="MODEL", help="a folder of 'fedepd export'")
+    parser.add_argument("--data", default=None, metavar="FILE.npz", help="the new graph; its labels are not read")
+    parser.add_argument("--nodes", default=None, metavar="FILE", help="or its table of nodes, CSV or Parquet, with the columns of training")
+    parser.add_argument("--edges", default=None, metavar="FILE", help="and its table of edges")
+    parser.add_argument("--id", default="id", metavar="COLUMN", help="of the nodes' ids (default: id)")
+    parser.add_argument("--source", default=None, metavar="COLUMN", help="of the edges (default: source, else the first column)")
+    parser.add_argument("--target", default=None, metavar="COLUMN", help="of the edges (default: target, else the second column)")
+    parser.add_argument("--ids", default=None, metavar="A,B", help="only these nodes (their edges still count)")
+    parser.add_argument("--abstain-below", type=float, default=0.0, metavar="P", help="no label where the likeliest class has less than P")
+    parser.add_argument("-o", "--out", default=None, metavar="FILE", help=".csv, .parquet or .jsonl (default: CSV on the screen)")
+    return parser
+
+
+# --- how runs end ------------------------------------------------------------------------------------------------------------------------
 
 
 @contextmanager

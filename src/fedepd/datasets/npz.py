@@ -25,7 +25,7 @@ from torch import Tensor
 
 from fedepd.errors import BadData
 from fedepd.sparse import csr_tensor, to_scipy
-from fedepd.types import Graph
+from fedepd.types import HIDDEN, Graph
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -50,6 +50,17 @@ def read_npz(path: str | Path, part: bool = False) -> Graph:
     arrays = read_arrays(path, required=("edge_index", "y"), optional=OPTIONAL)
     try:
         return _graph(arrays, path.stem, part)
+    except BadData as error:
+        raise BadData(f"file '{path}': {error}") from None
+
+
+def read_unlabelled(path: str | Path, num_classes: int) -> Graph:
+    """The graph in an npz file whose nodes are to be classified: no labels are needed, and none are read."""
+    path = Path(path)
+    arrays = read_arrays(path, ("edge_index",), ("x", *CSR_PARTS, "node_ids", "schema"))
+    try:
+        y = np.full(_features(arrays).shape[0], HIDDEN)
+        return _graph({**arrays, "y": y, "num_classes": np.array(num_classes)}, path.stem, part=True)
     except BadData as error:
         raise BadData(f"file '{path}': {error}") from None
 

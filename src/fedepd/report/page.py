@@ -91,6 +91,7 @@ def _dataset(groups: Sequence[Group], place: str) -> str:
         _section("Summary", _summary(groups)),
         _section("Accuracy by class", _figure(plots.per_class(groups), _PER_CLASS + _whose(groups))),
         _section("Head, medium and tail", _figure(plots.tier_bars(groups), _TIERS + _whose(groups))),
+        *([_section("Calibration", _calibration(groups))] if any(run.calibration for each in groups for run in each.runs) else []),
         _section("Convergence", _figure(plots.convergence_lines(groups), _CONVERGENCE + _whose(groups))),
         _section("Partition", "".join(_partition(same) for same in alike)),
         _section("Purification", "".join(_purification(same) for same in alike)),
@@ -108,6 +109,10 @@ _PER_CLASS = (
 )
 _TIERS = "Mean test accuracy of the classes of each tier, as cut under the summary; whiskers: one standard deviation over seeds."
 _CONVERGENCE = "Macro-F1 on all clients' validation nodes in the rounds that were evaluated; mean and one standard deviation over seeds."
+_CALIBRATION = (
+    "Test nodes in 15 bins of equal mass by the probability of their likeliest class, by the tier of that class; dotted: perfectly "
+    "calibrated. Left: softmax; right: after one temperature per tier, fitted on validation nodes by 'fedepd export'."
+)
 _COMMUNICATION = "Payload of all messages of a whole run by field, summed over clients and rounds, mean over seeds."
 
 
@@ -134,6 +139,12 @@ def _summary(groups: Sequence[Group]) -> str:
     shown = {title: tables.html_table(tables.summary(groups, *how)) for title, how in more.items()}
     hidden = [f"<details><summary>{escape(title)}</summary>{table}</details>" for title, table in shown.items()]
     return tables.html_table(tables.summary(groups)) + f'<p class="note">{escape(tables.tier_rule(groups[0].first))}</p>' + "".join(hidden)
+
+
+def _calibration(groups: Sequence[Group]) -> str:
+    """Choice: of each method the first run that was exported, since a mean of several runs' bins is no run's reliability."""
+    figures = [(each, plots.reliability(each)) for each in groups]
+    return "".join(_figure(svg, f"{each.label}. {_CALIBRATION}") for each, svg in figures if svg)
 
 
 def _partition(groups: Sequence[Group]) -> str:

@@ -40,6 +40,8 @@ FIELD_COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377
 MARKERS = "osD^vP*X"
 LINES = ("-", "--", ":", "-.")
 HATCHES = ("", "////", "....", "xxxx")
+RELIABILITY_LOOKS = (("#333333", "o", "-"), ("#0072B2", "s", "--"), ("#B8A900", "D", "-."), ("#D55E00", "^", ":"))
+"""Colour, marker and dash of all nodes, head, medium and tail."""
 GREY, DARK = "#777777", "#333333"
 
 
@@ -235,6 +237,31 @@ def communication(groups: Sequence[Group]) -> str:
         _legend(figure, axes[0])
 
     return _svg("communication", "Bytes by message field", 1.5 + 0.3 * len(groups), draw, groups[0].first)
+
+
+def reliability(group: Group) -> str:
+    """Accuracy against confidence in bins of equal mass, before and after calibration, per tier; empty where it was not measured."""
+    run = next((run for run in group.runs if run.calibration), None)
+    if run is None:
+        return ""
+    measured = run.calibration or {}
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots(1, 2, sharex=True, sharey=True)
+        for axis, when in zip(axes, ("before", "after"), strict=True):
+            axis.plot([0, 100], [0, 100], color=GREY, linewidth=0.8, linestyle=":")
+            for (tier, scores), (colour, marker, line) in zip(measured[when].items(), RELIABILITY_LOOKS, strict=True):
+                points = [(100 * b["confidence"], 100 * b["accuracy"]) for b in scores["reliability"]]
+                x, y = zip(*points, strict=True) if points else ((), ())
+                label = f"{tier} ({scores['nodes']} nodes)"
+                axis.plot(x, y, label=label, color=colour, marker=marker, linestyle=line, markersize=3.5, linewidth=1.3)
+            axis.set_title(f"{when} temperatures")
+            axis.set_xlabel("mean confidence of a bin (%)")
+            axis.grid()
+        axes[0].set_ylabel("accuracy of a bin (%)")
+        _legend(figure, axes[0])
+
+    return _svg(f"reliability-{zlib.crc32(group.label.encode()):08x}", f"Reliability of {group.label}", 3.8, draw, run)
 
 
 def _dodge(place: int, count: int, width: float = 0.8) -> float:

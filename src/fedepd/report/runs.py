@@ -73,6 +73,12 @@ class Run:
         return _read_arrays(self.path / "confusion.npz", (f"{self.headline}_test", "personal_test"))
 
     @cached_property
+    def calibration(self) -> Json | None:
+        """What ``fedepd export`` has measured, if it has."""
+        path = self.path / "calibration.json"
+        return _read_json(path) if path.is_file() else None
+
+    @cached_property
     def partition(self) -> Arrays:
         """``client_class`` int64 [K, C] and ``class_sizes`` int64 [C], among others."""
         return _read_arrays(self.path / "partition.npz", ("client_class", "class_sizes"))

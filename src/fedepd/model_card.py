@@ -1,0 +1,103 @@
+"""The README.md of an exported model: data, protocol, numbers, calibration and limits, in words that a reviewer can check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import isnan
+from typing import Any
+
+from fedepd.calibration import MIN_NODES
+from fedepd.metrics import METRICS
+from fedepd.predict import Model
+from fedepd.report.runs import Run
+
+USE = """Classify the nodes of a graph whose columns, edges and classes mean what they meant in training. It was measured on nodes of
+graphs that it was trained on (transductive), so expect less on a graph from elsewhere. It is not meant to decide alone about people."""
+
+LIMITS = (
+    "Every number above is of one run with one seed; see the report of several seeds for its spread.",
+    "Calibration was fitted on validation and measured on test nodes of the same graphs; another share of classes undoes it.",
+    "A node's tier is that of its predicted class: a tail node taken for a head class is calibrated as a head node.",
+    "The new graph is treated as one client: where the method purifies, edges are cut relative to all edges of that graph.",
+    "A node without edges is classified by its own features; a category not seen in training counts as none.",
+)
+
+PRIVACY = (
+    "Weights were averaged from models trained at the clients, without differential privacy: they can reveal training nodes.",
+    "labels.json and schema.json name classes, columns and categories, with means and deviations over all owners; read them before you "
+    "pass the folder on.",
+    "Only tensors that change a prediction are in this folder; class prototypes, class counts and moments that do not were left out.",
+)
+
+
+def model_card(run: Run, model: Model, calibration: dict[str, Any], origin: str) -> str:
+    data, settings, s, env = run.dataset, run.config["experiment"]["method"], run.summary, run.env
+    proxy = " Its features stand in for the official ones (proxy): compare with no published number." if s["proxy_features"] else ""
+    chosen = [f"{name} = {value}" for name, value in settings.items() if name not in ("name", "preset")]
+    facts = f"{data['nodes']:,} nodes, {data['edges']:,} edges, {data['features']:,} features, {data['classes']} classes"
+    parts = [
+        f"# {s['method_label']} on {data['name']}",
+        f"A node classifier trained by {s['method_label']} over {model.info.num_clients} clients; the weights are those of round "
+        f"{s['best_rounds'][run.headline]} of {s['rounds']}, selected on validation nodes.",
+        *_section("Intended use", USE),
+        *_section("Data", f"{data['name']}: {facts}, imbalance ratio {data['imbalance_ratio']:.1f}.{proxy} sha256 `{data['sha256']}`."),
+        *_section("Protocol", f"{s['protocol']}; seed {s['seed']}.", f"Settings of the method: {', '.join(chosen) or 'none'}."),
+        *_section("Test metrics", _metrics(s["metrics"][run.headline]), _tiers(model)),
+        *_section("Calibration", _calibration(calibration), _how(calibration)),
+        *_section("Limits", _list([*LIMITS, *s.get("warnings", [])])),
+        *_section("Privacy", _list(PRIVACY)),
+        *_section("How to use", "```console\n$ fedepd predict MODEL --nodes nodes.csv --edges edges.csv -o predictions.csv\n```"),
+        *_section("Identity", f"Run `{origin}`, config `{s['config_hash']}`, fedepd {env.get('fedepd')}, torch {env.get('torch')}."),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(title: str, *content: str) -> list[str]:
+    return [f"## {title}", *content]
+
+
+def _list(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, [":---", *["---:"] * (len(header) - 1)], *rows))
+
+
+def _metrics(scores: dict[str, dict[str, Any]]) -> str:
+    rows = [[how.replace("_", " "), *(_percent(values[name]) for name in METRICS)] for how, values in scores.items()]
+    return _table(["in percent", *(name.replace("_", " ") for name in METRICS)], rows)
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None or isnan(value) else f"{100 * value:.2f}"
+
+
+def _tiers(model: Model) -> str:
+    named = {tier: [model.label_names[c] for c in classes] for tier, classes in vars(model.tiers).items()}
+    return " ".join(f"{tier.capitalize()} classes ({len(names)}): {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}."
+                    for tier, names in named.items() if names)  # fmt: skip
+
+
+def _calibration(calibration: dict[str, Any]) -> str:
+    rows = []
+    for tier, before in calibration["before"].items():
+        after = calibration["after"][tier]
+        heat = calibration["temperatures"].get(tier)
+        scores = [_interval(each[name]) for name in ("ece", "brier") for each in (before, after)]
+        rows.append([tier, f"{before['nodes']:,}", "" if heat is None else f"{heat:.3f}", *scores])
+    return _table(["predicted tier", "test nodes", "temperature", "ECE before", "ECE after", "Brier before", "Brier after"], rows)
+
+
+def _interval(triple: Sequence[float] | None) -> str:
+    return "–" if triple is None else f"{triple[0]:.3f} ({triple[1]:.3f} to {triple[2]:.3f})"
+
+
+def _how(calibration: dict[str, Any]) -> str:
+    return (
+        f"One temperature per tier of the predicted class, of least negative log-likelihood on {calibration['validation_nodes']:,} "
+        f"validation nodes (a tier with fewer than {MIN_NODES} of them takes the common one). ECE: expected calibration error of the "
+        f"likeliest class, {calibration['bins']} bins of equal mass; Brier: squared error over all classes, 0 to 2; in brackets 95 % "
+        f"intervals from {calibration['resamples']:,} bootstrap resamples of the test nodes. ECE of few nodes is too high by chance. "
+        "Labels do not change."
+    )

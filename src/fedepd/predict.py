@@ -1,0 +1,191 @@
+"""An exported model, and what it says of the nodes of a new graph."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from fedepd.calibration import TIERS, probabilities, tier_of_class
+from fedepd.config import Experiment
+from fedepd.datasets.columns import needs, read_table
+from fedepd.datasets.tables import MISSING, FeatureSchema, Roles, new_graph
+from fedepd.errors import BadConfig, BadData
+from fedepd.longtail import Tiers
+from fedepd.methods import Client
+from fedepd.record import clean, weights_sha256, write_bytes
+from fedepd.resume import experiment_of
+from fedepd.run import with_features
+from fedepd.types import HIDDEN, ClientData, Graph, TaskInfo, Tensors
+
+FORMAT = 1
+"""Of the model folder; raised when an older reader would misread it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    node_ids: tuple[str, ...]
+    classes: NDArray[np.int64]
+    """The likeliest class of each node: [n]."""
+    probabilities: NDArray[np.float64]
+    """Calibrated, [n, C]."""
+    label_names: tuple[str, ...]
+    abstain_below: float = 0.0
+
+    @property
+    def labels(self) -> list[str | None]:
+        """The name of the likeliest class; None where its probability is below ``abstain_below``."""
+        sure = self.probabilities.max(1) >= self.abstain_below
+        return [self.label_names[c] if known else None for c, known in zip(self.classes.tolist(), sure.tolist(), strict=True)]
+
+    def of(self, ids: Sequence[str]) -> Predictions:
+        """Those of the named nodes, in that order."""
+        place = {node: number for number, node in enumerate(self.node_ids)}
+        if unknown := [node for node in ids if node not in place]:
+            raise BadData(f"there is no node '{unknown[0]}'; nodes are called '{self.node_ids[0]}' to '{self.node_ids[-1]}'")
+        rows = [place[node] for node in ids]
+        return replace(self, node_ids=tuple(ids), classes=self.classes[rows], probabilities=self.probabilities[rows])
+
+    def table(self) -> dict[str, list[Any]]:
+        """Columns: id, label, probability of the label, then the probability of each class."""
+        columns: dict[str, list[Any]] = {"id": list(self.node_ids), "label": self.labels, "probability": self.probabilities.max(1).tolist()}
+        return columns | {f"p({name})": self.probabilities[:, c].tolist() for c, name in enumerate(self.label_names)}
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    experiment: Experiment
+    info: TaskInfo
+    tensors: Tensors
+    label_names: tuple[str, ...]
+    tiers: Tiers
+    temperatures: dict[str, float]
+    schema: FeatureSchema | None = None
+    """How columns become features, where the training data came from tables."""
+
+    def predict(self, graph: Graph, abstain_below: float = 0.0) -> Predictions:
+        """What the model says of every node; the graph's own labels are not looked at.
+
+        Edges are purified as in training, over the whole graph as if it were one client. A node without edges is classified by its
+        features alone.
+        """
+        if not 0 <= abstain_below <= 1:
+            raise BadConfig(f"abstain_below is {abstain_below}; a probability lies between 0 and 1")
+        if graph.num_features != self.info.num_features:
+            raise BadData(f"graph '{graph.name}' has {graph.num_features} features but the model was trained on {self.info.num_features}; "
+                          "give the same columns in the same order")  # fmt: skip
+        if self.schema is not None and graph.schema and FeatureSchema.from_json(graph.schema) != self.schema:
+            raise BadData(f"the features of graph '{graph.name}' were made in another way than the model's (other columns, categories or "
+                          "scale); give the tables themselves with --nodes and --edges")  # fmt: skip
+        logits = self.logits(with_features(graph, self.experiment.protocol.features)).numpy().astype(np.float64)
+        p = probabilities(logits, self.temperatures, tier_of_class(self.tiers, self.info.num_classes))
+        ids = tuple(map(str, range(graph.num_nodes) if graph.node_ids is None else graph.node_ids.tolist()))
+        return Predictions(ids, logits.argmax(1), p, self.label_names, abstain_below)
+
+    def logits(self, graph: Graph) -> Tensor:
+        """[n, C], of a graph whose features are as the protocol wants them: a client without one training node."""
+        e, n = self.experiment, graph.num_nodes
+        none = torch.zeros(n, dtype=torch.bool)
+        graph = replace(graph, y=torch.full((n,), HIDDEN), num_classes=self.info.num_classes, label_names=(), owner=None, owner_names=())
+        data = ClientData(0, graph, none, none, none, torch.arange(n))
+        prepared = e.method.prepare(data, e.model)
+        client = Client(data, prepared, self.info, e.model, e.training, e.protocol.seed, 0, e.protocol.rounds)
+        with torch.no_grad():
+            return e.method.predict(client, e.method.message(self.tensors, 0))
+
+
+def load_model(folder: str | Path) -> Model:
+    """The model in a folder written by ``fedepd export``."""
+    folder = Path(folder)
+    config = _read(folder, "config.json")
+    if config.get("format") != FORMAT:
+        raise BadData(f"'{folder}/config.json' has format {config.get('format')}, this version reads {FORMAT}; export the run again")
+    try:
+        tensors = load_file(folder / "model.safetensors")
+    except (SafetensorError, OSError) as cause:
+        raise BadData(f"'{folder}/model.safetensors' cannot be read ({cause}); export the run again") from cause
+    if weights_sha256(tensors) != config["weights_sha256"]:
+        raise BadData(f"'{folder}/model.safetensors' is not what was exported (its sha256 differs); export the run again")
+    columns = _read(folder, "schema.json").get("columns")
+    try:
+        return Model(
+            experiment=experiment_of(config),
+            info=TaskInfo(**config["info"]),
+            tensors=tensors,
+            label_names=tuple(_read(folder, "labels.json")["labels"]),
+            tiers=Tiers(**{name: tuple(classes) for name, classes in config["tiers"].items()}),
+            temperatures={name: float(config["temperatures"][name]) for name in TIERS},
+            schema=FeatureSchema.from_json(json.dumps(columns)) if columns else None,
+        )
+    except (KeyError, TypeError, ValueError) as cause:
+        raise BadData(f"the model folder '{folder}' is damaged ({type(cause).__name__}: {cause}); export the run again") from cause
+
+
+def _read(folder: Path, name: str) -> dict[str, Any]:
+    try:
+        content = json.loads((folder / name).read_bytes())
+    except FileNotFoundError:
+        raise BadData(f"'{folder}' is no model folder (it has no {name}); make one with 'fedepd export RUN -o {folder}'") from None
+    except (OSError, ValueError) as cause:
+        raise BadData(f"'{folder}/{name}' cannot be read ({cause}); export the run again") from cause
+    if not isinstance(content, dict):
+        raise BadData(f"'{folder}/{name}' is no JSON object; export the run again")
+    return content
+
+
+def read_tables(model: Model, nodes: str | Path, edges: str | Path, roles: Roles) -> tuple[Graph, list[str]]:
+    """A new graph from two tables, its columns turned into features as in training, and a sentence for each thing not used."""
+    if model.schema is None:
+        raise BadConfig("the model does not know how columns become features (its data did not come from tables); give --data FILE.npz")
+    table = read_table(nodes)
+    graph = new_graph(table, read_table(edges), model.schema, model.info.num_classes, roles)
+    known = {roles.id, roles.label, *(rule.name for rule in model.schema.rules)}
+    unused = [name for name in table.columns if name not in known]
+    notes = [f"columns not used, as in training there were none such: {', '.join(unused)}"] if unused else []
+    for rule in model.schema.rules:
+        texts = table.columns[rule.name].texts() if rule.categories is not None else []
+        unknown = [text for text in texts if text not in MISSING and text not in (rule.categories or ())]
+        if unknown:
+            notes.append(f"{len(unknown):,} rows have a '{rule.name}' that was not seen in training, such as '{unknown[0]}': all zeros")
+    return graph, notes
+
+
+def as_csv(predictions: Predictions) -> str:
+    table, text = predictions.table(), io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(table)
+    lines.writerows(zip(*table.values(), strict=True))
+    return text.getvalue()
+
+
+def write_predictions(predictions: Predictions, path: Path) -> None:
+    """As CSV, Parquet or JSON lines, by the ending of the name. An abstention is an empty cell, or null."""
+    if path.suffix == ".csv":
+        content = as_csv(predictions).encode()
+    elif path.suffix == ".jsonl":
+        table = predictions.table()
+        rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+        content = "".join(json.dumps(clean(row), ensure_ascii=False) + "\n" for row in rows).encode()
+    elif path.suffix == ".parquet":
+        content = _parquet(predictions)
+    else:
+        raise BadConfig(f"cannot tell the format of '{path}'; give a name that ends in .csv, .parquet or .jsonl")
+    write_bytes(path, content)
+
+
+def _parquet(predictions: Predictions) -> bytes:
+    arrow, parquet, file = needs("pyarrow"), needs("pyarrow.parquet"), io.BytesIO()
+    table = predictions.table() | {"label": arrow.array(predictions.labels, arrow.string())}
+    parquet.write_table(arrow.table(table), file)
+    return file.getvalue()
