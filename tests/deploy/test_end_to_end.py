@@ -86,7 +86,7 @@ def ship_code(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedepd"])
-def test_a_deployed_run_has_the_bits_of_the_simulation(federation: Loopback, jobs: dict[str, admin.Job], method: str, tmp_path: Path) -> None:
+def test_a_deployed_run_has_the_simulations_bits(federation: Loopback, jobs: dict[str, admin.Job], method: str, tmp_path: Path) -> None:
     said: list[dict[str, Any]] = []
     end = admin.supervise(federation.admin, jobs[method], said.append, patience=60)
     expected = rehearse(jobs[method].task, list(federation.files.values()))

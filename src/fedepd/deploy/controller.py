@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 from nvflare.apis.impl.controller import Controller
+from nvflare.fuel.utils.memory_utils import cleanup_memory
 
 from fedepd.deploy.exchange import OverNVFlare, QuorumLost, Stopped
 from fedepd.deploy.ledger import CHECKPOINT, Ledger
 from fedepd.deploy.task import FederationTask
-from fedepd.deploy.wire import STATUS
+from fedepd.deploy.wire import STATUS, TIDY_EVERY
 from fedepd.errors import BadConfig, FedEPDError
 from fedepd.loop import train
 from fedepd.record import clean, write_json
@@ -71,6 +72,8 @@ class FederationController(Controller):  # type: ignore[misc]
                 line = ledger.add(replace(each, refused=[*each.refused, *exchange.take_refusals()]), exchange.sizes)
                 ledger.save(folder)
                 self._tell(ledger, line, exchange.missing())
+                if each.number % TIDY_EVERY == 0:
+                    cleanup_memory()
         finally:
             exchange.close()
         summary = ledger.finish(folder)

@@ -16,12 +16,9 @@ from nvflare.fuel.utils.memory_utils import cleanup_memory
 from fedepd.deploy.kits import SITE_FILE
 from fedepd.deploy.state import SiteState
 from fedepd.deploy.task import FederationTask, site_data
-from fedepd.deploy.wire import EVALUATE, PING, STEP, Refused, confusions_record, read_message, reply_record
+from fedepd.deploy.wire import EVALUATE, PING, STEP, TIDY_EVERY, Refused, confusions_record, read_message, reply_record
 from fedepd.errors import BadConfig, FedEPDError
 from fedepd.participant import Participant
-
-TIDY_EVERY = 10
-"""Rounds between hand-backs of freed memory to the system; NVFlare's worker grows otherwise."""
 
 
 class SiteExecutor(Executor):  # type: ignore[misc]

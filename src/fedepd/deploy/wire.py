@@ -16,6 +16,8 @@ from fedepd.types import Reply, Tensors
 Record = dict[str, Any]
 
 STEP, EVALUATE, PING, STATUS = "fedepd_step", "fedepd_evaluate", "fedepd_ping", "fedepd_status"
+TIDY_EVERY = 10
+"""Rounds between hand-backs of freed memory to the system; NVFlare's workers grow otherwise."""
 ENGINE_FIELD = "__headers__"
 """NVFlare's own entry in every record."""
 REPLY_FIELDS = ("num_nodes", "num_train", "round", "scalars", "tensors")
