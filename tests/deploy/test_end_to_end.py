@@ -99,7 +99,7 @@ def test_a_deployed_run_has_the_simulations_bits(federation: Loopback, jobs: dic
     assert run.summary["refused"] == 0
     for site in SITES:
         kept = sorted(p.name for p in (federation.kits[site] / "state" / f"run-{method}").iterdir())
-        assert kept == ["round-3.safetensors", "round-4.safetensors"]
+        assert kept == ["checkpoint-000003", "checkpoint-000004"]
         assert not list(federation.kits["server"].rglob(f"{site}*error_log*"))
 
 

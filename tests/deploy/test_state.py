@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedepd.datasets.client_file import write_client_file
-from fedepd.deploy.ledger import CHECKPOINT, Ledger
+from fedepd.deploy.ledger import Ledger
 from fedepd.deploy.rehearse import rehearse
 from fedepd.deploy.state import SiteState
 from fedepd.deploy.task import FederationTask, site_data
@@ -19,28 +19,34 @@ from toy import CLASSES, FEATURES, toy_clients
 
 
 def test_a_round_that_is_asked_again_begins_with_the_state_it_began_with(tmp_path: Path) -> None:
-    state = SiteState(tmp_path / "s")
+    state = SiteState(tmp_path / "s", "id")
     assert state.before(1) == {}
     for round in (1, 2, 4):
         state.save(round, {"a": torch.tensor([float(round)])})
-    for place in (state, SiteState(tmp_path / "s")):
+    for place in (state, SiteState(tmp_path / "s", "id")):
         assert place.before(4)["a"].tolist() == [2.0]
         assert place.before(5)["a"].tolist() == [4.0]
-    assert sorted(p.name for p in (tmp_path / "s").iterdir()) == ["round-2.safetensors", "round-4.safetensors"]
+    assert sorted(p.name for p in (tmp_path / "s").iterdir()) == ["checkpoint-000002", "checkpoint-000004"]
 
 
 def test_a_repeated_round_drops_what_came_after_it(tmp_path: Path) -> None:
-    state = SiteState(tmp_path / "s")
+    state = SiteState(tmp_path / "s", "id")
     for round, value in ((1, 1.0), (2, 2.0), (3, 3.0), (2, 9.0)):
         state.save(round, {"a": torch.tensor([value])})
     assert state.before(9)["a"].tolist() == [9.0]
 
 
 def test_a_damaged_state_is_refused_by_name(tmp_path: Path) -> None:
-    SiteState(tmp_path / "s").save(1, {"a": torch.ones(2)})
-    (tmp_path / "s" / "round-1.safetensors").write_bytes(b"no")
+    SiteState(tmp_path / "s", "id").save(1, {"a": torch.ones(2)})
+    (tmp_path / "s" / "checkpoint-000001").write_bytes(b"no")
     with pytest.raises(BadData, match="saved state"):
-        SiteState(tmp_path / "s")
+        SiteState(tmp_path / "s", "id")
+
+
+def test_the_state_of_another_run_is_refused(tmp_path: Path) -> None:
+    SiteState(tmp_path / "s", "id").save(1, {"a": torch.ones(2)})
+    with pytest.raises(BadData, match="another run"):
+        SiteState(tmp_path / "s", "other")
 
 
 def federation(tmp_path: Path, method: str, rounds: int = 5) -> tuple[FederationTask, list[Path]]:
@@ -60,7 +66,7 @@ def test_server_and_sites_restarted_after_every_round_reach_the_same_digest(tmp_
     for _ in range(5):
         ledger = Ledger(task)
         ledger.load(tmp_path / "run")
-        states = [SiteState(tmp_path / "run" / site) for site in task.sites]
+        states = [SiteState(tmp_path / "run" / site, task.identity()) for site in task.sites]
         participants = [task.participant(client) for client in clients]
         for participant, state in zip(participants, states, strict=True):
             participant.state = state.before(ledger.next_round)
@@ -79,8 +85,8 @@ def test_server_and_sites_restarted_after_every_round_reach_the_same_digest(tmp_
 
 def test_a_damaged_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
     task, _ = federation(tmp_path, "fedavg")
-    (tmp_path / CHECKPOINT).write_bytes(b"no")
-    with pytest.raises(BadData, match="checkpoint"):
+    (tmp_path / "checkpoint-000003").write_bytes(b"no")
+    with pytest.raises(BadData, match="checkpoint-000003"):
         Ledger(task).load(tmp_path)
 
 

@@ -13,7 +13,7 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.fuel.utils.memory_utils import cleanup_memory
 
 from fedepd.deploy.exchange import OverNVFlare, QuorumLost, Stopped
-from fedepd.deploy.ledger import CHECKPOINT, Ledger
+from fedepd.deploy.ledger import Ledger
 from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import STATUS, TIDY_EVERY
 from fedepd.errors import BadConfig, FedEPDError
@@ -47,7 +47,7 @@ class FederationController(Controller):  # type: ignore[misc]
             task = FederationTask.from_json(self.task)
             folder = Path(workspace.get_root_dir()) / "runs" / task.run
             self._train(task, folder, fl_ctx, abort_signal)
-            shutil.copytree(folder, result, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CHECKPOINT, ".*"))
+            shutil.copytree(folder, result, dirs_exist_ok=True, ignore=shutil.ignore_patterns("checkpoint-*", ".*"))
         except Stopped:
             self._status.update(state="stopped")
         except FedEPDError as mistake:

@@ -46,7 +46,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         data = site_data(task, site, json.loads(Path(settings).read_bytes())["data"])
         participant = task.participant(data)
         participant.prepare()
-        self._states = SiteState(Path(workspace.get_root_dir()) / "state" / task.run)
+        self._states = SiteState(Path(workspace.get_root_dir()) / "state" / task.run, task.identity())
         self._participant = participant
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: Any, abort_signal: Any) -> Shareable:

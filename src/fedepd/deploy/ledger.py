@@ -10,21 +10,24 @@ import json
 import resource
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedepd.deploy.state import Facts, load_progress, save_progress
+from fedepd import checkpoint
 from fedepd.deploy.task import FederationTask
+from fedepd.errors import BadData
 from fedepd.longtail import Tiers, imbalance_ratio, tiers
 from fedepd.loop import Round
 from fedepd.progress import Progress
-from fedepd.record import append_line, clean, environment, weights_sha256, write_arrays, write_bytes, write_json, write_tensors
+from fedepd.record import append_line, as_line, clean, environment, weights_sha256, write_arrays, write_bytes, write_json, write_tensors
 from fedepd.rng import seeded
 
-CHECKPOINT = "checkpoint.safetensors"
+Facts = dict[int, dict[str, Any]]
+"""What the server learns of each client from its messages; JSON can hold it."""
 UNKNOWN = "edges and other facts of the sites' graphs stay at the sites and are shown as 0; class sizes are those of held-out nodes"
 
 
@@ -33,7 +36,8 @@ class Ledger:
         self.task, self.experiment, self.server = task, task.experiment(), task.server()
         tensors = self.experiment.model.init(self.server.info, seeded(self.server.seed, "init"))
         tensors = self.experiment.method.server_init(self.server, tensors)
-        self.progress = Progress(tensors, self.experiment.protocol.select, Tiers((), (), ()))
+        first = self.experiment.method.complete_from(self.server.last_round)
+        self.progress = Progress(tensors, self.experiment.protocol.select, Tiers((), (), ()), first)
         self.facts: Facts = {}
         self._started = time.perf_counter(), time.process_time()
 
@@ -68,15 +72,27 @@ class Ledger:
         return hashlib.sha256((weights_sha256(self.progress.tensors) + metrics).encode()).hexdigest()
 
     def save(self, folder: Path) -> None:
-        save_progress(folder / CHECKPOINT, self.progress, self.facts)
+        tensors, about = self.progress.packed()
+        more = {"config_hash": self.task.identity(), "tiers": asdict(self.progress.tiers), "facts": self.facts}
+        checkpoint.save(folder, self.next_round - 1, tensors, {**about, **more})
         append_line(folder / "rounds.jsonl", self.progress.lines[-1])
 
     def load(self, folder: Path) -> None:
-        """Go on from the checkpoint; rounds written after it never happened."""
-        if (folder / CHECKPOINT).exists():
-            self.facts = load_progress(folder / CHECKPOINT, self.progress)
-            lines = "".join(json.dumps(line) + "\n" for line in self.progress.lines)
-            write_bytes(folder / "rounds.jsonl", lines.encode())
+        """Go on from the newest checkpoint that can be trusted; rounds written after it never happened."""
+        found, bad = checkpoint.saved(folder), []
+        for path in found:
+            try:
+                tensors, about = checkpoint.load(path, self.task.identity())
+            except BadData as reason:
+                bad.append(str(reason))
+                continue
+            self.progress.restore(tensors, about)
+            self.progress.tiers = Tiers(**{name: tuple(classes) for name, classes in about["tiers"].items()})
+            self.facts = {int(client): known for client, known in about["facts"].items()}
+            write_bytes(folder / "rounds.jsonl", "".join(map(as_line, self.progress.lines)).encode())
+            return
+        if found:
+            raise BadData(f"no checkpoint in '{folder}' can be used ({'; '.join(bad)}); restore it from a backup or submit a new run")
 
     def finish(self, folder: Path) -> dict[str, Any]:
         """Everything but rounds.jsonl; the summary last, so that a folder with one is complete."""
@@ -103,9 +119,8 @@ class Ledger:
 
     def _config(self) -> dict[str, Any]:
         e, task = self.experiment, self.task
-        sites = hashlib.sha256(json.dumps([task.run, task.sites, task.num_features, task.num_classes]).encode()).hexdigest()
         return {
-            "config_hash": e.config_hash(sites),
+            "config_hash": task.identity(),
             "method": e.method_name,
             "method_label": e.method.label,
             "preset": e.preset,
@@ -120,7 +135,7 @@ class Ledger:
                 "classes": task.num_classes,
                 "imbalance_ratio": imbalance_ratio(self.class_sizes()),
                 "proxy_features": False,
-                "sha256": sites,
+                "sha256": task.sites_sha256(),
                 "label_names": [],
             },
             "experiment": e.resolved(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass, fields, replace
@@ -53,6 +54,14 @@ class FederationTask:
 
     def experiment(self) -> Experiment:
         return Experiment.make(self.method, self.preset, **{**self.settings, "clients": len(self.sites)})
+
+    def sites_sha256(self) -> str:
+        """Stands where a simulated run has the hash of its graph, which nobody here can know."""
+        return hashlib.sha256(json.dumps([self.run, self.sites, self.num_features, self.num_classes]).encode()).hexdigest()
+
+    def identity(self) -> str:
+        """What is saved under another identity belongs to another run."""
+        return self.experiment().config_hash(self.sites_sha256())
 
     def info(self) -> TaskInfo:
         return TaskInfo(self.num_features, self.num_classes, len(self.sites), self.experiment().training.weighting)
