@@ -26,7 +26,7 @@ from fedepd.models import Backbone
 from fedepd.simulate import InProcess
 from fedepd.training import Training
 from fedepd.types import ClientData, Reply, Tensors
-from toy import CLASSES, assert_same, relabelled, run_rounds, toy_client
+from toy import CLASSES, assert_same, make_client, relabelled, run_rounds, toy_client
 
 SMALL = Backbone(hidden=4)
 AWKWARD: dict[str, dict[str, Any]] = {
@@ -224,6 +224,18 @@ def test_labels_outside_the_training_mask_have_no_influence(name: str, case: str
     first, other = first_run(name, case, "dense"), run(name, case, "dense", clients=others)
     assert_same(first.trained(), other.trained())
     assert not all(torch.equal(value, other.evaluated()[key]) for key, value in first.evaluated().items())
+
+
+def test_draws_depend_on_seed_purpose_round_and_client_and_on_nothing_else() -> None:
+    """Named streams: whoever draws first or more often changes nobody else's numbers."""
+
+    def drawn(seed: int = 0, purpose: str = "dropout", number: int = 1, client_id: int = 0, **more: Any) -> tuple[float, float]:
+        client = make_client(make_method("fedavg"), toy_client(client_id, **more), seed=seed, round=number)
+        return float(client.draws(purpose).random()), float(torch.rand((), generator=client.torch_draws(purpose)))
+
+    others = [drawn(seed=1), drawn(purpose="walk"), drawn(number=2), drawn(client_id=1)]
+    assert drawn() == drawn() == drawn(nodes=30, edges=False)
+    assert all(len({first, *(other[kind] for other in others)}) == 5 for kind, first in enumerate(drawn()))
 
 
 # That it learns, on every network
