@@ -17,6 +17,7 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
+from fedepd import checkpoint
 from fedepd.datasets.client_file import write_client_file
 from fedepd.deploy import admin, kits
 from fedepd.deploy.loopback import Loopback
@@ -30,6 +31,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not Path("/proc/self").exists
 
 MEMBER = "member@fedepd.local"
 SITES = ("bank-a", "bank-b")
+PRIVACY = {
+    "scopes": [
+        {"name": "open"},
+        {"name": "strict", "task_result_filters": [{"path": "fedepd.deploy.filters.MinCount", "args": {"k": 1000}}]},
+    ],
+    "default_scope": "open",
+}
+"""The owners' own; k is more than any class has, so nothing about classes may leave."""
 
 
 def make_task(run: str, method: str) -> FederationTask:
@@ -47,6 +56,8 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
         extra = {"name": MEMBER, "type": "admin", "org": kits.ORG, "role": "member"}
         patch.setattr(kits, "_project", lambda *a: {**project(*a), "participants": [*project(*a)["participants"], extra]})
         made = Loopback(folder / "fed", files)
+    for site in SITES:
+        (made.kits[site] / "local" / "privacy.json").write_text(json.dumps(PRIVACY))
     with made:
         made.wait()
         yield made
@@ -58,12 +69,13 @@ def jobs(federation: Loopback) -> dict[str, admin.Job]:
     """All at once, because starting is most of their time: two honest runs, one with an executor that is not on the list, one with code."""
     out = {method: admin.submit(federation.admin, make_task(f"run-{method}", method)) for method in ("fedavg", "fedepd")}
     out["popen"] = submit_altered(federation.admin, "run-popen", outside_the_list)
+    out["strict"] = submit_altered(federation.admin, "run-strict", strict_scope)
     out["code"] = submit_altered(federation.admin, "run-code", ship_code)
     return out
 
 
 def submit_altered(kit: Path, run: str, change: Any) -> admin.Job:
-    task = make_task(run, "fedavg")
+    task = make_task(run, "fedepd")
     folder = kit / "altered" / run
     admin.write_job(folder, task, resume=False)
     change(folder)
@@ -76,6 +88,11 @@ def outside_the_list(folder: Path) -> None:
     config = json.loads(path.read_bytes())
     config["executors"][0]["executor"] = {"path": "subprocess.Popen", "args": {"args": ["touch", str(folder / "owned")]}}
     path.write_text(json.dumps(config))
+
+
+def strict_scope(folder: Path) -> None:
+    path = folder / "meta.json"
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), "scope": "strict"}))
 
 
 def ship_code(folder: Path) -> None:
@@ -101,6 +118,18 @@ def test_a_deployed_run_has_the_simulations_bits(federation: Loopback, jobs: dic
         kept = sorted(p.name for p in (federation.kits[site] / "state" / f"run-{method}").iterdir())
         assert kept == ["checkpoint-000003", "checkpoint-000004"]
         assert not list(federation.kits["server"].rglob(f"{site}*error_log*"))
+
+
+def test_the_owners_filter_acts_on_our_payload(federation: Loopback, jobs: dict[str, admin.Job], tmp_path: Path) -> None:
+    """With all classes hidden there are no prototypes and no held-out nodes, so the run ends with that as its reason."""
+    end = admin.supervise(federation.admin, jobs["strict"], lambda now: None, patience=60)
+    assert end["state"] == "failed"
+    assert "at least one labelled node" in end["error"]
+    saved = sorted((federation.kits["server"] / "runs" / "run-strict").glob("checkpoint-*"))
+    tensors, _ = checkpoint.load(saved[-1], jobs["strict"].task.identity())
+    assert saved[-1].name == "checkpoint-000001"
+    assert not tensors["server/prototype.count"].any()
+    assert not tensors["server/prototype.mean"].any()
 
 
 def test_a_component_outside_the_list_is_never_built(federation: Loopback, jobs: dict[str, admin.Job]) -> None:

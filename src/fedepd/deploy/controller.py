@@ -69,7 +69,8 @@ class FederationController(Controller):  # type: ignore[misc]
         try:
             rounds = train(ledger.experiment.method, ledger.server, ledger.progress.tensors, clients, exchange, every, ledger.next_round)
             for each in rounds:
-                line = ledger.add(replace(each, refused=[*each.refused, *exchange.take_refusals()]), exchange.sizes)
+                each = replace(each, refused=[*each.refused, *exchange.take_refusals()])
+                line = ledger.add(each, exchange.sizes, exchange.counts)
                 ledger.save(folder)
                 self._tell(ledger, line, exchange.missing())
                 if each.number % TIDY_EVERY == 0:

@@ -12,6 +12,7 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable
 from torch import Tensor
 
+from fedepd.deploy.ledger import counted
 from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import EVALUATE, PING, STEP, Refused, message_record, read_confusions, read_reply
 from fedepd.errors import BadMessage
@@ -70,10 +71,13 @@ class OverNVFlare:
         """What was refused before it became a reply; the gate's refusals are in the round."""
         self.sizes: dict[int, tuple[int, int]] = {}
         """Nodes and training nodes of each client, as it says."""
+        self.counts: dict[int, Tensors] = {}
+        """What each client of the last step counted by class."""
 
     def step(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, Reply]:
         replies = self._exchange(STEP, round, messages, lambda record: read_reply(record, round))
         self.sizes.update({client: (reply.num_nodes, reply.num_train) for client, reply in replies.items()})
+        self.counts = {client: counted(reply.tensors) for client, reply in replies.items()}
         return replies
 
     def evaluate(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, dict[str, Tensor]]:

@@ -9,12 +9,13 @@ import hashlib
 import json
 import resource
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fedepd import checkpoint
@@ -25,6 +26,7 @@ from fedepd.loop import Round
 from fedepd.progress import Progress
 from fedepd.record import append_line, as_line, clean, environment, weights_sha256, write_arrays, write_bytes, write_json, write_tensors
 from fedepd.rng import seeded
+from fedepd.types import Tensors
 
 Facts = dict[int, dict[str, Any]]
 """What the server learns of each client from its messages; JSON can hold it."""
@@ -45,8 +47,8 @@ class Ledger:
     def next_round(self) -> int:
         return int(self.progress.lines[-1]["round"]) + 1 if self.progress.lines else 1
 
-    def add(self, each: Round, sizes: Mapping[int, tuple[int, int]]) -> dict[str, Any]:
-        """Take a round in; returns its line. Personal models stay at the sites."""
+    def add(self, each: Round, sizes: Mapping[int, tuple[int, int]], counts: Mapping[int, Tensors] | None = None) -> dict[str, Any]:
+        """Take a round in; returns its line, where classes are named whose last prototype was kept. Personal models stay at the sites."""
         for client, (nodes, train) in sizes.items():
             self.facts.setdefault(client, {}).update(nodes=nodes, train=train)
         for client, matrices in (each.confusions or {}).items():
@@ -56,7 +58,10 @@ class Ledger:
         if each.confusions and not self.progress.tiers.head:
             # Choice: tiers are fixed at the first evaluation, so that a site that leaves later does not move a class from tail to head.
             self.progress.tiers = tiers(self.class_sizes())
-        return self.progress.add(each, dict)
+        line = self.progress.add(each, dict)
+        if stale := stale_classes(each.tensors, [counted for client, counted in (counts or {}).items() if client in each.clients]):
+            line["stale"] = stale
+        return line
 
     def class_sizes(self) -> NDArray[np.int64]:
         sizes: NDArray[np.int64] = self._client_class().sum(0)
@@ -165,3 +170,18 @@ class Ledger:
             "refused": refused,
             "warnings": [UNKNOWN] + ([f"{refused} replies were refused or missing; rounds.jsonl names them"] if refused else []),
         }
+
+
+def counted(tensors: Tensors) -> Tensors:
+    """The tensors that count nodes by class."""
+    return {name: value for name, value in tensors.items() if name.endswith(".count")}
+
+
+def stale_classes(tensors: Tensors, counts: Sequence[Tensors]) -> dict[str, list[int]]:
+    """Per field that counts nodes: classes the server knows, but of which this round's replies hold no node."""
+    out = {}
+    for name, known in counted(tensors).items():
+        now = [each[name] for each in counts if name in each]
+        if now and (classes := ((known > 0) & (torch.stack(now).sum(0) == 0)).nonzero().reshape(-1).tolist()):
+            out[name] = classes
+    return out

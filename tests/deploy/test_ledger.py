@@ -1,0 +1,123 @@
+"""The book of a federated run: restarts, absent sites, and the folder it becomes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedepd.datasets.client_file import write_client_file
+from fedepd.deploy.ledger import Ledger, counted, stale_classes
+from fedepd.deploy.rehearse import rehearse
+from fedepd.deploy.state import SiteState
+from fedepd.deploy.task import FederationTask, site_data
+from fedepd.errors import BadData
+from fedepd.loop import train
+from fedepd.record import weights_sha256
+from fedepd.simulate import InProcess
+from fedepd.types import Reply, Tensors
+from toy import CLASSES, FEATURES, toy_client, toy_clients
+
+
+def federation(tmp_path: Path, method: str, rounds: int = 5) -> tuple[FederationTask, list[Path]]:
+    files = []
+    for client in toy_clients():
+        files.append(tmp_path / f"{client.client_id}.npz")
+        write_client_file(client, files[-1])
+    settings = {"rounds": rounds, "evaluate_every": 2, "hidden": 4}
+    return FederationTask("r", method, "default", settings, FEATURES, CLASSES, ("a", "b", "c")), files
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedepd"])
+def test_server_and_sites_restarted_after_every_round_reach_the_same_digest(tmp_path: Path, method: str) -> None:
+    task, files = federation(tmp_path, method)
+    clients = [site_data(task, site, file) for site, file in zip(task.sites, files, strict=True)]
+    (tmp_path / "run").mkdir()
+    for _ in range(5):
+        ledger = Ledger(task)
+        ledger.load(tmp_path / "run")
+        states = [SiteState(tmp_path / "run" / site, task.identity()) for site in task.sites]
+        participants = [task.participant(client) for client in clients]
+        for participant, state in zip(participants, states, strict=True):
+            participant.state = state.before(ledger.next_round)
+        method, tensors = ledger.experiment.method, ledger.progress.tensors
+        rounds = train(method, ledger.server, tensors, [0, 1, 2], InProcess(participants), 2, ledger.next_round)
+        ledger.add(next(rounds), {k: (c.graph.num_nodes, int(c.train_mask.sum())) for k, c in enumerate(clients)})
+        ledger.save(tmp_path / "run")
+        for participant, state in zip(participants, states, strict=True):
+            state.save(ledger.next_round - 1, participant.state)
+    whole = rehearse(task, files)
+    assert ledger.digest() == whole.digest()
+    assert weights_sha256(ledger.progress.tensors) == weights_sha256(whole.progress.tensors)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == [1, 2, 3, 4, 5]
+
+
+def test_a_damaged_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
+    task, _ = federation(tmp_path, "fedavg")
+    (tmp_path / "checkpoint-000003").write_bytes(b"no")
+    with pytest.raises(BadData, match="checkpoint-000003"):
+        Ledger(task).load(tmp_path)
+
+
+def test_the_run_folder_is_one_that_reports_read(tmp_path: Path) -> None:
+    from fedepd.report.page import build_report
+    from fedepd.report.runs import read_run
+
+    task, files = federation(tmp_path, "fedepd")
+    ledger = rehearse(task, files)
+    out = tmp_path / "run"
+    out.mkdir()
+    for line in ledger.progress.lines:
+        with (out / "rounds.jsonl").open("a") as f:
+            f.write(json.dumps({**line, "loss": None}) + "\n")
+    ledger.finish(out)
+    run = read_run(out)
+    assert run.dataset["nodes"] == sum(c.graph.num_nodes for c in toy_clients())
+    assert run.partition["class_sizes"].sum() == sum(int((c.val_mask | c.test_mask).sum()) for c in toy_clients())
+    assert Path(build_report(out, None)).stat().st_size > 1000
+
+
+class Unreliable(InProcess):
+    """Each reply is lost with probability 0.3."""
+
+    losses = np.random.default_rng(0)
+    counts: dict[int, Tensors]
+
+    def step(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, Reply]:
+        replies = {client: reply for client, reply in super().step(round, messages).items() if self.losses.random() >= 0.3}
+        self.counts = {client: counted(reply.tensors) for client, reply in replies.items()}
+        return replies
+
+
+def test_thirty_percent_lost_replies_over_fifty_rounds(tmp_path: Path) -> None:
+    """Class 2 lives at client 0 alone: when its reply is lost, the prototype stays, bit for bit, and the line says so."""
+    task, _ = federation(tmp_path, "fedepd", rounds=50)
+    clients = [toy_client(0), toy_client(1, missing_class=True), toy_client(2, missing_class=True)]
+    exchange = Unreliable([task.participant(client) for client in clients])
+    ledger = Ledger(task)
+    last, marked = None, 0
+    for each in train(ledger.experiment.method, ledger.server, ledger.progress.tensors, [0, 1, 2], exchange, 10):
+        line = ledger.add(each, {}, exchange.counts)
+        if each.clients:
+            known = last is not None
+            assert line.get("stale", {}) == ({"prototype.count": [2]} if known and 0 not in each.clients else {})
+        if "stale" in line:
+            marked += 1
+            assert torch.equal(each.tensors["prototype.mean"][2], last)
+        if 0 in each.clients:
+            last = each.tensors["prototype.mean"][2]
+    assert ledger.next_round == 51
+    assert 5 < marked < 25
+    assert all(bool(torch.isfinite(value).all()) for value in ledger.progress.tensors.values())
+
+
+def test_stale_classes() -> None:
+    """Known: 0 and 2. Held now: 0 and 1. So 2 is stale."""
+    server = {"prototype.count": torch.tensor([4.0, 0.0, 3.0]), "w": torch.ones(3)}
+    assert stale_classes(server, [{"prototype.count": torch.tensor([1.0, 1.0, 0.0])}]) == {"prototype.count": [2]}
+    assert stale_classes(server, []) == {}
