@@ -7,6 +7,7 @@ import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, count
 from pathlib import Path
 from types import ModuleType
@@ -44,6 +45,7 @@ class Column:
             return [cell for block in self.data for cell in block.decode().split("\0")]
         return ["" if math.isnan(v) else str(int(v)) if v.is_integer() else repr(v) for v in self.data.tolist()]
 
+    @cached_property
     def numbers(self) -> Floats | int:
         """float64 [rows], NaN where a cell is missing; or the row of the first cell that is no number."""
         if not isinstance(self.data, list):

@@ -124,7 +124,7 @@ class FeatureSchema:
 
 def _rule(table: Table, name: str, scale: bool, category: bool, category_if_text: bool) -> FeatureRule:
     column = table.column(name, "correct --features")
-    numbers = column.numbers()
+    numbers = column.numbers
     if category or (category_if_text and isinstance(numbers, int)):
         return FeatureRule(name, categories=_categories(table, name, column))
     values = _finite(table, name, column)
@@ -145,7 +145,7 @@ def _categories(table: Table, name: str, column: Column) -> tuple[str, ...]:
 
 
 def _finite(table: Table, name: str, column: Column) -> NDArray[np.float64]:
-    numbers = column.numbers()
+    numbers = column.numbers
     if isinstance(numbers, int):
         raise BadData(
             f"{table.place(numbers)}: column '{name}' holds the text '{_short(column.texts()[numbers])}'; correct the number, "
