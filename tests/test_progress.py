@@ -12,6 +12,7 @@ from fedepd.longtail import Tiers
 from fedepd.loop import Round
 from fedepd.progress import Progress, stack
 from fedepd.types import Tensors
+from toy import assert_same
 
 TIERS = Tiers(head=(0,), medium=(), tail=(1,))
 
@@ -80,6 +81,28 @@ def test_without_validation_nodes_the_last_round_is_selected() -> None:
     done = follow([0, 0, 0], of=0)
     assert done.best["global"].round == 3
     assert math.isnan(done.best["global"].score)
+
+
+def test_rounds_before_a_methods_last_stage_are_not_selected() -> None:
+    """Round 1 has the best validation, but the method is complete only from round 2 on; its line is there all the same."""
+    done = progress()
+    done.first = 2
+    for number, val in enumerate([4, 1, 3], start=1):
+        done.add(round_of(number, val), dict)
+    assert done.best["global"].round == 3
+    assert [line["val"]["global"]["acc"] for line in done.lines] == [1.0, 0.25, 0.75]
+
+
+def test_packed_and_restored_it_selects_as_before() -> None:
+    whole, first = follow([1, 3, 2, 3]), follow([1, 3])
+    again = progress()
+    again.restore(*first.packed())
+    for number, val in ((3, 2), (4, 3)):
+        again.add(round_of(number, val, test=number), lambda number=number: own(number))  # type: ignore[misc]
+    assert again.metrics()["global"]["pooled"]["acc"] == whole.metrics()["global"]["pooled"]["acc"]
+    for kind in ("global", "personal"):
+        assert again.best[kind].round == whole.best[kind].round == 2
+        assert_same(again.best[kind].tensors, whole.best[kind].tensors)
 
 
 def test_personal_models_are_gathered_only_when_selected() -> None:
