@@ -12,10 +12,12 @@ from fedepd.methods.centralised import Centralised
 from fedepd.methods.creff import CReFF
 from fedepd.methods.fedavg import FedAvg
 from fedepd.methods.fedepd import FedEPD
+from fedepd.methods.fedgac import FedGACReading
 from fedepd.methods.fedgta import FedGTA
 from fedepd.methods.fedlc import FedLC
 from fedepd.methods.fedproto import FedProto
 from fedepd.methods.fedspray import FedSpray
+from fedepd.methods.graphfedmig import GraphFedMig
 from fedepd.methods.isolated import Isolated
 from fedepd.methods.lws import LWS
 
@@ -26,8 +28,10 @@ METHODS: dict[str, type[Method[Any]]] = {
     "fedgta": FedGTA,
     "lws": LWS,
     "fedlc": FedLC,
+    "fedgac": FedGACReading,
     "creff": CReFF,
     "fedspray": FedSpray,
+    "graphfedmig": GraphFedMig,
     "isolated": Isolated,
     "centralised": Centralised,
 }
