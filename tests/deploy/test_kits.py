@@ -102,8 +102,10 @@ def test_actions_are_listed_and_guessed(capsys: pytest.CaptureFixture[str]) -> N
     assert "did you mean 'join'" in capsys.readouterr().err
 
 
-def test_submit_asks_for_the_tasks_sizes(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["federation", "submit", str(made / "fed" / "admin")]) == 2
+def test_submit_asks_for_the_tasks_sizes(made: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "local").mkdir()
+    (tmp_path / "local" / kits.ABOUT).write_text('{"sites": ["a"]}')
+    assert main(["federation", "submit", str(tmp_path)]) == 2
     assert "--features" in capsys.readouterr().err
 
 

@@ -110,6 +110,21 @@ def look(open_session: Any, job: Job) -> dict[str, Any]:
         return {"job": status, "state": "silent"}
 
 
+def describe(now: dict[str, Any]) -> str:
+    """One line about a run."""
+    if now.get("state") != "training":
+        return " ".join(str(now[name]) for name in ("state", "job", "error") if name in now)
+    parts = [f"round {now['round']}/{now['rounds']}", f"{now['seconds']:.2f} s", f"{len(now['answered'])} sites answered"]
+    if now["loss"] is not None:
+        parts.append(f"loss {now['loss']:.4f}")
+    for kind, scores in (now["val"] or {}).items():
+        parts.append(f"{kind} val macro-F1 {100 * scores['macro_f1']:.2f}" if scores["macro_f1"] is not None else f"{kind} val -")
+    if now["missing"]:
+        parts.append(f"unreachable: {', '.join(now['missing'])}")
+    parts += [f"refused {each}" for each in now["refused"]]
+    return ", ".join(parts)
+
+
 def supervise(kit: Path, job: Job, tell: Tell, patience: float = 600.0, resume: bool = True) -> dict[str, Any]:
     """Follow a run to its end; a job that dies is submitted again and goes on from its checkpoint."""
     reached, fruitless = 0, 0

@@ -108,11 +108,11 @@ def _become(kit: Path, kind: str) -> int:
 # --- tasks -------------------------------------------------------------------------------------------------------------------------------
 
 
-def _task_options(parser: Parser, method: str, sized: bool) -> None:
+def _task_options(parser: Parser, method: str) -> None:
     parser.add_argument("--method", default="fedepd", metavar="NAME", help="see 'fedepd methods' (default: fedepd)")
     parser.add_argument("--preset", default="default", metavar="NAME")
-    parser.add_argument("--features", dest="num_features", type=int, required=sized, metavar="N", help="width of the sites' features")
-    parser.add_argument("--classes", dest="num_classes", type=int, required=sized, metavar="N", help="classes of the whole federation")
+    parser.add_argument("--features", dest="num_features", type=int, metavar="N", help="width of the sites' features")
+    parser.add_argument("--classes", dest="num_classes", type=int, metavar="N", help="classes of the whole federation")
     parser.add_argument("--config", default=None, metavar="FILE.toml", help="settings; the command line wins over the file")
     parser.add_argument("--run", default=None, metavar="NAME", help="name of the run (default: method and time)")
     group = parser.add_argument_group("settings of the run, as of 'fedepd run'")
@@ -151,18 +151,21 @@ def action_submit(parser: Parser, arguments: list[str]) -> int:
 
     method = _method(arguments)
     parser.add_argument("kit", metavar="KIT", help="the admin kit")
-    _task_options(parser, method, sized=True)
+    _task_options(parser, method)
     parser.add_argument("--min-sites", type=int, default=None, metavar="N", help="a round closes without the others (default: all sites)")
     parser.add_argument("--deadline", type=float, default=None, metavar="SECONDS", help="for a site's answer (default: 600)")
-    parser.add_argument("--resume", action="store_true", help="go on with --run from the server's checkpoint, same settings")
+    parser.add_argument("--resume", action="store_true", help="go on with the last run, or with --run, from its checkpoint")
     parser.add_argument("--watch", action="store_true", help="then do as 'watch'")
     values = parser.parse(arguments)
-    sites = kits.about(Path(values.kit))["sites"]
-    values.min_sites = len(sites) if values.min_sites is None else values.min_sites
-    if values.resume and values.run is None:
-        raise BadConfig("--resume needs the run's name; add --run NAME")
-    task = admin.last_job(Path(values.kit), values.run).task if values.resume else _task(
-        values, method, sites, values.num_features, values.num_classes)  # fmt: skip
+    if values.resume:
+        task = admin.last_job(Path(values.kit), values.run).task
+    else:
+        known = kits.about(Path(values.kit))
+        features, classes = values.num_features or known.get("features"), values.num_classes or known.get("classes")
+        if features is None or classes is None:
+            raise BadConfig("the run needs the width of the features and the number of classes; add --features N --classes N")
+        values.min_sites = len(known["sites"]) if values.min_sites is None else values.min_sites
+        task = _task(values, method, known["sites"], features, classes)
     job = admin.submit(Path(values.kit), task, values.resume)
     say(f"run {task.run}, job {job.id}")
     return _watch(Path(values.kit), job, True) if values.watch else 0
@@ -174,9 +177,9 @@ def action_rehearse(parser: Parser, arguments: list[str]) -> int:
 
     method = _method(arguments)
     parser.add_argument("files", nargs="+", metavar="FILE.npz", help="client files in the order of the sites")
-    _task_options(parser, method, sized=False)
+    _task_options(parser, method)
     values = parser.parse(arguments)
-    graphs = [read_npz(file) for file in values.files]
+    graphs = [read_npz(file, part=True) for file in values.files]
     features, classes = values.num_features or graphs[0].num_features, values.num_classes or max(g.num_classes for g in graphs)
     task = _task(values, method, [f"site-{k}" for k in range(len(graphs))], features, classes)
     say(f"digest {rehearse(task, values.files).digest()}")
@@ -194,9 +197,9 @@ def action_preview(parser: Parser, arguments: list[str]) -> int:
     parser.add_argument("kit", metavar="KIT", help="your kit")
     parser.add_argument("--data", required=True, metavar="FILE.npz", help="your graph")
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
-    _task_options(parser, method, sized=False)
+    _task_options(parser, method)
     values = parser.parse(arguments)
-    kit, graph = Path(values.kit), read_npz(values.data)
+    kit, graph = Path(values.kit), read_npz(values.data, part=True)
     known = kits.about(kit)
     features = values.num_features or known.get("features") or graph.num_features
     classes = values.num_classes or known.get("classes") or graph.num_classes
@@ -241,7 +244,7 @@ def action_status(parser: Parser, arguments: list[str]) -> int:
         say(json.dumps(clean(now)))
         return 0
     say(*(f"{site}: {'connected' if there else 'not connected'}" for site, there in now["sites"].items()))
-    say(describe(now["run"]) if "run" in now else "no run was submitted yet")
+    say(admin.describe(now["run"]) if "run" in now else "no run was submitted yet")
     return 0
 
 
@@ -255,26 +258,11 @@ def action_watch(parser: Parser, arguments: list[str]) -> int:
 def _watch(kit: Path, job: Any, resume: bool) -> int:
     from fedepd.deploy import admin
 
-    end = admin.supervise(kit, job, lambda now: say(describe(now)), resume=resume)
+    end = admin.supervise(kit, job, lambda now: say(admin.describe(now)), resume=resume)
     if end["state"] == "failed":
         raise BadMessage(str(end["error"]))
     say(f"done, digest {end['digest']}; 'fedepd federation fetch {kit} -o FOLDER' brings it home" if end["state"] == "done" else "stopped")
     return 0
-
-
-def describe(now: dict[str, Any]) -> str:
-    """One line about a run."""
-    if now.get("state") != "training":
-        return " ".join(str(now[name]) for name in ("state", "job", "error") if name in now)
-    parts = [f"round {now['round']}/{now['rounds']}", f"{now['seconds']:.2f} s", f"{len(now['answered'])} sites answered"]
-    if now["loss"] is not None:
-        parts.append(f"loss {now['loss']:.4f}")
-    for kind, scores in (now["val"] or {}).items():
-        parts.append(f"{kind} val macro-F1 {100 * scores['macro_f1']:.2f}" if scores["macro_f1"] is not None else f"{kind} val -")
-    if now["missing"]:
-        parts.append(f"unreachable: {', '.join(now['missing'])}")
-    parts += [f"refused {each}" for each in now["refused"]]
-    return ", ".join(parts)
 
 
 def action_stop(parser: Parser, arguments: list[str]) -> int:
@@ -283,7 +271,7 @@ def action_stop(parser: Parser, arguments: list[str]) -> int:
     values = _run_options(parser, arguments)
     job = admin.last_job(Path(values.kit), values.run)
     admin.stop(Path(values.kit), job)
-    say(f"stopped run {job.task.run}; 'fedepd federation submit {values.kit} --run {job.task.run} --resume ...' goes on")
+    say(f"stopped run {job.task.run}; 'fedepd federation submit {values.kit} --run {job.task.run} --resume' goes on")
     return 0
 
 

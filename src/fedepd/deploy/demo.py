@@ -14,7 +14,6 @@ from fedepd.config import Experiment
 from fedepd.datasets import load
 from fedepd.datasets.client_file import write_client_file
 from fedepd.deploy import admin
-from fedepd.deploy.commands import describe
 from fedepd.deploy.loopback import Loopback
 from fedepd.deploy.rehearse import rehearse
 from fedepd.deploy.task import FederationTask
@@ -38,7 +37,7 @@ def demo(method: str, rounds: int, sites: int, data: str, out: str | None, say: 
         federation.wait()
         say(f"{time.perf_counter() - start:.1f} s: server and {sites} sites connected, mutual TLS on one port")
         job = admin.submit(federation.admin, task)
-        end = admin.supervise(federation.admin, job, lambda now: say(f"{time.perf_counter() - start:.1f} s: {describe(now)}"))
+        end = admin.supervise(federation.admin, job, lambda now: say(f"{time.perf_counter() - start:.1f} s: {admin.describe(now)}"))
         if end["state"] != "done":
             say(f"the run ended without results: {end.get('error', end['state'])}")
             return False
