@@ -1,0 +1,213 @@
+"""HierTail: methods.md section 5 (h), the pooled graph against the full square, the U-Net against a dense one, and awkward clients."""
+
+from __future__ import annotations
+
+from math import exp, log
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedepd.errors import BadConfig
+from fedepd.methods import hiertail
+from fedepd.methods.fedavg import FedAvg
+from fedepd.methods.hiertail import HierTail, balanced_contrast, group_contrast, pool, strongest
+from fedepd.models import Backbone
+from fedepd.rng import seeded_numpy
+from fedepd.sparse import adjacency
+from fedepd.training import Training
+from toy import assert_same, initial, make_client, make_server, run_rounds, toy_client, toy_clients
+
+
+def plain_contrast(rows: Tensor, labels: Tensor, temperature: float) -> Tensor:
+    """b.4 with whole matrices, differentiated by autograd, through the maximum as well."""
+    similar = rows @ rows.t() / temperature
+    e = torch.exp(similar - similar.max(1, keepdim=True).values) + 1e-7
+    same = (labels[:, None] == labels).to(rows.dtype)
+    count = same.sum(1)
+    mass = (e / count).sum(1)
+    return (-(same * torch.log(e / mass[:, None])).sum(1) / count).mean()
+
+
+def test_depth_zero_without_contrast_is_fedavg() -> None:
+    """(h1)"""
+    clients = toy_clients(2)
+    ours, _ = run_rounds(HierTail(depth=0, contrast=0.0), clients)
+    theirs, _ = run_rounds(FedAvg(), clients)
+    assert_same(ours[-1].tensors, theirs[-1].tensors)
+
+
+def test_contrast_of_two_orthonormal_rows() -> None:
+    """(h2) Two classes, temperature 1: e_ii = 1, e_ij = 1/e, D = 1 + 1/e: loss = log(1 + 1/e) = 0.3133, up to the floor 1e-7."""
+    loss = balanced_contrast(torch.eye(2), torch.tensor([0, 1]), 1.0)
+    assert float(loss) == pytest.approx(log(1 + exp(-1)), abs=1e-6)
+
+
+def test_a_class_weighs_the_same_whatever_its_size() -> None:
+    """(h3) Every member of class 1 twice: each D_i stays, so a row of class 0 has the same loss, here 1 of 2 rows, then 1 of 3."""
+    rows = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    doubled = torch.cat([rows, rows[1:]])
+    before = balanced_contrast(rows, torch.tensor([0, 1]), 1.0)
+    after = balanced_contrast(doubled, torch.tensor([0, 1, 1]), 1.0)
+    assert float(after) == pytest.approx(float(before), rel=1e-5)  # all rows have one loss, by symmetry, and keep it
+
+
+def test_first_size_is_nodes_per_class() -> None:
+    """(h4) k_1 = int(n / C), then halves rounded up; one node where n < C; never more than allowed."""
+    assert HierTail().sizes(17, 3) == (5, 3, 2)
+    assert HierTail().sizes(5, 40) == (1, 1, 1)
+    assert HierTail(first_ratio=9.0).sizes(4, 2) == (4, 2, 1)
+    assert HierTail(most_kept=7, depth=2).sizes(100, 2) == (7, 4)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.1, 0.01])
+def test_contrast_and_its_gradient(temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against autograd on whole matrices; at low temperatures the floor 1e-7 holds most positives."""
+    monkeypatch.setattr(hiertail, "_CHUNK", 5)
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(17, 4, generator=generator, dtype=torch.float64)
+    labels = torch.randint(0, 5, (17,), generator=generator)
+    ours, theirs = rows.clone().requires_grad_(), rows.clone().requires_grad_()
+    a, b = balanced_contrast(ours, labels, temperature), plain_contrast(theirs, labels, temperature)
+    assert float(a.detach()) == pytest.approx(float(b.detach()), rel=1e-6)
+    (g,), (h,) = torch.autograd.grad(3 * a, ours), torch.autograd.grad(3 * b, theirs)
+    assert torch.allclose(g, h, rtol=1e-6, atol=1e-9)
+
+
+def test_one_centre_is_no_contrast_but_a_pull() -> None:
+    """With one group every pair is positive: mean_i [log mean_j e_ij − mean_j log e_ij], 0 where all rows are alike and positive else."""
+    alike = torch.ones(4, 3)
+    assert float(group_contrast(alike, torch.ones(1, 3), 1.0)) == pytest.approx(0.0, abs=1e-6)
+    assert float(group_contrast(torch.eye(3), torch.ones(1, 3), 1.0)) > 0.01
+
+
+def test_sampled_contrast_approaches_the_full_one() -> None:
+    """A third of the nodes, all centres: the mean over draws is the full contrast within 5 % (D is a mean per class; its log is not
+    linear, so it is consistent, not unbiased); with anchors for all it is the full contrast exactly."""
+    generator = torch.Generator().manual_seed(2)
+    nodes, centres = torch.rand(300, 4, generator=generator), torch.rand(3, 4, generator=generator)
+    full = float(group_contrast(nodes, centres, 1.0))
+    draws, method = seeded_numpy("anchors"), HierTail(anchors=100)
+    chosen = [method._anchors(300, draws) for _ in range(200)]
+    assert all(len(set(c.tolist())) == 100 for c in chosen)
+    assert np.mean([float(group_contrast(nodes[c], centres, 1.0)) for c in chosen]) == pytest.approx(full, rel=0.05)
+    assert torch.equal(HierTail(anchors=300)._anchors(300, draws), torch.arange(300))
+
+
+def test_pool_by_hand() -> None:
+    """p = (0, 2): scores are the second column; the two largest are nodes 1 and 3, ascending, each row times tanh of its score."""
+    x = torch.tensor([[1.0, 0.0], [1.0, 2.0], [1.0, -1.0], [0.0, 1.0]])
+    keep, rows = pool(x, torch.tensor([0.0, 2.0]), 2)
+    assert keep.tolist() == [1, 3]
+    assert torch.allclose(rows, x[[1, 3]] * torch.tanh(torch.tensor([[2.0], [1.0]])))
+
+
+def test_ties_go_to_the_lower_node() -> None:
+    assert pool(torch.ones(5, 2), torch.ones(2), 3)[0].tolist() == [0, 1, 2]
+
+
+def test_pooled_square_equals_the_full_square() -> None:
+    """(A + I)² with its diagonal dropped, then the kept rows and columns, at both of the first two depths."""
+    data = toy_client(nodes=20)
+    method = HierTail(cap=0)
+    prepared = method.prepare(data, Backbone(hidden=4))
+    keep, deeper = torch.tensor([1, 4, 7, 8, 15]), torch.tensor([0, 2, 4])
+    a = torch.tensor(adjacency(data.graph.edge_index, 20).toarray())
+
+    def step(adj: Tensor, kept: Tensor) -> Tensor:
+        loops = adj + torch.eye(adj.shape[0])
+        return (loops @ loops).fill_diagonal_(0.0)[kept][:, kept]
+
+    first = method._pooled(prepared.with_loops, keep)
+    assert torch.equal(first, step(a, keep))
+    assert torch.equal(method._pooled(first, deeper), step(first, deeper))
+    plain = HierTail(square=False)
+    assert torch.equal(plain._pooled(prepared.with_loops, keep), a[keep][:, keep])
+    assert torch.equal(plain._pooled(first, deeper), first[deeper][:, deeper])
+
+
+def test_the_cap_keeps_what_either_end_keeps() -> None:
+    """One edge per row: 0 keeps 1 (weight 5), 1 keeps 0, 2 keeps 1 (weight 3); 0-2 (weight 1) is nobody's strongest."""
+    adj = torch.tensor([[0.0, 5.0, 1.0], [5.0, 0.0, 3.0], [1.0, 3.0, 0.0]])
+    assert strongest(adj, 1).tolist() == [[0.0, 5.0, 0.0], [5.0, 0.0, 3.0], [0.0, 3.0, 0.0]]
+    assert torch.equal(strongest(adj, 3), adj)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_network_against_a_dense_u_net(sparse: bool) -> None:
+    """b.1-b.3 with dense matrices and self-loops of weight 2, evaluation mode, depth 2."""
+    data, model = toy_client(nodes=21, sparse=sparse), Backbone(hidden=4)
+    method = HierTail(depth=2, cap=0)
+    params = initial(method, make_server([data], model, Training()))
+    a = torch.tensor(adjacency(data.graph.edge_index, 21).toarray())
+
+    def conv(name: str, x: Tensor, adj: Tensor) -> Tensor:
+        loops = adj + 2 * torch.eye(adj.shape[0])
+        scale = loops.sum(1).rsqrt()
+        return scale[:, None] * loops * scale @ x @ params[f"{name}.weight"] + params[f"{name}.bias"]
+
+    def square(adj: Tensor, keep: Tensor) -> Tensor:
+        loops = adj + torch.eye(adj.shape[0])
+        return (loops @ loops).fill_diagonal_(0.0)[keep][:, keep]
+
+    x0 = F.relu(conv("encoder", data.graph.x.to_dense(), a))
+    keep1, x = pool(x0, params["pool.weight"][0], 7)
+    a1 = square(a, keep1)
+    x1 = F.relu(conv("down", x, a1))
+    keep2, x = pool(x1, params["pool.weight"][1], 4)
+    x2 = F.relu(conv("down", x, square(a1, keep2)))
+    back = x1.clone()
+    back[keep2] += x2
+    last = x0.clone()
+    last[keep1] += F.relu(conv("up", back, a1))
+    assert torch.allclose(method.predict(make_client(method, data, model), params), conv("classifier", last, a), atol=1e-5)
+
+
+VARIANTS: list[dict[str, Any]] = [
+    {"square": False},
+    {"depth": 1, "contrast": 0.0},
+    {"cap": 1, "first_ratio": 3.0, "anchors": 4},
+    {"contrast": 1.0, "temperature": 0.1, "optimizer_own": True},
+]
+SHAPES: list[dict[str, Any]] = [{"edges": False}, {"train": False}, {"missing_class": True}, {"one_node_class": True}, {"sparse": True}]
+
+
+@pytest.mark.parametrize("settings", VARIANTS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_variants_at_awkward_clients(settings: dict[str, Any], shape: dict[str, Any]) -> None:
+    """The contract battery has the default everywhere; these are the other branches, half of the clients at a time."""
+    clients = [toy_client(0, nodes=16, sparse=shape.get("sparse", False)), toy_client(1, nodes=16, **shape)]
+    rounds, _ = run_rounds(HierTail(**settings), clients, model=Backbone(hidden=4), training=Training(participation=0.5))
+    assert all(bool(torch.isfinite(t).all()) for t in rounds[-1].tensors.values())
+
+
+@pytest.mark.parametrize(("backbone", "layer"), [("gcn", 64 + 8), ("sage", 128 + 8)])
+def test_what_is_sent(backbone: Any, layer: int) -> None:
+    """4 (|Θ| + 2 (h² + h) + L h) bytes each way; a sage layer reads 2 h columns, and so do its encoder and classifier."""
+    clients, model = toy_clients(2), Backbone(hidden=8, backbone=backbone)
+    message = initial(HierTail(), make_server(clients, model, Training()))
+    answer, _ = HierTail().client_step(make_client(HierTail(), clients[0], model), message, {})
+    reads = 2 if backbone == "sage" else 1
+    theta = 6 * reads * 8 + 8 + 8 * reads * 3 + 3
+    for tensors in (message, answer.tensors):
+        assert sum(t.nbytes for t in tensors.values()) == 4 * (theta + 2 * layer + 3 * 8)
+
+
+def test_every_parameter_is_reached() -> None:
+    """One step with fixed pooling moves all of them, the pooling vectors through tanh."""
+    data = toy_client(nodes=24)
+    method = HierTail(first_ratio=2.0)
+    message = initial(method, make_server([data], Backbone(hidden=8), Training()))
+    answer, _ = method.client_step(make_client(method, data, training=Training(epochs=1, weight_decay=0.0)), message, {})
+    assert all(not torch.equal(answer.tensors[name], value) for name, value in message.items())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("depth", -1), ("contrast", float("nan")), ("temperature", 0.0), ("anchors", 0), ("ratio", 1.5), ("most_kept", 0)]
+)
+def test_refused_settings(name: str, value: float) -> None:
+    with pytest.raises(BadConfig, match=name):
+        HierTail(**{name: value})  # type: ignore[arg-type]
