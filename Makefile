@@ -40,11 +40,8 @@ lint: .venv/.dev  ## ruff and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-BENCH := from pathlib import Path; from fedepd.bench.suite import bench; \
-	bench(Path("benchmarks/out"), ["synthetic", "twin:email"], ["fedavg", "fedepd"], 10, False, True, print)
-
-bench: .venv/.dev  ## what a round costs beside a plain torch_geometric loop; writes benchmarks/out/methods.csv
-	$(BIN)/python -c '$(BENCH)'
+bench: .venv/.dev  ## what a round costs beside a plain torch_geometric loop, and how it grows; writes benchmarks/out
+	$(BIN)/fedepd bench --scaling --out benchmarks/out
 
 clean:  ## remove .venv, runs/demo and caches
 	rm -rf .venv $(DEMO) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -30,6 +30,7 @@ COMMANDS = {
     "data": "list, show or fetch graphs; import, check and split your own",
     "methods": "list the methods",
     "federation": "train across sites whose graphs stay at home",
+    "bench": "measure what a round costs here, beside a plain implementation",
 }
 
 ELSEWHERE = {
@@ -38,6 +39,7 @@ ELSEWHERE = {
     "predict": "fedepd.cli_model:predict",
     "data": "fedepd.cli_data:run_action",
     "federation": "fedepd.deploy.commands:main",
+    "bench": "fedepd.cli_bench:bench",
 }
 """Commands that are not in this file."""
 
