@@ -52,10 +52,8 @@ class Loopback:
 
     def members(self, name: str) -> list[int]:
         """The live processes of one participant, its own first, then its job workers."""
-        kit = str(self.kits[name].resolve()).encode()
         own = self._processes[name].pid if name in self._processes else 0
-        found = [pid for pid in _processes() if kit in _command_line(pid)]
-        return sorted(found, key=lambda pid: (pid != own, pid))
+        return sorted(processes_naming(self.kits[name]), key=lambda pid: (pid != own, pid))
 
     def kill(self, name: str) -> None:
         """A participant and all its workers at once, as if its machine had lost power."""
@@ -83,12 +81,15 @@ def free_port() -> int:
         return port
 
 
-def _processes() -> list[int]:
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and int(entry.name) != os.getpid()]
+def processes_naming(folder: Path) -> list[int]:
+    """All other processes whose command line names a folder: NVFlare starts workers in sessions of their own, but tells them their kit."""
+    wanted = str(folder.resolve()).encode()
+    running = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and int(entry.name) != os.getpid()]
+    return [pid for pid in running if any(word == wanted or word.startswith(wanted + b"/") for word in _command_line(pid))]
 
 
-def _command_line(pid: int) -> bytes:
+def _command_line(pid: int) -> list[bytes]:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
-        return b""
+        return []
