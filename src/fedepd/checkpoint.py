@@ -57,6 +57,7 @@ class Saver:
 
 def save(folder: Path, round: int, tensors: Tensors, about: dict[str, Any]) -> None:
     arrays = {name: value.detach().contiguous().numpy() for name, value in tensors.items()}
+    about = {**about, "names": list(tensors)}  # safetensors sorts them, and a method that sums over its tensors would round otherwise
     content = to_bytes({**arrays, "about": np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)})
     write_bytes(folder / f"checkpoint-{round:06d}", hashlib.sha256(content).digest() + content)
     for old in saved(folder)[KEPT:]:
@@ -79,6 +80,7 @@ def load(path: Path, config_hash: str) -> tuple[Tensors, dict[str, Any]]:
     try:
         tensors = from_bytes(bytes(content[DIGEST:]))
         about: dict[str, Any] = json.loads(tensors.pop("about").numpy().tobytes())
+        tensors = {name: tensors[name] for name in about.pop("names")}
     except (SafetensorError, KeyError, ValueError) as cause:
         raise BadData(f"'{path.name}' is not a checkpoint ({cause})") from cause
     if about.get("config_hash") != config_hash:
