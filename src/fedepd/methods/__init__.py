@@ -18,6 +18,8 @@ from fedepd.methods.fedlc import FedLC
 from fedepd.methods.fedproto import FedProto
 from fedepd.methods.fedspray import FedSpray
 from fedepd.methods.graphfedmig import GraphFedMig
+from fedepd.methods.graphsmote import GraphSMOTE
+from fedepd.methods.hiertail import HierTail
 from fedepd.methods.isolated import Isolated
 from fedepd.methods.lws import LWS
 
@@ -26,6 +28,8 @@ METHODS: dict[str, type[Method[Any]]] = {
     "fedavg": FedAvg,
     "fedproto": FedProto,
     "fedgta": FedGTA,
+    "graphsmote": GraphSMOTE,
+    "hiertail": HierTail,
     "lws": LWS,
     "fedlc": FedLC,
     "fedgac": FedGACReading,
