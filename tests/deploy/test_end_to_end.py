@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -208,3 +210,21 @@ def test_a_site_cannot_take_another_sites_name(federation: Loopback, tmp_path: P
 
 def refusals(log: Path, start: int) -> list[str]:
     return [line for line in log.read_text()[start:].splitlines() if "claimed endpoint" in line]
+
+
+def test_a_killed_worker_costs_time_but_not_a_bit(federation: Loopback) -> None:
+    """NVFlare ends the whole job; the supervisor submits it again, and it goes on from the last round."""
+    settings = {"rounds": 40, "evaluate_every": 10, "hidden": 4}
+    task = FederationTask("run-killed", "fedepd", "default", settings, FEATURES, CLASSES, SITES, min_sites=2)
+    said: list[str] = []
+
+    def kill_once(now: dict[str, Any]) -> None:
+        said.append(now["state"])
+        if now["state"] == "training" and "killed" not in said:
+            os.kill(federation.members("bank-b")[-1], signal.SIGKILL)
+            said.append("killed")
+
+    end = admin.supervise(federation.admin, admin.submit(federation.admin, task), kill_once, patience=60)
+    assert "killed" in said
+    assert "resumed" in said
+    assert end["digest"] == rehearse(task, list(federation.files.values())).digest()

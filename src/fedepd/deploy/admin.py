@@ -19,7 +19,7 @@ from nvflare.fuel.flare_api.flare_api import new_secure_session
 from fedepd.deploy.kits import kit_name
 from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import EVALUATE, STATUS, STEP
-from fedepd.errors import BadData, BadMessage, FedEPDError
+from fedepd.errors import BadConfig, BadData, BadMessage, FedEPDError
 from fedepd.record import append_line, check_new_folder, write_json
 
 RUNS = "runs.jsonl"
@@ -60,6 +60,8 @@ def session(kit: Path, timeout: float = 15.0) -> Iterator[Any]:
 
 
 def submit(kit: Path, task: FederationTask, resume: bool = False) -> Job:
+    if not resume and any(line["task"]["run"] == task.run for line in submitted(kit)):
+        raise BadConfig(f"a run '{task.run}' was submitted before; add --resume to go on with it or give another --run")
     with tempfile.TemporaryDirectory() as folder:
         job_folder = Path(folder) / task.run
         write_job(job_folder, task, resume)
@@ -84,14 +86,16 @@ def write_job(folder: Path, task: FederationTask, resume: bool) -> None:
 
 
 def last_job(kit: Path, run: str | None = None) -> Job:
-    try:
-        lines = [json.loads(line) for line in (kit / RUNS).read_text(encoding="utf-8").splitlines()]
-    except FileNotFoundError:
-        lines = []
-    found = [line for line in lines if run is None or line["task"]["run"] == run]
+    found = [line for line in submitted(kit) if run is None or line["task"]["run"] == run]
     if not found:
         raise BadData(f"'{kit}' has submitted {'nothing yet' if run is None else f'no run {run!r}'}; start with 'fedepd federation submit'")
     return Job(found[-1]["job"], FederationTask.from_json(json.dumps(found[-1]["task"])))
+
+
+def submitted(kit: Path) -> list[dict[str, Any]]:
+    if not (kit / RUNS).exists():
+        return []
+    return [json.loads(line) for line in (kit / RUNS).read_text(encoding="utf-8").splitlines()]
 
 
 def connected(kit: Path) -> list[str]:

@@ -278,7 +278,8 @@ def action_stop(parser: Parser, arguments: list[str]) -> int:
 def action_fetch(parser: Parser, arguments: list[str]) -> int:
     from fedepd.deploy import admin
 
-    values = _run_options(parser, arguments, out={"required": True, "metavar": "FOLDER", "help": "new run folder"})
+    parser.add_argument("-o", "--out", required=True, metavar="FOLDER", help="new run folder")
+    values = _run_options(parser, arguments)
     admin.fetch(Path(values.kit), admin.last_job(Path(values.kit), values.run), Path(values.out))
     say(f"kept in {values.out}; 'fedepd report {values.out}' draws it")
     return 0
