@@ -23,6 +23,7 @@ import fedepd
 from fedepd import checkpoint
 from fedepd.cli import main
 from fedepd.datasets import write_npz
+from fedepd.datasets.clients_dir import read_clients
 from fedepd.errors import BadConfig, BadData, FedEPDError
 from fedepd.record import claim_folder, held
 from fedepd.resume import resume
@@ -220,6 +221,20 @@ def test_a_moved_file_and_changed_data(file: Path, tmp_path: Path, monkeypatch: 
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(BadData, match=r"config\.json' was changed"):
         resume(folder, moved)
+
+
+def test_a_folder_of_clients_is_found_again(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clients, words = tmp_path / "clients", ["run", "fedepd", "--quiet", "--rounds", "6", "--hidden", "8"]
+    assert main(["data", "split", str(file), "--by", "balanced", "--clients", "3", "-o", str(clients)]) == 0
+    assert main([*words, "--clients-dir", str(clients), "--out", str(tmp_path / "whole")]) == 0
+    config = json.loads((tmp_path / "whole" / "config.json").read_text())
+    assert config["source"]["clients_dir"] == str(clients)
+    monkeypatch.setattr(checkpoint, "SHARE", math.inf)
+    folder, data = tmp_path / "run", read_clients(clients)
+    with pytest.raises(KeyboardInterrupt):
+        run(data, "fedepd", out=folder, on_round=stopped_at(3), rounds=6, hidden=8)
+    assert main(["resume", str(folder), "--data", str(clients), "--quiet"]) == 0
+    assert outcome(folder)["rounds"] == outcome(tmp_path / "whole")["rounds"]
 
 
 def test_finished_absent_and_damaged_runs(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
