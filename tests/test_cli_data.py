@@ -19,7 +19,7 @@ from fedepd.cli import main
 from fedepd.datasets import read_npz, write_npz
 from fedepd.datasets.clients_dir import folder_names, joined, read_clients
 from fedepd.datasets.synthetic import synthetic
-from fedepd.run import run
+from fedepd.runner import run
 from fedepd.types import Graph
 
 PAGE = Path(__file__).parents[1] / "docs" / "own-data.md"

@@ -19,12 +19,12 @@ from fedepd.config import Experiment
 from fedepd.datasets import write_npz
 from fedepd.datasets.tables import Roles, import_files
 from fedepd.errors import BadConfig, BadData
-from fedepd.export import export
+from fedepd.exporter import export
 from fedepd.longtail import Tiers
 from fedepd.methods import METHODS
 from fedepd.predict import Model, load_model, read_tables, write_predictions
 from fedepd.rng import seeded
-from fedepd.run import run
+from fedepd.runner import run
 from fedepd.types import Graph, TaskInfo
 from toy import toy_client
 

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from fedepd.config import Experiment as Experiment
     from fedepd.datasets import DATASETS as DATASETS
     from fedepd.datasets import load as load
-    from fedepd.export import export as export
+    from fedepd.exporter import export as export
     from fedepd.methods import METHODS as METHODS
     from fedepd.predict import Model as Model
     from fedepd.predict import load_model as load_model
     from fedepd.report.page import build_report as build_report
-    from fedepd.resume import resume as resume
-    from fedepd.run import RunResult as RunResult
-    from fedepd.run import run as run
+    from fedepd.resumer import resume as resume
+    from fedepd.runner import RunResult as RunResult
+    from fedepd.runner import run as run
     from fedepd.types import Graph as Graph
 
 _HOMES = {
@@ -30,13 +30,13 @@ _HOMES = {
     "Graph": "fedepd.types",
     "METHODS": "fedepd.methods",
     "Model": "fedepd.predict",
-    "RunResult": "fedepd.run",
+    "RunResult": "fedepd.runner",
     "build_report": "fedepd.report.page",
-    "export": "fedepd.export",
+    "export": "fedepd.exporter",
     "load": "fedepd.datasets",
     "load_model": "fedepd.predict",
-    "resume": "fedepd.resume",
-    "run": "fedepd.run",
+    "resume": "fedepd.resumer",
+    "run": "fedepd.runner",
 }
 
 __all__ = ["DATASETS", "METHODS", "Experiment", "Graph", "Model", "RunResult"]

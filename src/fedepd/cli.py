@@ -103,7 +103,7 @@ def _main(arguments: list[str]) -> int:
 def command_run(arguments: list[str]) -> int:
     from fedepd.cli_model import show_result, stoppable
     from fedepd.config import Experiment, read_toml
-    from fedepd.run import execute
+    from fedepd.runner import execute
     from fedepd.source import Source
 
     named = arguments.pop(0) if arguments and not arguments[0].startswith("-") else None

@@ -14,7 +14,7 @@ from fedepd.cli import Parser, add_checkpoint_option, console, progress_bar
 from fedepd.errors import BadConfig
 
 if TYPE_CHECKING:
-    from fedepd.run import RunResult
+    from fedepd.runner import RunResult
 
 def resume(arguments: list[str]) -> int:
     parser = Parser(prog="fedepd resume", allow_abbrev=False, description="Finish an interrupted run, to the same numbers.")
@@ -25,8 +25,8 @@ def resume(arguments: list[str]) -> int:
     parser.add_argument("--quiet", action="store_true", help="no progress display")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     values = parser.parse(arguments)
-    from fedepd.resume import is_finished, read_config
-    from fedepd.resume import resume as finish
+    from fedepd.resumer import is_finished, read_config
+    from fedepd.resumer import resume as finish
 
     folder = Path(values.folder)
     if is_finished(folder):
@@ -62,7 +62,7 @@ def export(arguments: list[str]) -> int:
     parser.add_argument("-o", "--out", required=True, metavar="MODEL", help="new folder")
     _add_data_options(parser)
     values = parser.parse(arguments)
-    from fedepd.export import export as write_model
+    from fedepd.exporter import export as write_model
 
     out = write_model(values.folder, values.out, values.data, values.data_dir)
     print(f"model: {out}; its card is {out / 'README.md'}; 'fedepd predict {out} --data FILE.npz' uses it")

@@ -25,8 +25,8 @@ from fedepd.errors import BadConfig, BadData
 from fedepd.longtail import Tiers
 from fedepd.methods import Client
 from fedepd.record import clean, weights_sha256, write_bytes
-from fedepd.resume import experiment_of
-from fedepd.run import with_features
+from fedepd.resumer import experiment_of
+from fedepd.runner import with_features
 from fedepd.types import HIDDEN, ClientData, Graph, TaskInfo, Tensors
 
 FORMAT = 1

@@ -36,7 +36,7 @@ def run_cells(cells: Sequence[Cell], workers: int = 1, watch: Callable[[], None]
     if workers < 1:
         raise BadConfig(f"workers is {workers}; give at least 1")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fedepd.run"])
+    context.set_forkserver_preload(["fedepd.runner"])
     with ProcessPoolExecutor(min(workers, max(len(cells), 1)), mp_context=context) as pool:
         pending: set[Future[None]] = {pool.submit(run_cell, cell) for cell in cells}
         try:
@@ -54,7 +54,7 @@ def run_cells(cells: Sequence[Cell], workers: int = 1, watch: Callable[[], None]
 
 
 def run_cell(cell: Cell) -> None:
-    from fedepd.run import run
+    from fedepd.runner import run
 
     try:
         run(cell.data, cell.method, preset=cell.preset, out=cell.out, data_dir=cell.data_dir, **cell.settings)

@@ -16,7 +16,7 @@ from fedepd.config import Experiment
 from fedepd.datasets import load
 from fedepd.datasets.synthetic import synthetic
 from fedepd.loop import train
-from fedepd.run import Simulation, build
+from fedepd.runner import Simulation, build
 from fedepd.types import Graph, Reply, Tensors
 
 

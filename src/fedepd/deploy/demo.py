@@ -18,7 +18,7 @@ from fedepd.deploy.loopback import Loopback
 from fedepd.deploy.rehearse import rehearse
 from fedepd.deploy.task import FederationTask
 from fedepd.record import check_new_folder
-from fedepd.run import build
+from fedepd.runner import build
 from fedepd.types import Graph
 
 

@@ -14,7 +14,7 @@ from fedepd.datasets.client_file import read_client_file
 from fedepd.errors import BadConfig, BadData, BadMessage, UnknownName
 from fedepd.methods import Server
 from fedepd.participant import Participant
-from fedepd.run import with_features
+from fedepd.runner import with_features
 from fedepd.types import ClientData, TaskInfo
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")

@@ -22,8 +22,8 @@ from fedepd.predict import FORMAT, Model
 from fedepd.progress import below
 from fedepd.record import check_new_folder, weights_sha256, write_bytes, write_json, write_tensors
 from fedepd.report.runs import Run, read_run
-from fedepd.resume import rebuild
-from fedepd.run import Simulation
+from fedepd.resumer import rebuild
+from fedepd.runner import Simulation
 from fedepd.types import HIDDEN, Graph
 
 

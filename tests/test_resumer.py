@@ -26,8 +26,8 @@ from fedepd.datasets import write_npz
 from fedepd.datasets.clients_dir import read_clients
 from fedepd.errors import BadConfig, BadData, FedEPDError
 from fedepd.record import claim_folder, held
-from fedepd.resume import resume
-from fedepd.run import run
+from fedepd.resumer import resume
+from fedepd.runner import run
 from fedepd.types import Graph
 
 TINY: dict[str, Any] = {"rounds": 30, "hidden": 16, "clients": 3, "evaluate_every": 3, "partition": "balanced"}
@@ -36,7 +36,7 @@ MEASURED = {"seconds", "cpu_seconds", "peak_rss_mb"}
 """What a clock or the system says; all else in summary.json and rounds.jsonl is the same bits."""
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["fedepd.resume"])
+SERVER.set_forkserver_preload(["fedepd.resumer"])
 
 
 @pytest.fixture(scope="module")

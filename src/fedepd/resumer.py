@@ -13,7 +13,7 @@ from fedepd.config import GROUPS, Experiment
 from fedepd.errors import BadConfig, BadData
 from fedepd.loop import Round
 from fedepd.record import held
-from fedepd.run import RunResult, Simulation, build, complete
+from fedepd.runner import RunResult, Simulation, build, complete
 from fedepd.source import Data, Source
 
 

@@ -14,9 +14,9 @@ import fedepd
 from fedepd.calibration import TIERS
 from fedepd.cli import main
 from fedepd.errors import BadConfig, BadData
-from fedepd.export import export
+from fedepd.exporter import export
 from fedepd.report.page import build_report
-from fedepd.run import run
+from fedepd.runner import run
 from fedepd.types import Graph
 
 QUICK: dict[str, Any] = {"rounds": 6, "hidden": 8, "clients": 3, "evaluate_every": 3}

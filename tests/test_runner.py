@@ -22,7 +22,7 @@ from fedepd.metrics import METRICS
 from fedepd.record import weights_sha256
 from fedepd.report.page import build_report
 from fedepd.rng import seeded
-from fedepd.run import RunResult, run
+from fedepd.runner import RunResult, run
 from fedepd.split import make_clients
 from fedepd.sweep import Cell, run_cells
 from fedepd.types import HIDDEN, ClientData, Graph
@@ -187,7 +187,7 @@ def test_hidden_labels_move_no_trained_bit(graph: Graph, monkeypatch: pytest.Mon
         return relabelled(client, torch.where(client.train_mask, client.graph.y, (client.graph.y + 1) % client.graph.num_classes))
 
     honest = run(graph, method, preset=preset, select="last", **QUICK)
-    monkeypatch.setattr(sys.modules["fedepd.run"], "make_clients", lambda *arguments: [lie(c) for c in make_clients(*arguments)])
+    monkeypatch.setattr(sys.modules["fedepd.runner"], "make_clients", lambda *arguments: [lie(c) for c in make_clients(*arguments)])
     lied = run(graph, method, preset=preset, select="last", **QUICK)
     assert lied.summary["weights_sha256"] == honest.summary["weights_sha256"]
     assert [line["loss"] for line in lied.rounds] == [line["loss"] for line in honest.rounds]
@@ -262,3 +262,13 @@ def test_no_workers(graph: Graph, tmp_path: Path) -> None:
     with pytest.raises(BadConfig, match="workers is 0"):
         run_cells([], 0)
     assert not (tmp_path / "a").exists()
+
+
+def test_public_functions_survive_the_import_of_every_module() -> None:
+    """A submodule of the same name would replace the function as soon as anything imports it."""
+    import pkgutil
+
+    import fedepd
+
+    modules = {m.name for m in pkgutil.iter_modules(fedepd.__path__)}
+    assert not modules & set(fedepd.__all__)
