@@ -239,7 +239,7 @@ class _BalancedContrast(torch.autograd.Function):
             similar = rows[part] @ columns  # [c, m]
             top, where = similar.max(1, keepdim=True)
             shifted = similar.sub_(top).exp_()  # e without its floor
-            F.threshold_(shifted, _NOTHING, 0.0)
+            torch.threshold_(shifted, _NOTHING, 0.0)
             without_floor = shifted @ share
             mass = without_floor + floor_mass  # D, [c]
             i, j = (labels[part, None] == labels).nonzero(as_tuple=True)
