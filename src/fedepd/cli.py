@@ -281,11 +281,11 @@ def _report(folder: Path, out: str | None = None) -> int:
 def command_methods(arguments: list[str]) -> int:
     parser = Parser(prog="fedepd methods", description="List the methods.")
     parser.parse(arguments)
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from fedepd.methods import METHODS
 
-    table = Table("name", "method", "headline model", "presets", "settings")
+    table = Table(Column("name", no_wrap=True), Column("method", no_wrap=True), "headline model", "presets", "settings")
     for name, cls in METHODS.items():
         headline = "global" if cls.has_global else "personal"
         table.add_row(name, cls.label, headline, ", ".join(cls.presets), ", ".join(f.name for f in fields(cls)))

@@ -78,7 +78,7 @@ CASES: dict[str, tuple[Callable[[], Graph], str, int]] = {
     "large values": (lambda: with_column(BASE, torch.randn(120) * 1e5), "beyond 1000: feature 4", 1),
     "label as a column": (lambda: with_column(BASE, BASE.y), "determine the label or a class: feature 4", 1),
     "label in a noisy column": (lambda: with_column(BASE, BASE.y + 0.1 * torch.rand(120)), "determine the label", 1),
-    "mark of one class, scaled": (lambda: with_column(BASE, (BASE.y == 2).float() * 2 - 0.6), "determine the label or a class: feature 4", 1),
+    "mark of one class, scaled": (lambda: with_column(BASE, (BASE.y == 2) * 2 - 0.6), "determine the label or a class: feature 4", 1),
     "word of one class": (lambda: leaky_words(BASE), "determine the label or a class: feature 12", 1),
     "twins": (lambda: replace(BASE, x=BASE.x[torch.arange(120) // 2]), "test nodes have the very features of a training node", 1),
     "sparse twins": (lambda: as_sparse(replace(BASE, x=BASE.x[torch.arange(120) // 2])), "120 nodes (100.0 %) have the very features", 1),

@@ -58,7 +58,7 @@ def test_the_quick_start_works_as_written(tmp_path: Path) -> None:
         for pid in processes_naming(tmp_path):
             os.kill(pid, signal.SIGKILL)
     assert said["status"].count(": connected") == 3
-    assert "round 20/20" in said["submit"]
+    assert re.search(r"round \d+/20", said["submit"])  # fast rounds may pass between two looks; the digest below is that of all 20
     files = sorted(map(str, (tmp_path / "clients").glob("*/graph.npz")))
     rehearsal = subprocess.run([FEDEPD, "federation", "rehearse", *files, "--rounds", "20"], capture_output=True, text=True, check=True)
     assert rehearsal.stdout.split()[1] in said["submit"]
