@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedepd.errors import BadData, ClientFailed
 from fedepd.evaluate import confusions
+from fedepd.gate import Fields, same_fields
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.fedavg import FedAvg
 from fedepd.methods.fedepd import FedEPD
@@ -46,6 +47,9 @@ class Stumbling(Method[None]):
 
     def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
         return tensors
+
+    def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
+        return same_fields(tensors)
 
     def predict(self, client: Client[None], tensors: Tensors) -> Tensor:
         self.stumble("evaluate", client.data)

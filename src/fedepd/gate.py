@@ -40,7 +40,7 @@ def same_fields(tensors: Mapping[str, Tensor]) -> dict[str, Field]:
 
 
 def admit(
-    replies: Mapping[int, Reply], invited: Mapping[int, object], fields: Fields | None, round: int, max_norm: float
+    replies: Mapping[int, Reply], invited: Mapping[int, object], fields: Fields, round: int, max_norm: float
 ) -> tuple[dict[int, Reply], list[Refusal]]:
     """The replies that may be used, ascending by client, and the others with the first reason found."""
     accepted: dict[int, Reply] = {}
@@ -54,13 +54,11 @@ def admit(
     return accepted, refused
 
 
-def _fault(reply: Reply, fields: Fields | None, round: int, max_norm: float) -> tuple[str, str] | None:
+def _fault(reply: Reply, fields: Fields, round: int, max_norm: float) -> tuple[str, str] | None:
     if reply.round != round:
         return "round", f"answers round {reply.round} in round {round}"
     if not 0 <= reply.num_train <= reply.num_nodes:
         return "num_train", f"{reply.num_train} training nodes of {reply.num_nodes} nodes"
-    if fields is None:
-        return None
     missing = sorted(fields.keys() - reply.tensors.keys())
     if missing:
         return missing[0], "is missing"

@@ -94,6 +94,10 @@ class Method(ABC, Generic[P]):
         """One round at the server: the new server tensors. ``replies`` come in ascending order of client."""
 
     @abstractmethod
+    def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
+        """What every reply of this round must carry; the gate refuses the others."""
+
+    @abstractmethod
     def predict(self, client: Client[P], tensors: Tensors) -> Tensor:
         """Logits [n, C]. ``tensors``: the server's message (the global model), or the message overlaid with the client's state."""
 
@@ -104,10 +108,6 @@ class Method(ABC, Generic[P]):
     def message(self, tensors: Tensors, client_id: int) -> Tensors:
         """What the server sends to a client."""
         return tensors
-
-    def reply_fields(self, server: Server, tensors: Tensors) -> Fields | None:
-        """What every reply must carry; None: not declared."""
-        return None
 
     def complete_from(self, last_round: int) -> int:
         """The first round whose model is the method's own, for methods with stages; earlier rounds are not selected."""
