@@ -11,7 +11,7 @@ export OMP_NUM_THREADS = 1
 .DEFAULT_GOAL := help
 
 help:  ## what there is to make
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 # --no-build-isolation: the build tools come from the pins too.
 .venv/.run: pyproject.toml constraints.txt
