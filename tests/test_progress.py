@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -127,6 +128,11 @@ def test_refused_replies_are_in_the_line() -> None:
     each = round_of(1, None)
     each.refused.append(Refusal(3, "w", "is missing"))
     assert progress().add(each, dict)["refused"] == [{"client": 3, "field": "w", "reason": "is missing"}]
+
+
+def test_a_round_without_one_accepted_reply_is_marked_empty() -> None:
+    assert progress().add(replace(round_of(1, None), clients=()), dict)["empty"] is True
+    assert "empty" not in progress().add(round_of(1, None), dict)
 
 
 def test_test_scores_are_of_the_selected_round() -> None:

@@ -56,6 +56,8 @@ class Progress:
             "bytes_up": each.bytes_up,
             "bytes_down": each.bytes_down,
         }
+        if not each.clients:
+            line["empty"] = True
         if each.refused:
             line["refused"] = [asdict(refusal) for refusal in each.refused]
         if each.confusions is not None:
