@@ -14,6 +14,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fedepd.calibration import TIERS, calibrate
+from fedepd.config import Experiment
+from fedepd.datasets.tables import FeatureSchema
 from fedepd.errors import BadConfig, BadData
 from fedepd.evaluate import SPLITS, confusions
 from fedepd.longtail import Tiers
@@ -22,30 +24,62 @@ from fedepd.predict import FORMAT, Model
 from fedepd.progress import below
 from fedepd.record import check_new_folder, weights_sha256, write_bytes, write_json, write_tensors
 from fedepd.report.runs import Run, read_run
-from fedepd.resumer import rebuild
+from fedepd.resumer import experiment_of, rebuild
+from fedepd.rng import seeded
 from fedepd.runner import Simulation
-from fedepd.types import HIDDEN, Graph
+from fedepd.types import HIDDEN, ClientData, Graph, TaskInfo
+
+PROBE_NODES = 64
+OTHERWISE = ("is classified otherwise than in the run, so a new graph would be too; export a run whose method does not use local labels at "
+             "inference (FedEPD: a sign other than post_hoc)")  # fmt: skip
+UNMEASURED = {
+    "temperatures": dict.fromkeys(TIERS, 1.0),
+    "unmeasured": "Not calibrated (all temperatures are 1), and not classified again to check the numbers above, because the graphs of a "
+    "federation stay at its sites and none was at hand for the export.",
+}
 
 
 def export(folder: str | Path, out: str | Path, data: Graph | str | Path | None = None, data_dir: str | Path | None = None) -> Path:
     """Write the model of a finished run to the new folder ``out``. The run's data must be at hand: calibration is measured on them.
 
-    ``data`` is needed only where the run was given a graph from memory, or its file has moved.
+    ``data`` is needed only where the run was given a graph from memory, or its file has moved. A federation's graphs stay at its sites, so
+    its model is exported without calibration.
     """
     run, out = read_run(folder), Path(out)
     check_new_folder(out)
+    if "sites" in run.config:
+        if data is not None:
+            raise BadConfig(f"'{folder}' is the run of a federation, whose graphs stay at its sites; export it without --data")
+        _write(run, of_federation(run), UNMEASURED, out)
+        return out
     simulation = rebuild(Path(folder), data, data_dir)
-    model = uncalibrated(run, simulation)
+    graph = simulation.graph
+    model = uncalibrated(run, simulation.experiment, simulation.server.info, graph.label_names, graph.schema)
+    model = needed_only(model, simulation.clients[0].graph)
     val, test = held_out(run, simulation, model)
     calibration = calibrate(val, test, model.tiers)
-    _write(run, simulation, model, calibration, out)
+    _write(run, model, calibration, out)
     write_json(run.path / "calibration.json", calibration)  # for the report
     return out
 
 
-def uncalibrated(run: Run, simulation: Simulation) -> Model:
-    """The selected round's model with temperatures of 1, and nothing in it that predictions do not need."""
-    method, graph = simulation.experiment.method, simulation.graph
+def of_federation(run: Run) -> Model:
+    """The model of a run whose graphs nobody here has seen; a made-up graph shows what its predictions need."""
+    experiment, data = experiment_of(run.config), run.dataset
+    info = TaskInfo(data["features"], data["classes"], len(run.config["sites"]), experiment.training.weighting)
+    draws, n = seeded("export", "probe"), PROBE_NODES
+    x, edges = torch.randn(n, info.num_features, generator=draws), torch.randint(n, (2, 4 * n), generator=draws)
+    graph = Graph.make(x, edges, torch.arange(n) % info.num_classes, info.num_classes, part=True)
+    model = needed_only(uncalibrated(run, experiment, info, tuple(data["label_names"]), ""), graph)
+    none = torch.zeros(n, dtype=torch.bool)
+    if not torch.equal(model.logits(graph), model.logits_at(ClientData(0, graph, ~none, none, none, torch.arange(n)))):
+        raise BadConfig(f"without its training labels a site {OTHERWISE}")
+    return model
+
+
+def uncalibrated(run: Run, experiment: Experiment, info: TaskInfo, label_names: tuple[str, ...], schema: str) -> Model:
+    """The selected round's model with temperatures of 1."""
+    method = experiment.method
     if not (method.has_global or method.merges_clients):
         # Choice: one client's model is not offered: such methods also predict from what only that client has (its classes, its labels).
         raise BadConfig(f"{method.label} keeps a model per client and none for all, so there is none to export; export a run of a method "
@@ -54,15 +88,15 @@ def uncalibrated(run: Run, simulation: Simulation) -> Model:
         tensors = load_file(run.path / "model.safetensors")
     except (SafetensorError, OSError) as cause:
         raise BadData(f"'{run.path}/model.safetensors' cannot be read ({cause}); run it again") from cause
-    model = Model(
-        experiment=simulation.experiment,
-        info=simulation.server.info,
+    return Model(
+        experiment=experiment,
+        info=info,
         tensors=below(tensors, "client0.") if method.merges_clients else tensors,
-        label_names=graph.label_names or tuple(map(str, range(graph.num_classes))),
+        label_names=label_names or tuple(map(str, range(info.num_classes))),
         tiers=Tiers(**{name: tuple(classes) for name, classes in run.summary["tiers"].items()}),
         temperatures=dict.fromkeys(TIERS, 1.0),
+        schema=FeatureSchema.from_json(schema) if schema else None,
     )
-    return needed_only(model, simulation.clients[0].graph)
 
 
 def needed_only(model: Model, graph: Graph) -> Model:
@@ -88,18 +122,16 @@ def held_out(run: Run, simulation: Simulation, model: Model) -> list[tuple[Any, 
         logits = model.logits(client.graph)
         for split, matrix in confusions(logits, client).items():
             if not np.array_equal(matrix.numpy(), run.confusion[f"{run.headline}_{split}"][number]):
-                raise BadConfig(f"without its training labels client {number} is classified otherwise than in the run, so a new graph "
-                                "would be too; export a run whose method does not use local labels at inference (FedEPD: a sign other "
-                                "than post_hoc)")  # fmt: skip
+                raise BadConfig(f"without its training labels client {number} {OTHERWISE}")
             mask = {"val": client.val_mask, "test": client.test_mask}[split] & (client.graph.y != HIDDEN)
             rows[split].append((logits[mask], client.graph.y[mask]))
     joined = {split: [torch.cat(parts).numpy() for parts in zip(*pairs, strict=True)] for split, pairs in rows.items()}
     return [(logits.astype(np.float64), y) for logits, y in (joined[split] for split in SPLITS)]
 
 
-def _write(run: Run, simulation: Simulation, model: Model, calibration: dict[str, Any], out: Path) -> None:
+def _write(run: Run, model: Model, calibration: dict[str, Any], out: Path) -> None:
     """config.json last: a folder without it is not taken for a model."""
-    graph, tensors = simulation.graph, model.tensors
+    tensors, schema = model.tensors, model.schema
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as cause:
@@ -108,7 +140,7 @@ def _write(run: Run, simulation: Simulation, model: Model, calibration: dict[str
     scores = run.summary["metrics"][run.headline]
     write_tensors(out / "model.safetensors", tensors)
     write_json(out / "labels.json", {"labels": model.label_names})
-    write_json(out / "schema.json", {"features": graph.num_features, "columns": json.loads(graph.schema) if graph.schema else None})
+    write_json(out / "schema.json", {"features": model.info.num_features, "columns": json.loads(schema.to_json()) if schema else None})
     write_json(out / "metrics.json", {"test": scores, **{name: run.summary.get(name) for name in names}})
     write_json(out / "calibration.json", calibration)
     write_bytes(out / "README.md", model_card(run, model, calibration, run.path.name).encode())

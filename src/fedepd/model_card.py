@@ -16,10 +16,13 @@ graphs that it was trained on (transductive), so expect less on a graph from els
 
 LIMITS = (
     "Every number above is of one run with one seed; see the report of several seeds for its spread.",
-    "Calibration was fitted on validation and measured on test nodes of the same graphs; another share of classes undoes it.",
-    "A node's tier is that of its predicted class: a tail node taken for a head class is calibrated as a head node.",
     "The new graph is treated as one client: where the method purifies, edges are cut relative to all edges of that graph.",
     "A node without edges is classified by its own features; a category not seen in training counts as none.",
+)
+
+LIMITS_OF_CALIBRATION = (
+    "Calibration was fitted on validation and measured on test nodes of the same graphs; another share of classes undoes it.",
+    "A node's tier is that of its predicted class: a tail node taken for a head class is calibrated as a head node.",
 )
 
 PRIVACY = (
@@ -34,17 +37,20 @@ def model_card(run: Run, model: Model, calibration: dict[str, Any], origin: str)
     data, settings, s, env = run.dataset, run.config["experiment"]["method"], run.summary, run.env
     proxy = " Its features stand in for the official ones (proxy): compare with no published number." if s["proxy_features"] else ""
     chosen = [f"{name} = {value}" for name, value in settings.items() if name not in ("name", "preset")]
-    facts = f"{data['nodes']:,} nodes, {data['edges']:,} edges, {data['features']:,} features, {data['classes']} classes"
+    sites = run.config.get("sites")
+    edges = "" if sites else f"{data['edges']:,} edges, "  # a coordinator never learns them
+    facts = f"{data['nodes']:,} nodes, {edges}{data['features']:,} features, {data['classes']} classes"
+    origin_of_data = f"At the sites {', '.join(sites)}" if sites else f"sha256 `{data['sha256']}`"
     parts = [
         f"# {s['method_label']} on {data['name']}",
         f"A node classifier trained by {s['method_label']} over {model.info.num_clients} clients; the weights are those of round "
         f"{s['best_rounds'][run.headline]} of {s['rounds']}, selected on validation nodes.",
         *_section("Intended use", USE),
-        *_section("Data", f"{data['name']}: {facts}, imbalance ratio {data['imbalance_ratio']:.1f}.{proxy} sha256 `{data['sha256']}`."),
+        *_section("Data", f"{data['name']}: {facts}, imbalance ratio {data['imbalance_ratio']:.1f}.{proxy} {origin_of_data}."),
         *_section("Protocol", f"{s['protocol']}; seed {s['seed']}.", f"Settings of the method: {', '.join(chosen) or 'none'}."),
         *_section("Test metrics", _metrics(s["metrics"][run.headline]), _tiers(model)),
-        *_section("Calibration", _calibration(calibration), _how(calibration)),
-        *_section("Limits", _list([*LIMITS, *s.get("warnings", [])])),
+        *_section("Calibration", *_calibration(calibration)),
+        *_section("Limits", _list([*LIMITS, *([] if "unmeasured" in calibration else LIMITS_OF_CALIBRATION), *s.get("warnings", [])])),
         *_section("Privacy", _list(PRIVACY)),
         *_section("How to use", "```console\n$ fedepd predict MODEL --nodes nodes.csv --edges edges.csv -o predictions.csv\n```"),
         *_section("Identity", f"Run `{origin}`, config `{s['config_hash']}`, fedepd {env.get('fedepd')}, torch {env.get('torch')}."),
@@ -79,14 +85,17 @@ def _tiers(model: Model) -> str:
                     for tier, names in named.items() if names)  # fmt: skip
 
 
-def _calibration(calibration: dict[str, Any]) -> str:
+def _calibration(calibration: dict[str, Any]) -> list[str]:
+    if "unmeasured" in calibration:
+        return [str(calibration["unmeasured"])]
     rows = []
     for tier, before in calibration["before"].items():
         after = calibration["after"][tier]
         heat = calibration["temperatures"].get(tier)
         scores = [_interval(each[name]) for name in ("ece", "brier") for each in (before, after)]
         rows.append([tier, f"{before['nodes']:,}", "" if heat is None else f"{heat:.3f}", *scores])
-    return _table(["predicted tier", "test nodes", "temperature", "ECE before", "ECE after", "Brier before", "Brier after"], rows)
+    header = ["predicted tier", "test nodes", "temperature", "ECE before", "ECE after", "Brier before", "Brier after"]
+    return [_table(header, rows), _how(calibration)]
 
 
 def _interval(triple: Sequence[float] | None) -> str:

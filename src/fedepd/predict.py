@@ -95,10 +95,14 @@ class Model:
 
     def logits(self, graph: Graph) -> Tensor:
         """[n, C], of a graph whose features are as the protocol wants them: a client without one training node."""
-        e, n = self.experiment, graph.num_nodes
+        n = graph.num_nodes
         none = torch.zeros(n, dtype=torch.bool)
         graph = replace(graph, y=torch.full((n,), HIDDEN), num_classes=self.info.num_classes, label_names=(), owner=None, owner_names=())
-        data = ClientData(0, graph, none, none, none, torch.arange(n))
+        return self.logits_at(ClientData(0, graph, none, none, none, torch.arange(n)))
+
+    def logits_at(self, data: ClientData) -> Tensor:
+        """[n, C], as a client with these data would have them."""
+        e = self.experiment
         prepared = e.method.prepare(data, e.model)
         client = Client(data, prepared, self.info, e.model, e.training, e.protocol.seed, 0, e.protocol.rounds)
         with torch.no_grad():

@@ -5,30 +5,36 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
+from fedepd import load_model
+from fedepd.cli import main
 from fedepd.datasets.client_file import write_client_file
 from fedepd.deploy.ledger import Ledger, counted, stale_classes
 from fedepd.deploy.rehearse import rehearse
 from fedepd.deploy.state import SiteState
 from fedepd.deploy.task import FederationTask, site_data
-from fedepd.errors import BadData
+from fedepd.errors import BadConfig, BadData
+from fedepd.evaluate import confusion
+from fedepd.exporter import export
 from fedepd.loop import train
-from fedepd.record import weights_sha256
+from fedepd.record import append_line, weights_sha256
 from fedepd.simulate import InProcess
 from fedepd.types import Reply, Tensors
 from toy import CLASSES, FEATURES, toy_client, toy_clients
 
 
-def federation(tmp_path: Path, method: str, rounds: int = 5) -> tuple[FederationTask, list[Path]]:
+def federation(tmp_path: Path, method: str, rounds: int = 5, **more: Any) -> tuple[FederationTask, list[Path]]:
     files = []
     for client in toy_clients():
         files.append(tmp_path / f"{client.client_id}.npz")
         write_client_file(client, files[-1])
-    settings = {"rounds": rounds, "evaluate_every": 2, "hidden": 4}
+    settings = {"rounds": rounds, "evaluate_every": 2, "hidden": 4, **more}
     return FederationTask("r", method, "default", settings, FEATURES, CLASSES, ("a", "b", "c")), files
 
 
@@ -64,18 +70,66 @@ def test_a_damaged_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
         Ledger(task).load(tmp_path)
 
 
+def fetched(tmp_path: Path, method: str, **more: Any) -> Path:
+    """The run folder as ``fedepd federation fetch`` brings it home."""
+    ledger = rehearse(*federation(tmp_path, method, **more))
+    out = tmp_path / "run"
+    out.mkdir()
+    for line in ledger.progress.lines:
+        append_line(out / "rounds.jsonl", line)
+    ledger.finish(out)
+    return out
+
+
+def test_a_fetched_run_predicts_as_the_sites_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exported without any graph, the model has on the sites' graphs the very confusion matrices that the sites sent."""
+    run, model = fetched(tmp_path, "fedepd"), tmp_path / "model"
+    assert main(["export", str(run), "-o", str(model)]) == 0
+    assert sorted(load_file(model / "model.safetensors")) == ["classifier.bias", "classifier.weight", "encoder.bias", "encoder.weight"]
+    assert json.loads((model / "labels.json").read_bytes()) == {"labels": ["0", "1", "2"]}
+    assert json.loads((model / "schema.json").read_bytes()) == {"features": FEATURES, "columns": None}
+    assert set(json.loads((model / "config.json").read_bytes())["temperatures"].values()) == {1.0}
+    assert not (run / "calibration.json").exists()  # else the report would draw it
+    with np.load(run / "confusion.npz") as matrices:
+        for client in toy_clients():
+            said = load_model(model).predict(client.graph)
+            assert np.allclose(said.probabilities.sum(1), 1)
+            pairs = confusion(torch.tensor(said.probabilities), client.graph.y, client.test_mask, CLASSES)
+            assert pairs.tolist() == matrices["global_test"][client.client_id].tolist()
+    capsys.readouterr()
+    assert main(["predict", str(model), "--data", str(tmp_path / "0.npz")]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1 + toy_clients()[0].graph.num_nodes
+
+
+def test_the_card_of_a_fetched_run_says_why_it_is_not_calibrated(tmp_path: Path) -> None:
+    card = (export(fetched(tmp_path, "fedavg"), tmp_path / "model") / "README.md").read_text()
+    assert "## Calibration\n\nNot calibrated (all temperatures are 1)" in card
+    assert "graphs of a federation stay at its sites" in card
+    assert "Calibration was fitted" not in card
+    assert " edges, " not in card
+    assert "At the sites a, b, c." in card
+
+
+@pytest.mark.parametrize(
+    ("method", "more", "says"),
+    [("fedproto", {}, "keeps a model per client"), ("fedepd", {"sign": "post_hoc", "mu": 5}, "a site is classified otherwise than")],
+)
+def test_a_fetched_run_that_would_predict_otherwise_is_not_exported(tmp_path: Path, method: str, more: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadConfig, match=says):
+        export(fetched(tmp_path, method, **more), tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_data_for_a_fetched_run_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadConfig, match="without --data"):
+        export(fetched(tmp_path, "fedavg"), tmp_path / "model", tmp_path / "0.npz")
+
+
 def test_the_run_folder_is_one_that_reports_read(tmp_path: Path) -> None:
     from fedepd.report.page import build_report
     from fedepd.report.runs import read_run
 
-    task, files = federation(tmp_path, "fedepd")
-    ledger = rehearse(task, files)
-    out = tmp_path / "run"
-    out.mkdir()
-    for line in ledger.progress.lines:
-        with (out / "rounds.jsonl").open("a") as f:
-            f.write(json.dumps({**line, "loss": None}) + "\n")
-    ledger.finish(out)
+    out = fetched(tmp_path, "fedepd")
     run = read_run(out)
     assert run.dataset["nodes"] == sum(c.graph.num_nodes for c in toy_clients())
     assert run.partition["class_sizes"].sum() == sum(int((c.val_mask | c.test_mask).sum()) for c in toy_clients())

@@ -132,6 +132,7 @@ class Ledger:
             "has_global": e.method.has_global,
             "seed": e.protocol.seed,
             "rounds": e.protocol.rounds,
+            "sites": task.sites,
             "dataset": {
                 "name": f"federation {'+'.join(task.sites)}",
                 "nodes": sum(known.get("nodes", 0) for known in self.facts.values()),
