@@ -48,18 +48,23 @@ def _say(text: str) -> None:
 
 
 def _print_table(rows: list[dict[str, object]]) -> None:
+    from rich import box
     from rich.table import Table
 
     from fedepd.bench.suite import COLUMNS
 
-    table = Table(*COLUMNS, title="CPU seconds per round (evaluated every round), one thread; ratio: the reference's over the method's")
-    for row in rows:
-        if "failed" in row:
-            table.add_row(str(row["data"]), str(row["method"]), str(row["failed"]))
-        else:
-            table.add_row(*(_spelled(row.get(name, math.nan)) for name in COLUMNS))
-    console().print(table)
+    for data in dict.fromkeys(row["data"] for row in rows):
+        table = Table(box=box.SIMPLE, title=f"{data}: CPU s per round, evaluated every round; ratio: the reference's over the method's")
+        for title in ("method", *COLUMNS.values()):
+            table.add_column(title, justify="left" if title == "method" else "right", no_wrap=True)
+        for row in rows:
+            if row["data"] == data:
+                failed = str(row.get("failed", ""))
+                numbers = [failed] if failed else [_spelled(row.get(name, math.nan)) for name in COLUMNS]
+                table.add_row(str(row["method"]), *numbers)
+        console().print(table)
 
 
 def _spelled(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) and value < 100 else f"{value:.0f}" if isinstance(value, float) else str(value)
+    number = float(str(value))
+    return "-" if math.isnan(number) else f"{number:.0f}" if number >= 100 else f"{number:.3g}"

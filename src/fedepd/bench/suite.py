@@ -17,7 +17,17 @@ from fedepd.errors import FedEPDError
 
 Row = dict[str, Any]
 
-COLUMNS = ("data", "method", "train", "aggregate", "evaluate", "round", "ratio", "load", "partition", "prepare", "rss_mb")
+COLUMNS = {
+    "train": "train",
+    "aggregate": "average",
+    "evaluate": "evaluate",
+    "round": "round",
+    "ratio": "ratio",
+    "partition": "partition",
+    "prepare": "prepare",
+    "rss_mb": "peak MB",
+}
+"""What the table shows of a row, and under which title."""
 
 Point = dict[str, int]
 
