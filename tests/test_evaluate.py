@@ -20,7 +20,7 @@ def test_confusion_equals_scikit_learn(seed: int, nodes: int, classes: int) -> N
     logits = torch.randn(nodes, classes, generator=generator)
     y = torch.randint(HIDDEN, classes, (nodes,), generator=generator)
     mask = torch.rand(nodes, generator=generator) < 0.7
-    counts = confusion(logits, y, mask, classes)
+    counts = confusion(logits.argmax(1), y, mask, classes)
     scored = mask & (y != HIDDEN)
     assert counts.dtype == torch.int64
     assert int(counts.sum()) == int(scored.sum())
@@ -32,11 +32,11 @@ def test_confusion_equals_scikit_learn(seed: int, nodes: int, classes: int) -> N
 def test_rows_are_true_and_columns_predicted_classes() -> None:
     logits = torch.tensor([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
     y, mask = torch.tensor([0, 0, 1, 1]), torch.tensor([True, True, True, False])
-    assert confusion(logits, y, mask, 2).tolist() == [[0, 2], [1, 0]]
+    assert confusion(logits.argmax(1), y, mask, 2).tolist() == [[0, 2], [1, 0]]
 
 
 def test_no_node_to_score_gives_zeros() -> None:
-    assert confusion(torch.randn(2, 3), torch.tensor([0, 1]), torch.zeros(2, dtype=torch.bool), 3).tolist() == [[0] * 3] * 3
+    assert confusion(torch.zeros(2, dtype=torch.int64), torch.tensor([0, 1]), torch.zeros(2, dtype=torch.bool), 3).tolist() == [[0] * 3] * 3
 
 
 def test_each_split_is_scored_on_its_own_mask() -> None:

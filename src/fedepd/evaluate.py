@@ -10,17 +10,18 @@ from fedepd.types import HIDDEN, ClientData
 SPLITS = ("val", "test")
 
 
-def confusion(logits: Tensor, y: Tensor, mask: Tensor, num_classes: int) -> Tensor:
+def confusion(predicted: Tensor, y: Tensor, mask: Tensor, num_classes: int) -> Tensor:
     """Counts of (true class, predicted class) over the masked, labelled nodes: int64 [C, C]."""
     chosen = mask & (y != HIDDEN)
-    pairs = y[chosen] * num_classes + logits[chosen].argmax(1)
+    pairs = y[chosen] * num_classes + predicted[chosen]
     return torch.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)
 
 
 def confusions(logits: Tensor, data: ClientData) -> dict[str, Tensor]:
     """One matrix per held-out split of a client whose labels are not hidden."""
     masks = {"val": data.val_mask, "test": data.test_mask}
-    return {split: confusion(logits, data.graph.y, masks[split], data.graph.num_classes) for split in SPLITS}
+    predicted = logits.argmax(1)
+    return {split: confusion(predicted, data.graph.y, masks[split], data.graph.num_classes) for split in SPLITS}
 
 
 def homophily(edges: Tensor, y: Tensor) -> float | None:

@@ -50,7 +50,8 @@ class Backbone:
     head: Literal["gcn", "linear"] = option("gcn", "gcn: the second convolution classifies; linear: a linear layer on two convolutions")
 
     # Choice: the paper's "two-layer GCN" does not say where the classifier begins; OpenFGL's GCN, its test bed, has no separate linear
-    # layer, so the second convolution is the classifier by default (methods.md 14.10).
+    # layer, so the second convolution is the classifier by default. Injected rows then reach their neighbours' logits too (14.10).
+    # Choice: dropout 0.5 is OpenFGL's default; the paper names none.
 
     def __post_init__(self) -> None:
         if self.hidden < 1:
@@ -90,7 +91,7 @@ class Backbone:
         operator = Sparse.of(normalised(adj), symmetric=True) if self.backbone == "gcn" else Sparse.of(neighbour_mean(adj))
         features: Sparse | Tensor
         if graph.is_sparse:
-            # P X has 3-6 times the entries of a bag-of-words X: not cached (speed.md, lesson 3).
+            # P X has 3-6 times the entries of a bag-of-words X: not cached.
             features = Sparse.of(to_scipy(graph.x))
         else:
             smoothed = operator.times(graph.x)

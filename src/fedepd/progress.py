@@ -73,9 +73,9 @@ class Progress:
 
     def _consider(self, kind: str, each: Round, stacked: Confusions, scores: dict[str, float], personal: Callable[[], Tensors]) -> None:
         score = float(each.number) if self.select == "last" else scores[self.select.removeprefix("val_")]
-        # Without validation nodes every score is NaN: the last round is then the only honest choice.
-        better = kind not in self.best or score > self.best[kind].score or score != score
-        if better:  # strictly: the earliest round wins a tie
+        old = self.best[kind].score if kind in self.best else float("nan")
+        # Strictly: the earliest round wins a tie. While no validation node was ever scored, the last round is the only honest choice.
+        if score > old or old != old:
             confusions = {f"{kind}_{split}": stacked[f"{kind}_{split}"] for split in SPLITS}
             self.best[kind] = Best(score, each.number, confusions, personal() if kind == "personal" else each.tensors)
 

@@ -22,3 +22,8 @@ def seeded(*parts: int | str) -> torch.Generator:
 def seeded_numpy(*parts: int | str) -> np.random.Generator:
     """The same for numpy."""
     return np.random.default_rng(key(*parts))
+
+
+def fast_numpy(*parts: int | str) -> np.random.Generator:
+    """The same from the quickest bit generator, for dropout."""
+    return np.random.Generator(np.random.SFC64(seeded_numpy(*parts).integers(2**63)))

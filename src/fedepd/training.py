@@ -1,4 +1,4 @@
-"""How a client trains: the same optimiser, budget and weighting for every method."""
+"""How a client trains: the same optimiser, base epochs and weighting for every method."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from fedepd.types import Tensors
 class Training:
     """Local training and aggregation weights."""
 
+    # Choice: Algorithm 2 shows plain gradient steps; Adam, weight decay and kept moments are the defaults of OpenFGL, the paper's test bed.
     epochs: int = option(3, "full-batch steps per round at each client")
     optimizer: Literal["adam", "sgd"] = option("adam", "the optimiser of every method")
     lr: float = option(1e-2, "learning rate")

@@ -94,7 +94,7 @@ def test_a_fetched_run_predicts_as_the_sites_measured(tmp_path: Path, capsys: py
         for client in toy_clients():
             said = load_model(model).predict(client.graph)
             assert np.allclose(said.probabilities.sum(1), 1)
-            pairs = confusion(torch.tensor(said.probabilities), client.graph.y, client.test_mask, CLASSES)
+            pairs = confusion(torch.tensor(said.probabilities).argmax(1), client.graph.y, client.test_mask, CLASSES)
             assert pairs.tolist() == matrices["global_test"][client.client_id].tolist()
     capsys.readouterr()
     assert main(["predict", str(model), "--data", str(tmp_path / "0.npz")]) == 0

@@ -206,7 +206,13 @@ def test_the_printed_preset() -> None:
 def test_the_papers_values_are_the_defaults() -> None:
     default = FedEPD()
     assert (default.rho, default.teleport, default.walk_steps, default.calibration_epochs) == (0.1, 0.15, 10, 3)
-    assert (default.mu, default.gamma) == (1.0, 0.5)
+
+
+def test_moments_that_are_not_kept_across_rounds_are_kept_between_the_steps_of_one() -> None:
+    """From an empty state, one round is the same whether moments are dropped at its end or not."""
+    both = [run_rounds(FedEPD(interleave=True), toy_clients(2), 1, training=Training(keep_moments=keep)) for keep in (True, False)]
+    assert_same(both[0][0][-1].tensors, both[1][0][-1].tensors)
+    assert not [name for p in both[1][1].participants.values() for name in p.state if ".moments." in name]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedepd.gate import Fields
 from fedepd.models import Backbone
-from fedepd.rng import seeded, seeded_numpy
+from fedepd.rng import fast_numpy, seeded
 from fedepd.training import Training
 from fedepd.types import ClientData, Reply, TaskInfo, Tensors
 
@@ -46,7 +46,7 @@ class Client(Generic[P]):
 
     def draws(self, purpose: str) -> np.random.Generator:
         """Random numbers that depend on (seed, purpose, round, client) and on nothing else."""
-        return np.random.Generator(np.random.SFC64(seeded_numpy(self.seed, purpose, self.round, self.data.client_id).integers(2**63)))
+        return fast_numpy(self.seed, purpose, self.round, self.data.client_id)
 
     def torch_draws(self, purpose: str) -> torch.Generator:
         return seeded(self.seed, purpose, self.round, self.data.client_id)

@@ -3,7 +3,8 @@
 Guo et al., "Towards Federated Long-Tailed Graph Learning: An Energy-Guided Dual Decoupling Approach". No code was published.
 Down: the model, prototype.mean [C, h], prototype.count [C].  Up: the model, prototype.sum [C, h], prototype.count [C].
 Bytes each way per client: 4 (|Θ| + C·h + C); without consensus or recalibration 4 |Θ|.
-Eq. 1-5 are in purify.py; Eq. 17 in longtail.py; here are Eq. 6-16 and Algorithms 1-2.
+Eq. 1-5 are in purify.py, 9 in steps.py, 10 in sparse.py, 17 in longtail.py; the others and Algorithms 1-2 are here. Numbers like (14.1) are
+sections of our reading of the paper.
 """
 
 from __future__ import annotations
@@ -40,8 +41,6 @@ class Prepared:
     """int64 [m]: the elite nodes of all classes."""
     elite_classes: Tensor
     """int64 [m]: the class each of them stands for."""
-    counts: Tensor
-    """Training nodes per class, int64 [C]."""
     margin: Tensor
     """Δ of Eq. 15, [C], for present classes; absent ones as the method's ``absent`` says."""
     absent: Tensor
@@ -64,6 +63,9 @@ class FedEPD(Method[Prepared]):
         "without_recalibration": {"recalibrate": False},  # pruning alone: injection lives inside calibration (14.16)
     }
 
+    # The ablations are those of the default; `--preset printed --no-consensus` and the like ablate the printed method, as Table 3 does.
+
+    # Choice: the paper never gives mu and gamma of its main table: 1 and 0.5, the middle of its heat maps (14.15).
     mu: float = option(1.0, "intensity of the logit adjustment, Eq. 15; 0 switches it off")
     gamma: float = option(0.5, "intensity of the prototype injection, Eq. 12; in (0, 1)")
     rho: float = option(0.1, "share of a class's training nodes that are elites; in (0, 1]")
@@ -81,13 +83,18 @@ class FedEPD(Method[Prepared]):
         "exclude", "classes without a local training node: out of the softmax, margin 0, counted as 1, or the printed eps"
     )
     # Choice: the printed eps gives an absent class a margin of about 15 mu, which averaging carries to the clients that own it (14.2).
+    # A client knows nothing of a class it does not have, so it is left out of its softmax and its boundary is not moved.
     elites: Literal["train", "any"] = option("train", "elites among the class's training nodes, or among all nodes")
-    # Choice: "all nodes of class c" would read validation and test labels; it is not offered (14.4).
+    # Choice: "all nodes of class c" would read validation and test labels and is not offered; of the others, training nodes are what
+    # "semantically anchored" asks for, while the best scores of all nodes are often head-class hubs (14.4).
     gate: Literal["labelled", "constant"] = option("labelled", "homophily gate over training-labelled neighbours, or 0.5 for all")
     # Choice: the printed gate reads the labels of all neighbours, test nodes among them; not offered (14.7).
+    # Choice: Eq. 13 gives a node without kept neighbours 0, so that pruning itself would lower the gate; 0.5 is the paper's own value for
+    # missing statistics (14.7). `printed` keeps the 0.
     isolated_gate: float = option(0.5, "homophily of a training node without kept neighbours; the printed formula gives 0")
     score: Score = option("fused", "what edges are pruned by: Eq. 4, one of its halves, or at random at the same rate")
     infer_on: Literal["purified", "original"] = option("purified", "the graph that predictions are made on")
+    # Choice: "original foundational representations" may mean the original graph; Algorithm 2 recomputes them on the purified one (14.8).
     prototype_encoder: Literal["local", "received"] = option(
         "local", "prototypes from the trained local encoder (paper) or from the received averaged one"
     )
@@ -111,7 +118,7 @@ class FedEPD(Method[Prepared]):
 
     @classmethod
     def printed(cls) -> FedEPD:
-        """The method to the letter: plus sign, eps counts for absent classes."""
+        """As printed (plus sign, eps counts for absent classes, gate 0 without neighbours), except where that would need hidden labels."""
         return cls(**cls.presets["printed"])
 
     @property
@@ -122,17 +129,16 @@ class FedEPD(Method[Prepared]):
     def prepare(self, data: ClientData, model: Backbone) -> Prepared:
         edges = purified_edges(data.graph, self.score) if self.purify else data.graph.edge_index
         counts = class_counts(data)
-        elites, elite_classes = self._elites(data, counts)
+        elites, elite_classes = self._elites(data, counts if self.uses_prototypes else torch.zeros_like(counts))
         inputs = model.inputs(data, edges)
         return Prepared(
             inputs=inputs,
             edges=edges,
             elites=elites,
             elite_classes=elite_classes,
-            counts=counts,
             margin=self._margin(data, edges, counts),
             absent=counts == 0,
-            low_pass=inputs.train_rows if model.backbone == "gcn" else low_pass_rows(edges, data),
+            low_pass=inputs.train_rows if model.backbone == "gcn" else low_pass_rows(data, edges),
             inference=inputs if self.infer_on == "purified" else model.inputs(data),
         )
 
@@ -144,10 +150,11 @@ class FedEPD(Method[Prepared]):
         for column, c in enumerate(present.tolist()):
             # Choice: N_k^c counts training nodes; over all nodes it would read test labels (14.3).
             m = max(1, int(np.floor(self.rho * int(counts[c]))))
-            candidates = (data.graph.y == c).nonzero().reshape(-1) if self.elites == "train" else torch.arange(data.graph.num_nodes)
+            members = data.train_mask & (data.graph.y == c) if self.elites == "train" else torch.ones_like(data.train_mask)
+            candidates = members.nonzero().reshape(-1)
             order = torch.argsort(ranks[candidates, column], descending=True, stable=True)  # Choice: ties by node id (14.6)
             nodes.append(candidates[order[:m]])
-            classes.append(torch.full((min(m, candidates.shape[0]),), c))
+            classes.append(torch.full((m,), c))
         return (torch.cat(nodes), torch.cat(classes)) if nodes else (torch.empty(0, dtype=torch.int64),) * 2
 
     def _margin(self, data: ClientData, edges: Tensor, counts: Tensor) -> Tensor:
@@ -164,30 +171,37 @@ class FedEPD(Method[Prepared]):
 
     def client_step(self, client: Client[Prepared], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
         """Algorithm 2."""
-        received, inputs = model_part(message), client.prepared.inputs
-        base = cross_entropy(client, inputs)  # Eq. 9, on the purified graph
+        received, keep_moments = model_part(message), client.training.keep_moments
+        client = client.trained_by(keep_moments=True)  # from one stage of this round to the next
+        base = cross_entropy(client, client.prepared.inputs)  # Eq. 9, on the purified graph
         params, losses = received, []
-        for base_epochs, calibration_epochs in self._schedule(client):
+        for base_epochs, calibration_epochs in self._schedule(client, message):
             params, state, loss = fit(client, params, state, base, epochs=base_epochs)
             losses += [loss] if base_epochs else []
             hidden = self._hidden(client, params)
             params, state = self._calibrate(client, params, hidden, message, state, calibration_epochs)
         prototypes = self._prototypes(client, hidden if self.prototype_encoder == "local" else self._hidden(client, received))
+        if not keep_moments:
+            state = {name: value for name, value in state.items() if ".moments." not in name}
         return reply(client, {**params, **prototypes}, loss=float(np.mean(losses or [np.nan]))), {**state, **params}
 
-    def _schedule(self, client: Client[Prepared]) -> list[tuple[int, int]]:
+    def _schedule(self, client: Client[Prepared], message: Tensors) -> list[tuple[int, int]]:
         """(base, calibration) epochs of each stage of a round.
 
-        Choice: prototypes are empty in round 1, so calibration starts in round 2, also without consensus, for equal schedules.
+        Choice: calibration begins once there are prototypes (Algorithm 2), which is round 2; without consensus too, for equal schedules.
         """
         base = client.training.epochs
-        calibration = self.calibration_epochs if self.recalibrate and client.round > 1 else 0
+        begun = client.round > 1 and (not self.uses_prototypes or bool(message["prototype.count"].any()))
+        calibration = self.calibration_epochs if self.recalibrate and begun else 0
         if not self.interleave:
             return [(base, calibration)]
         return [(int(e < base), int(e < calibration)) for e in range(max(base, calibration, 1))]
 
     def _hidden(self, client: Client[Prepared], params: Tensors) -> Tensor:
-        """H in evaluation mode on the purified graph, [n, h]; empty where neither calibration nor prototypes need it."""
+        """H on the purified graph, [n, h]; empty where neither calibration nor prototypes need it.
+
+        Choice: without dropout; the paper does not say.
+        """
         if not self.recalibrate:
             return torch.empty(0)
         with torch.no_grad():
@@ -271,13 +285,14 @@ class FedEPD(Method[Prepared]):
 
 
 def global_prototypes(tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
-    """Eq. 8. A class that no reply carries keeps its last prototype; one that nobody ever had has count 0."""
+    """Eq. 8; a class that nobody ever had has count 0. Choice: a class whose owners are all absent keeps its last prototype."""
     mean, count = tensors["prototype.mean"], tensors["prototype.count"]
     sums = torch.zeros(mean.shape, dtype=torch.float64)
     counts = torch.zeros(count.shape, dtype=torch.float64)
     for k in sorted(replies):
-        sums += replies[k].tensors["prototype.sum"]
-        counts += replies[k].tensors["prototype.count"]
+        held = replies[k].tensors["prototype.count"].to(torch.float64)
+        sums += torch.where(held[:, None] > 0, replies[k].tensors["prototype.sum"], 0.0)  # k in S_c
+        counts += held
     fresh = (sums / counts.clamp(min=1)[:, None]).to(torch.float32)  # Eq. 8
     seen = counts > 0
     return {
@@ -288,17 +303,15 @@ def global_prototypes(tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors
 
 def walk_scores(data: ClientData, classes: Tensor, teleport: float, steps: int) -> Tensor:
     """π^(L) of Eq. 6, one column per class, restarting from its training nodes: [n, classes]."""
-    y = data.graph.y
-    restart = torch.zeros(data.graph.num_nodes, classes.shape[0])
-    for column, c in enumerate(classes.tolist()):
-        members = y == c  # hidden labels are -1, so these are training nodes
-        restart[members, column] = 1.0 / float(members.sum())
-    adj = adjacency(data.graph.edge_index, data.graph.num_nodes)
-    step = Sparse.of(adj.multiply(inverse_degrees(adj)[None, :]))  # A D^-1; an isolated node passes nothing on
+    train, labels = data.train_mask.numpy(), data.graph.y.numpy()
+    restart = (labels[:, None] == classes.numpy()) & train[:, None]
+    restart = restart / np.maximum(restart.sum(0), 1)  # r, [n, classes]
+    adj = adjacency(data.graph.edge_index, data.graph.num_nodes).astype(np.float64)
+    step = adj.multiply(inverse_degrees(adj)[None, :]).tocsr()  # A D^-1; an isolated node passes nothing on
     scores = restart
     for _ in range(steps):
-        scores = teleport * restart + (1 - teleport) * step.times(scores)  # Eq. 6
-    return scores
+        scores = teleport * restart + (1 - teleport) * (step @ scores)  # Eq. 6
+    return torch.from_numpy(np.round(scores, 15))  # equal places score equally, whatever the order of the sums
 
 
 def class_homophily(data: ClientData, edges: Tensor, isolated: float) -> Tensor:
@@ -306,7 +319,7 @@ def class_homophily(data: ClientData, edges: Tensor, isolated: float) -> Tensor:
 
     Choice: a training node whose kept neighbours are all unlabelled has no statistic and counts as 0.5 (14.7).
     """
-    y, n = data.graph.y, data.graph.num_nodes
+    y, n = data.hidden().graph.y, data.graph.num_nodes
     src, dst = torch.cat([edges, edges.flip(0)], dim=1)
     labelled = (y[dst] >= 0).to(torch.float64)
     same = (y[src] == y[dst]).to(torch.float64) * labelled
@@ -320,5 +333,6 @@ def class_homophily(data: ClientData, edges: Tensor, isolated: float) -> Tensor:
     return torch.where(counts > 0, sums / counts.clamp(min=1), 0.5)  # Eq. 14
 
 
-def low_pass_rows(edges: Tensor, data: ClientData) -> Sparse:
+def low_pass_rows(data: ClientData, edges: Tensor) -> Sparse:
+    """The training nodes' rows of the operator: [t, n]."""
     return Sparse.of(normalised(adjacency(edges, data.graph.num_nodes))[data.train_mask.numpy()])  # Eq. 10

@@ -26,12 +26,8 @@ _CHUNK = 1 << 16
 def purified_edges(graph: Graph, score: Score = "fused") -> Tensor:
     """The edges that survive Eq. 5: [2, e']. Each undirected edge is scored once, so the result stays symmetric."""
     key = (score, graph.name, graph.edge_index.numpy(), *feature_arrays(graph))
-    keep = remembered("purified-1", key, lambda: kept_edges(graph, score))
+    keep = remembered("purified-2", key, lambda: kept(*edge_metrics(graph), score, graph))
     return graph.edge_index[:, torch.from_numpy(keep)]
-
-
-def kept_edges(graph: Graph, score: Score) -> NDArray[np.bool_]:
-    return kept(*edge_metrics(graph), score, graph)
 
 
 def feature_arrays(graph: Graph) -> tuple[NDArray[Any], ...]:
@@ -47,7 +43,7 @@ def edge_metrics(graph: Graph) -> tuple[Floats, Floats]:
     x = to_scipy(graph.x).astype(np.float64) if graph.is_sparse else graph.x.numpy().astype(np.float64)
     scaled = _scale_rows(x, 1.0 / np.sqrt(degrees + 1.0))
     norms = _row_norms(x)
-    # Choice: a zero feature row has no direction; its distance to anything is 1 (cosine 0), methods.md 14.8.
+    # Choice: a zero feature row has no direction; its distance to anything is 1 (cosine 0).
     unit = _scale_rows(x, np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0))
     energy, cosine = np.empty(src.shape[0]), np.empty(src.shape[0])
     for start in range(0, src.shape[0], _CHUNK):
@@ -64,7 +60,7 @@ def kept(energy: Floats, distance: Floats, score: Score, graph: Graph) -> NDArra
         return np.ones(energy.shape[0], dtype=bool)
     noise = noise_intensity(energy)
     psi = fused_score(energy, distance, noise, score, graph)
-    threshold = np.quantile(psi, 1.0 - noise / 2.0)  # p_k = λ_k / 2, linear interpolation
+    threshold = np.quantile(psi, 1.0 - noise / 2.0)  # p_k = λ_k / 2; Choice: linear interpolation
     keep: NDArray[np.bool_] = psi <= threshold  # Eq. 5; ties at the threshold stay
     return keep
 
@@ -80,7 +76,7 @@ def fused_score(energy: Floats, distance: Floats, noise: float, score: Score, gr
 
     The standardised energy ζ of Eq. 3 is an increasing function of E, so its empirical distribution is E's: it is not computed.
     """
-    if score == "random":
+    if score == "random":  # Choice: a control that drops the same edges for every seed, as the other scores do
         return np.asarray(seeded_numpy("random pruning", graph.name, graph.num_edges).random(energy.shape[0]))
     if score == "energy":
         return cumulative(energy)

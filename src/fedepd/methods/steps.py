@@ -95,7 +95,7 @@ def class_sums(rows: Tensor, labels: Tensor, num_classes: int) -> Tensor:
 
 
 def weight_of(info: TaskInfo, reply: Reply) -> float:
-    """A client's say in the average; none without training nodes."""
+    """A client's say in the average. Choice: none without training nodes, as it returns what it was sent."""
     if reply.num_train == 0:
         return 0.0
     return float(reply.num_nodes if info.weighting == "nodes" else reply.num_train)
