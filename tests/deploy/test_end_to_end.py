@@ -1,4 +1,4 @@
-"""A real server and two real sites on this machine, mutual TLS, separate processes; nothing of NVFlare is replaced."""
+"""A real server and two real sites on this machine, mutual TLS, separate processes; of NVFlare a pause between logins is shortened."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ from toy import CLASSES, FEATURES, toy_clients
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds the processes it started through /proc")]
 
 MEMBER = "member@fedepd.local"
+METHODS = ("fedavg", "fedepd", "fedproto", "fedgta")
+"""The model alone, more than the model, no model, and another message for every site."""
 SITES = ("bank-a", "bank-b")
 PRIVACY = {
     "scopes": [
@@ -48,7 +50,7 @@ def make_task(run: str, method: str) -> FederationTask:
 
 
 @pytest.fixture(scope="module")
-def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
+def federation(tmp_path_factory: pytest.TempPathFactory, quick_login: None) -> Iterator[Loopback]:
     folder = tmp_path_factory.mktemp("federation")
     files = {site: folder / f"{site}.npz" for site in SITES}
     for client, file in zip(toy_clients(2), files.values(), strict=True):
@@ -68,21 +70,18 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
 
 @pytest.fixture(scope="module")
 def jobs(federation: Loopback) -> dict[str, admin.Job]:
-    """All at once, because starting is most of their time: two honest runs, one with an executor that is not on the list, one with code."""
-    out = {method: admin.submit(federation.admin, make_task(f"run-{method}", method)) for method in ("fedavg", "fedepd")}
-    out["popen"] = submit_altered(federation.admin, "run-popen", outside_the_list)
-    out["strict"] = submit_altered(federation.admin, "run-strict", strict_scope)
-    out["code"] = submit_altered(federation.admin, "run-code", ship_code)
+    """All at once, because starting is most of their time: honest runs, one with an executor that is not on the list, one with code."""
+    changes = {"popen": outside_the_list, "strict": strict_scope, "code": ship_code}
+    out = {}
+    with admin.session(federation.admin) as session:
+        for name in (*METHODS, *changes):
+            task = make_task(f"run-{name}", "fedepd" if name in changes else name)
+            folder = federation.admin / "jobs" / task.run
+            admin.write_job(folder, task, resume=False)
+            if name in changes:
+                changes[name](folder)
+            out[name] = admin.Job(session.submit_job(str(folder)), task)
     return out
-
-
-def submit_altered(kit: Path, run: str, change: Any) -> admin.Job:
-    task = make_task(run, "fedepd")
-    folder = kit / "altered" / run
-    admin.write_job(folder, task, resume=False)
-    change(folder)
-    with admin.session(kit) as session:
-        return admin.Job(session.submit_job(str(folder)), task)
 
 
 def outside_the_list(folder: Path) -> None:
@@ -104,7 +103,7 @@ def ship_code(folder: Path) -> None:
     path.write_text(path.read_text().replace("fedepd.deploy.executor.SiteExecutor", "evil.Executor"))
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedepd"])
+@pytest.mark.parametrize("method", METHODS)
 def test_a_deployed_run_has_the_simulations_bits(federation: Loopback, jobs: dict[str, admin.Job], method: str, tmp_path: Path) -> None:
     said: list[dict[str, Any]] = []
     end = admin.supervise(federation.admin, jobs[method], said.append, patience=60)
@@ -137,7 +136,7 @@ def test_the_owners_filter_acts_on_our_payload(federation: Loopback, jobs: dict[
 def test_a_component_outside_the_list_is_never_built(federation: Loopback, jobs: dict[str, admin.Job]) -> None:
     end = admin.supervise(federation.admin, jobs["popen"], lambda now: None, patience=60, resume=False)
     assert end["state"] != "done"
-    assert not (federation.admin / "altered" / "run-popen" / "owned").exists()
+    assert not (federation.admin / "jobs" / "run-popen" / "owned").exists()
 
 
 def test_shipped_code_is_refused(federation: Loopback, jobs: dict[str, admin.Job]) -> None:
@@ -146,7 +145,7 @@ def test_shipped_code_is_refused(federation: Loopback, jobs: dict[str, admin.Job
         detail = session.get_job_meta(jobs["code"].id)["job_deploy_detail"]
     assert end["state"] != "done"
     assert "BYOC not permitted" in str(detail)
-    assert not (federation.admin / "altered" / "run-code" / "owned").exists()
+    assert not (federation.admin / "jobs" / "run-code" / "owned").exists()
 
 
 def test_an_admin_without_the_role_may_not_submit(federation: Loopback) -> None:
@@ -214,7 +213,7 @@ def refusals(log: Path, start: int) -> list[str]:
 
 def test_a_killed_worker_costs_time_but_not_a_bit(federation: Loopback) -> None:
     """NVFlare ends the whole job; the supervisor submits it again, and it goes on from the last round."""
-    settings = {"rounds": 40, "evaluate_every": 10, "hidden": 4}
+    settings = {"rounds": 16, "evaluate_every": 8, "hidden": 4}  # 16 rounds last for several looks of the supervisor
     task = FederationTask("run-killed", "fedepd", "default", settings, FEATURES, CLASSES, SITES, min_sites=2)
     said: list[str] = []
 

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def quick_login() -> Iterator[None]:
+    """NVFlare's admin asks to be let in before its connection is up, always in vain, and asks again after 1 s: here after 0.1 s."""
+    api = pytest.importorskip("nvflare.fuel.hci.client.api", reason="needs the extra 'federation'")
+    patient = api.Authenticator
+
+    def impatient(**settings: Any) -> Any:
+        return patient(**{**settings, "retry_interval": 0.1})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api, "Authenticator", impatient)
+        yield
