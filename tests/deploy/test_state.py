@@ -29,6 +29,13 @@ def test_a_repeated_round_drops_what_came_after_it(tmp_path: Path) -> None:
     assert state.before(9)["a"].tolist() == [9.0]
 
 
+def test_the_order_of_tensors_is_kept(tmp_path: Path) -> None:
+    """Sums over a client's tensors round differently in another order, so a restarted site would leave the simulation's bits."""
+    names = ["w", "b", "moment.w", "a"]
+    SiteState(tmp_path / "s", "id").save(1, {name: torch.ones(2) for name in names})
+    assert list(SiteState(tmp_path / "s", "id").before(2)) == names
+
+
 def test_a_damaged_state_is_refused_by_name(tmp_path: Path) -> None:
     SiteState(tmp_path / "s", "id").save(1, {"a": torch.ones(2)})
     (tmp_path / "s" / "checkpoint-000001").write_bytes(b"no")
