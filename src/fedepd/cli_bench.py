@@ -54,7 +54,7 @@ def _print_table(rows: list[dict[str, object]]) -> None:
     from fedepd.bench.suite import COLUMNS
 
     for data in dict.fromkeys(row["data"] for row in rows):
-        table = Table(box=box.SIMPLE, title=f"{data}: CPU s per round, evaluated every round; ratio: the reference's over the method's")
+        table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False, title=f"{data}: CPU seconds; ratio: reference's round over method's")
         for title in ("method", *COLUMNS.values()):
             table.add_column(title, justify="left" if title == "method" else "right", no_wrap=True)
         for row in rows:
@@ -67,4 +67,4 @@ def _print_table(rows: list[dict[str, object]]) -> None:
 
 def _spelled(value: object) -> str:
     number = float(str(value))
-    return "-" if math.isnan(number) else f"{number:.0f}" if number >= 100 else f"{number:.3g}"
+    return "-" if math.isnan(number) else f"{number:.0f}" if number >= 100 else f"{number:.2g}" if number < 0.1 else f"{number:.3g}"

@@ -23,9 +23,9 @@ COLUMNS = {
     "evaluate": "evaluate",
     "round": "round",
     "ratio": "ratio",
-    "partition": "partition",
+    "partition": "cut",
     "prepare": "prepare",
-    "rss_mb": "peak MB",
+    "rss_mb": "MB",
 }
 """What the table shows of a row, and under which title."""
 
