@@ -19,13 +19,14 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
-from fedepd import checkpoint
+from fedepd import checkpoint, load_model
 from fedepd.datasets.client_file import write_client_file
 from fedepd.deploy import admin, kits
 from fedepd.deploy.loopback import Loopback
 from fedepd.deploy.rehearse import rehearse
 from fedepd.deploy.task import FederationTask
 from fedepd.errors import BadMessage
+from fedepd.exporter import export
 from fedepd.report.runs import read_run
 from toy import CLASSES, FEATURES, toy_clients
 
@@ -115,6 +116,8 @@ def test_a_deployed_run_has_the_simulations_bits(federation: Loopback, jobs: dic
     assert [line["clients"] for line in run.rounds] == [[0, 1]] * 4
     assert [line["bytes_up"] for line in run.rounds] == [line["bytes_up"] for line in expected.progress.lines]
     assert run.summary["refused"] == 0
+    if run.headline == "global":
+        assert load_model(export(tmp_path / "run", tmp_path / "model")).info == jobs[method].task.info()
     for site in SITES:
         kept = sorted(p.name for p in (federation.kits[site] / "state" / f"run-{method}").iterdir())
         assert kept == ["checkpoint-000003", "checkpoint-000004"]
