@@ -23,7 +23,7 @@ from fedepd.longtail import imbalance_ratio, tiers
 from fedepd.loop import Round, train
 from fedepd.methods import Server
 from fedepd.participant import Participant
-from fedepd.partition import partition, partition_sha256
+from fedepd.partition import PartitionConfig, partition, partition_sha256
 from fedepd.progress import Confusions, Progress
 from fedepd.record import (
     append_line,
@@ -221,10 +221,18 @@ def describe_run(experiment: Experiment, graph: Graph) -> dict[str, Any]:
             "proxy_features": graph.proxy_features,
             "sha256": sha256,
             "label_names": graph.label_names,
+            "owner_names": owner_names(graph, experiment.partition),
         },
         "experiment": experiment.resolved(),
         "protocol": experiment.sentence(),
     }
+
+
+def owner_names(graph: Graph, config: PartitionConfig) -> list[str]:
+    """What the clients are called, where the data says so."""
+    if config.partition != "owner" or graph.owner is None or not graph.owner_names:
+        return []
+    return [graph.owner_names[int(k)] for k in torch.unique(graph.owner)]
 
 
 def summarise(simulation: Simulation, progress: Progress, started: tuple[float, float], notes: Sequence[str] = ()) -> dict[str, Any]:

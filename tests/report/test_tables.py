@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fedepd.metrics import METRICS
 from fedepd.report.runs import group, read_runs
-from fedepd.report.tables import METRIC_TITLES, clients, cost, hashes, html_table, markdown_table, rich_table, summary, tier_rule
+from fedepd.report.tables import METRIC_TITLES, classes, clients, cost, hashes, html_table, markdown_table, rich_table, summary, tier_rule
 
 WriteRun = Callable[..., Path]
 
@@ -171,3 +171,26 @@ def test_the_tier_rule_counts_classes(three_methods: Path) -> None:
     assert "hold 50% of the nodes" in rule
     assert "last 30% of the classes" in rule
     assert "(here 2 head, 6 medium, 4 tail)" in rule
+
+
+def test_classes_are_named_largest_first_with_their_intervals(write_run: WriteRun) -> None:
+    """The Wilson interval of every class contains its accuracy; the order is that of the class sizes."""
+    (run,) = read_runs(write_run("epd"))
+    run.config["dataset"]["label_names"] = [f"kind {c}" for c in range(run.config["dataset"]["classes"])]
+    table = classes(group([run]))
+    sizes = [row[3].value for row in table.sections[0]]
+    assert sizes == sorted(sizes, key=lambda size: -float(size or 0))
+    assert {row[1].text for row in table.sections[0]} == {f"kind {c}" for c in range(len(sizes))}
+    for row in table.sections[0]:
+        if row[4].value is not None:
+            low, high = map(float, row[4].spread.split("-"))
+            assert low - 1 <= 100 * row[4].value <= high + 1
+
+
+def test_clients_are_called_by_their_owners(write_run: WriteRun) -> None:
+    (run,) = read_runs(write_run("epd"))
+    names = [f"bank {k}" for k in range(len(run.clients))]
+    run.config["dataset"]["owner_names"] = names
+    table = clients(group([run]))
+    assert table.headers[1] == "Name"
+    assert [row[1].text for row in table.sections[0]] == names

@@ -90,6 +90,7 @@ def _dataset(groups: Sequence[Group], place: str) -> str:
     parts = [
         _section("Summary", _summary(groups)),
         _section("Accuracy by class", _figure(plots.per_class(groups), _PER_CLASS + _whose(groups))),
+        _section("Classes", f"<details><summary>All classes, by name</summary>{tables.html_table(tables.classes(groups))}</details>"),
         _section("Head, medium and tail", _figure(plots.tier_bars(groups), _TIERS + _whose(groups))),
         *([_section("Calibration", _calibration(groups))] if any(run.calibration for each in groups for run in each.runs) else []),
         _section("Convergence", _figure(plots.convergence_lines(groups), _CONVERGENCE + _whose(groups))),

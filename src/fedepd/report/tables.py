@@ -9,7 +9,8 @@ from html import escape
 from math import isnan
 from typing import TYPE_CHECKING
 
-from fedepd.report.numbers import mean_std, prunings
+from fedepd.longtail import class_order
+from fedepd.report.numbers import bin_accuracy, mean_std, prunings
 from fedepd.report.runs import Group, Run, by_dataset, group
 
 if TYPE_CHECKING:
@@ -71,11 +72,33 @@ def cost(groups: Sequence[Group]) -> Table:
     return Table("cost", ["Method", *columns], [rows], note)
 
 
+def classes(groups: Sequence[Group]) -> Table:
+    """Every class, largest first, with its name, its tier, its nodes, and how well its test nodes are classified."""
+    first = groups[0].first
+    sizes, names = first.partition["class_sizes"], first.dataset.get("label_names") or []
+    tier_of = {c: tier for tier, members in first.summary["tiers"].items() for c in members}
+    order = class_order(sizes)
+    rows = [[_integer(c), _text(str(names[c] if names else c)), _text(tier_of.get(c, NOTHING)), _integer(int(sizes[c]))] for c in order]
+    headers = ["Class", "Name", "Tier", "Nodes"]
+    for each in groups:
+        headers.append(f"{each.label}{_mark(each.first, 'headline')}")
+        for row, accuracy, low, high in zip(rows, *bin_accuracy(each, [[c] for c in order]), strict=True):
+            tested = accuracy == accuracy
+            row.append(Cell(f"{100 * accuracy:.1f}", accuracy, f"{100 * low:.0f}-{100 * high:.0f}") if tested else _percent(None))
+    note = "Test accuracy in percent over all seeds, with the Wilson 95 % interval of an average seed's test nodes."
+    return Table("classes", headers, [rows], " ".join([note, *_dagger(groups, "headline")]))
+
+
 def clients(groups: Sequence[Group]) -> Table:
     """What each client holds, how it is pruned, and how well its test nodes are classified; all groups have the same clients."""
     held = {"Client": "client", "Nodes": "nodes", "Edges": "edges", "Train": "train", "Val": "val", "Test": "test", "Classes": "classes"}
     headers = [*held, "Homophily", "Isolated"]
     rows = [[_integer(c[key]) for key in held.values()] for c in groups[0].first.clients]
+    names = groups[0].first.dataset.get("owner_names") or []
+    if len(names) == len(rows):
+        headers.insert(1, "Name")
+        for row, name in zip(rows, names, strict=True):
+            row.insert(1, _text(str(name)))
     for row, c in zip(rows, groups[0].first.clients, strict=True):
         row += [_percent(c["homophily_before"]), _integer(c["isolated_before"])]
     found = prunings(groups)
