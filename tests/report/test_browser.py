@@ -63,7 +63,7 @@ def test_the_page_works(browser: Any, url: str) -> None:
     tables = browser.execute_script("return [...document.querySelectorAll('table')].map(t => [t.dataset.name, t.tBodies[0].rows.length])")
     assert [name for name, _ in tables] == [
         "summary-headline-pooled", "summary-personal-pooled", "summary-headline-client_mean", "summary-personal-client_mean",
-        "cost", "clients", "runs",
+        "classes", "cost", "clients", "runs",
     ]  # fmt: skip
     assert all(count >= 3 for _, count in tables)
 
