@@ -20,11 +20,11 @@ Row = dict[str, Any]
 COLUMNS = {
     "train": "train",
     "aggregate": "average",
-    "evaluate": "evaluate",
+    "evaluate": "eval",
     "round": "round",
     "ratio": "ratio",
     "partition": "cut",
-    "prepare": "prepare",
+    "prepare": "prep",
     "rss_mb": "MB",
 }
 """What the table shows of a row, and under which title."""
