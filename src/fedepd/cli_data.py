@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from fedepd.cli import Parser, add_settings, console
 from fedepd.errors import BadConfig, UnknownName
@@ -72,9 +73,17 @@ def _print_facts(facts: dict[str, object]) -> None:
 
     table = Table("fact", "value")
     for name, value in facts.items():
-        spelled = f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
-        table.add_row(name.replace("_", " "), "-" if value is None else spelled)
+        table.add_row(name.replace("_", " "), _spelled(value))
     console().print(table)
+
+
+def _spelled(value: Any) -> str:
+    """A fact as a person would write it."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_spelled(part)}" for name, part in value.items())
+    if value is None or isinstance(value, bool):
+        return {None: "-", True: "yes", False: "no"}[value]
+    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _fetch(arguments: list[str]) -> int:
