@@ -1,0 +1,175 @@
+"""Is a difference real? Tests over seeds and over datasets; NaN wherever the data are too few to tell.
+
+Higher scores are better throughout. A missing score is NaN.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedepd.errors import BadData
+
+Scores = Mapping[str, Sequence[float]]
+"""Row -> one value per seed, seeds in the same order in every row."""
+
+# Choice: below three pairs no p-value is given: the spread of two numbers says next to nothing about the spread of a method.
+FEWEST_PAIRS = 3
+DIGITS = 12
+"""Differences are compared to this many digits, else rounding errors would break ties."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One row against another over the same seeds."""
+
+    difference: float
+    """Mean of ours minus mean of theirs."""
+    welch_p: float
+    wilcoxon_p: float
+    n: int
+    """Seeds at which both were measured."""
+
+
+def compare_seeds(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
+    """Two-sided Welch's t and exact Wilcoxon signed-rank tests. Seeds at which either is missing are left out.
+
+    The Wilcoxon p of n seeds is never below ``smallest_wilcoxon_p(n)``: with 5 seeds it cannot show a difference at 0.05.
+    """
+    if len(ours) != len(theirs):
+        raise BadData(f"{len(ours)} scores stand against {len(theirs)}; give one per seed in both rows, NaN for a missing one")
+    pairs = np.array([ours, theirs], dtype=np.float64)  # [2, seeds]
+    a, b = pairs[:, ~np.isnan(pairs).any(axis=0)]
+    difference = float(a.mean() - b.mean()) if len(a) else float("nan")
+    return Comparison(difference, welch_p(a, b), wilcoxon_p(a - b), len(a))
+
+
+def welch_p(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
+    """Welch's two-sided t test. Two rows without any spread are equal (p = 1) or apart at every seed (p = 0)."""
+    from scipy.stats import ttest_ind_from_stats
+
+    one, other = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if min(len(one), len(other)) < FEWEST_PAIRS:
+        return float("nan")
+    spreads = [0.0 if np.ptp(values) == 0 else float(values.std(ddof=1)) for values in (one, other)]
+    if not any(spreads):
+        return float(round(one[0] - other[0], DIGITS) == 0)
+    return float(ttest_ind_from_stats(one.mean(), spreads[0], len(one), other.mean(), spreads[1], len(other), equal_var=False).pvalue)
+
+
+def wilcoxon_p(differences: npt.ArrayLike) -> float:
+    """The exact two-sided signed-rank test. Zeros are dropped, ties share their mean rank, and no difference at all gives 1.
+
+    Choice: exact with ties too, by counting all signs of the mean ranks; SciPy falls back on a normal curve there, which is no good
+    for five seeds.
+    """
+    from scipy.stats import rankdata
+
+    known = np.round(np.asarray(differences, dtype=np.float64), DIGITS)
+    if len(known) < FEWEST_PAIRS:
+        return float("nan")
+    known = known[known != 0]
+    twice = np.rint(2 * rankdata(np.abs(known))).astype(np.int64)  # [m], mean ranks are halves at worst
+    total, positive = int(twice.sum()), int(twice[known > 0].sum())
+    share = np.zeros(total + 1)  # share[s]: of all 2^m signs, those whose positive ranks sum to s / 2
+    share[0] = 1.0
+    for rank in twice:
+        share[rank:] = share[rank:] + share[: len(share) - rank]
+        share /= 2
+    sums = np.arange(total + 1)
+    return float(min(1.0, share[np.abs(2 * sums - total) >= abs(2 * positive - total)].sum()))
+
+
+def smallest_wilcoxon_p(n: int) -> float:
+    """What the two-sided signed-rank test gives when all n pairs differ the same way: 0.0625 for 5, 0.03125 for 6."""
+    return float("nan") if n < FEWEST_PAIRS else 2.0 ** (1 - n)
+
+
+def holm(pvalues: Sequence[float]) -> list[float]:
+    """Holm's step-down correction, in the order given. NaN is no test: it stays NaN and does not count."""
+    result = [float("nan")] * len(pvalues)
+    known = sorted((p, place) for place, p in enumerate(pvalues) if not np.isnan(p))
+    highest = 0.0
+    for step, (p, place) in enumerate(known):
+        highest = max(highest, min(1.0, p * (len(known) - step)))
+        result[place] = highest
+    return result
+
+
+def friedman(scores: Mapping[str, Mapping[str, float]]) -> float:
+    """p that all rows rank alike over the datasets (dataset -> row -> score); NaN below three rows or three datasets."""
+    return _friedman_p(_complete(scores)[1])
+
+
+def _friedman_p(table: npt.NDArray[np.float64]) -> float:
+    """Of complete scores [N, R]."""
+    from scipy.stats import friedmanchisquare
+
+    if table.shape[0] < FEWEST_PAIRS or table.shape[1] < 3:
+        return float("nan")
+    if (np.ptp(table, axis=1) == 0).all():
+        return 1.0
+    return float(friedmanchisquare(*table.T).pvalue)
+
+
+@dataclass(frozen=True)
+class CriticalDifference:
+    """Which rows rank better over datasets, and which of them cannot be told apart."""
+
+    mean_ranks: dict[str, float]
+    """1 is best; the best row first."""
+    friedman_p: float
+    pairwise: dict[tuple[str, str], float]
+    """Holm-corrected Wilcoxon p over datasets of every pair, the better ranked one first."""
+    groups: tuple[tuple[str, ...], ...]
+    """Runs of at least two rows, in order of rank, of which no pair is told apart; no run lies within another."""
+    datasets: tuple[str, ...]
+    left_out: tuple[str, ...]
+    """Rows that are missing on some dataset."""
+
+
+def critical_difference(scores: Mapping[str, Mapping[str, float]], alpha: float = 0.05) -> CriticalDifference:
+    """Demšar's comparison over datasets: Friedman first, then Wilcoxon for every pair with Holm's correction.
+
+    ``scores``: dataset -> row -> score. Where Friedman does not reject, all rows are one group.
+    Choice: pairs by Wilcoxon and not by Nemenyi's one distance, whose verdict on two rows depends on which other rows are in the
+    table (Benavoli et al. 2016).
+    Choice: a row that is missing on some dataset is left out, not ranked last there: why it is missing is no score.
+    """
+    from scipy.stats import rankdata
+
+    rows, table, left_out = _complete(scores)  # [N, R]
+    ranks = rankdata(-table, axis=1).mean(axis=0) if table.size else np.zeros(0)  # [R]
+    order = [int(r) for r in np.argsort(ranks, kind="stable")]
+    pairs = list(itertools.combinations(order, 2))
+    corrected = holm([wilcoxon_p(table[:, i] - table[:, j]) for i, j in pairs])
+    pairwise = {(rows[i], rows[j]): p for (i, j), p in zip(pairs, corrected, strict=True)}
+    friedman_p = _friedman_p(table)
+    ranked = [rows[r] for r in order]
+    groups = _groups(ranked, pairwise, alpha) if friedman_p < alpha else (tuple(ranked),) if len(ranked) > 1 else ()
+    return CriticalDifference({rows[r]: float(ranks[r]) for r in order}, friedman_p, pairwise, groups, tuple(scores), left_out)
+
+
+def _groups(ranked: list[str], pairwise: Mapping[tuple[str, str], float], alpha: float) -> tuple[tuple[str, ...], ...]:
+    found: list[tuple[str, ...]] = []
+    reached = 0
+    for start in range(len(ranked)):
+        end = start + 1
+        while end < len(ranked) and not any(pairwise[ranked[i], ranked[end]] < alpha for i in range(start, end)):
+            end += 1
+        if end > max(reached, start + 1):
+            found.append(tuple(ranked[start:end]))
+            reached = end
+    return tuple(found)
+
+
+def _complete(scores: Mapping[str, Mapping[str, float]]) -> tuple[list[str], npt.NDArray[np.float64], tuple[str, ...]]:
+    """Rows measured on every dataset, their scores [N, R], and the other rows."""
+    everything = list(dict.fromkeys(row for of_rows in scores.values() for row in of_rows))
+    rows = [row for row in everything if all(not np.isnan(of_rows.get(row, float("nan"))) for of_rows in scores.values())]
+    values = np.array([[of_rows[row] for row in rows] for of_rows in scores.values()], dtype=np.float64)
+    return rows, np.round(values.reshape(len(scores), len(rows)), DIGITS), tuple(row for row in everything if row not in rows)
