@@ -1,4 +1,4 @@
-# Every target makes what it needs: .venv appears with the first one and is brought up to date only when the pins or pyproject.toml change.
+# Every target makes what it needs: .venv appears with the first one and is brought up to date only when the pins, pyproject.toml or the C kernels change.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
@@ -14,7 +14,7 @@ help:  ## what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 # --no-build-isolation: the build tools come from the pins too.
-.venv/.run: pyproject.toml constraints.txt
+.venv/.run: pyproject.toml constraints.txt hatch_build.py src/fedepd/_kernels.c
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer found; install one or call 'make PYTHON=/path/to/python3 ...'" >&2; exit 1; }
 	@echo "installing into .venv (once) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv

@@ -13,13 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedepd import kernels
 from fedepd.errors import BadConfig
 from fedepd.options import option
 from fedepd.rng import seeded
 from fedepd.sparse import Sparse, adjacency, neighbour_mean, normalised, spmm, to_scipy
 from fedepd.types import ClientData, TaskInfo, Tensors
-
-_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.float32)  # [256, 8]
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,18 +102,23 @@ class Backbone:
         """0 where dropped, 1 / (1 - dropout) where kept: [rows, hidden]; None without dropout."""
         if self.dropout == 0:
             return None
-        if self.dropout == 0.5:  # one random bit per unit
-            count = rows * self.hidden
-            bits = _BITS.take(np.frombuffer(generator.bytes((count + 7) // 8), np.uint8), axis=0)
-            return torch.from_numpy(bits.reshape(-1)[:count].reshape(rows, self.hidden)).mul_(2.0)
+        if self.dropout == 0.5:
+            return kernels.unpacked(self._bits(rows, generator), rows, self.hidden)
         kept = generator.random((rows, self.hidden), dtype=np.float32) >= self.dropout
         return torch.from_numpy(kept.astype(np.float32)).div_(1 - self.dropout)
+
+    def _bits(self, rows: int, generator: np.random.Generator) -> bytes:
+        """One random bit per unit."""
+        return generator.bytes((rows * self.hidden + 7) // 8)
 
     def encode(self, params: Tensors, inputs: Inputs, generator: np.random.Generator | None = None) -> Tensor:
         """H [n, hidden], after ReLU; with a ``generator`` also after dropout, as in training."""
         rows = inputs.operator.shape[0]
-        mask = self.dropout_mask(rows, generator) if generator is not None else None
-        h: Tensor = _Encode.apply(params["encoder.weight"], params["encoder.bias"], inputs, mask, self.backbone == "sage")  # type: ignore[no-untyped-call]
+        drop: bytes | Tensor | None = None
+        if generator is not None:
+            drop = self._bits(rows, generator) if self.dropout == 0.5 else self.dropout_mask(rows, generator)
+        scale = 1.0 if drop is None else 1 / (1 - self.dropout)
+        h: Tensor = _Encode.apply(params["encoder.weight"], params["encoder.bias"], inputs, drop, scale, self.backbone == "sage")  # type: ignore[no-untyped-call]
         if self.head == "gcn":
             return h
         h = torch.relu(self._spread(h, inputs.operator) @ params["encoder.second.weight"] + params["encoder.second.bias"])
@@ -164,28 +168,29 @@ class _Encode(torch.autograd.Function):
     """H = dropout(relu(P X W + b)). Only H is kept for the backward: where H > 0 the unit was positive and not dropped."""
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, bias: Tensor, inputs: Inputs, mask: Tensor | None, own_apart: bool) -> Tensor:
+    def forward(
+        ctx: Any, weight: Tensor, bias: Tensor, inputs: Inputs, drop: bytes | Tensor | None, scale: float, own_apart: bool
+    ) -> Tensor:
         features = inputs.features
         if isinstance(features, Tensor):
-            h = torch.addmm(bias, features, weight)
+            h = features @ weight
         elif own_apart:
             smoothed, own = weight.chunk(2)
-            h = inputs.operator.times(features.times(smoothed)).add_(features.times(own)).add_(bias)
+            h = inputs.operator.times(features.times(smoothed)).add_(features.times(own))
         else:
-            h = inputs.operator.times(features.times(weight)).add_(bias)
-        h.relu_()
-        if mask is not None:
-            h.mul_(mask)
+            h = inputs.operator.times(features.times(weight))
+        kernels.activate(h, bias, drop if isinstance(drop, bytes) else None)
+        if isinstance(drop, Tensor):
+            h.mul_(drop)
         ctx.save_for_backward(h)
-        ctx.inputs, ctx.own_apart = inputs, own_apart
-        ctx.scale = 1.0 if mask is None else float(mask.max()) if mask.numel() else 1.0
+        ctx.inputs, ctx.scale, ctx.own_apart = inputs, scale, own_apart
         return h
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
         (h,) = ctx.saved_tensors
         inputs: Inputs = ctx.inputs
-        g = torch.ops.aten.threshold_backward(grads[0], h, 0)
+        g, bias_grad = kernels.activate_backward(grads[0], h, ctx.scale)
         features = inputs.features
         if isinstance(features, Tensor):
             grad_weight = features.t() @ g
@@ -193,7 +198,7 @@ class _Encode(torch.autograd.Function):
             grad_weight = torch.cat([features.transposed_times(inputs.operator.transposed_times(g)), features.transposed_times(g)])
         else:
             grad_weight = features.transposed_times(inputs.operator.transposed_times(g))
-        return grad_weight.mul_(ctx.scale), g.sum(0).mul_(ctx.scale), None, None, None
+        return grad_weight, bias_grad, None, None, None, None
 
 
 class _NarrowClassify(torch.autograd.Function):

@@ -22,6 +22,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from fedepd import kernels
 from fedepd.errors import BadConfig
 from fedepd.types import Tensors
 
@@ -45,6 +46,7 @@ def environment() -> dict[str, Any]:
         "machine": platform.machine(),
         "cpu_count": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "kernels": kernels.name(),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
 

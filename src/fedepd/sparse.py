@@ -14,6 +14,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from fedepd.kernels import product
+
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
 
 
@@ -55,20 +57,14 @@ class Sparse:
         return Sparse.of(to_scipy(self.matrix)[index.numpy()])
 
     def times(self, dense: Tensor) -> Tensor:
-        return _product(self.matrix, dense)
+        return product(self.matrix, dense)
 
     def transposed_times(self, dense: Tensor) -> Tensor:
-        return _product(self.transposed, dense)
+        return product(self.transposed, dense)
 
 
 def _sorted(matrix: sp.csr_matrix) -> sp.csr_matrix:
     return matrix if matrix.has_sorted_indices else matrix.sorted_indices()  # a copy: the arrays may be a client's own
-
-
-def _product(matrix: Tensor, dense: Tensor) -> Tensor:
-    if matrix.values().numel() == 0:  # MKL refuses an empty matrix
-        return dense.new_zeros(matrix.shape[0], dense.shape[1])
-    return torch.mm(matrix, dense)
 
 
 class _Spmm(torch.autograd.Function):

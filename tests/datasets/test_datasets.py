@@ -22,7 +22,7 @@ def path_graph(**more: object) -> Graph:
 
 
 def test_importing_datasets_is_light() -> None:
-    heavy = ("torch_geometric", "sklearn", "scipy.io", "pandas", "pyarrow", "networkx", "numba", "matplotlib")
+    heavy = ("torch_geometric", "sklearn", "scipy.io", "pandas", "pyarrow", "networkx", "matplotlib")
     code = f"import sys, fedepd.datasets; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

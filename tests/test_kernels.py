@@ -1,0 +1,85 @@
+"""The compiled kernels against torch and scipy: the same numbers for every width, the same bits every time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedepd import kernels
+from fedepd.sparse import csr_tensor
+
+compiled = pytest.mark.skipif(kernels.name() != "compiled", reason="the package was built without a C compiler")
+
+
+@pytest.fixture
+def on_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_library", None)
+
+
+def matrix(rows: int, columns: int, seed: int = 0) -> sp.csr_matrix:
+    return sp.random(rows, columns, 0.3, format="csr", dtype=np.float32, random_state=seed)
+
+
+@given(rows=st.integers(1, 12), columns=st.integers(1, 12), width=st.integers(1, 150), seed=st.integers(0, 9))
+def test_product_equals_scipy(rows: int, columns: int, width: int, seed: int) -> None:
+    """Widths cover every strip (64, 32 and 8 columns), the overlapping last strip and rows narrower than one."""
+    a = matrix(rows, columns, seed)
+    dense = torch.randn(columns, width, generator=torch.Generator().manual_seed(seed))
+    out = kernels.product(csr_tensor(a, np.int32), dense)
+    assert torch.allclose(out, torch.from_numpy(a @ dense.numpy()), atol=1e-5)
+
+
+def test_product_of_a_transposed_view() -> None:
+    a, dense = matrix(6, 9), torch.randn(5, 9).t()
+    assert torch.allclose(kernels.product(csr_tensor(a, np.int32), dense), torch.from_numpy(a @ dense.numpy()), atol=1e-5)
+
+
+def test_product_with_an_empty_matrix() -> None:
+    assert torch.equal(kernels.product(csr_tensor(sp.csr_matrix((3, 4), dtype=np.float32), np.int32), torch.ones(4, 2)), torch.zeros(3, 2))
+
+
+def test_activate_by_hand() -> None:
+    """h + bias = [[1, -1, 3]]; relu: [[1, 0, 3]]; bits 0b101: first kept and doubled, second dropped, third doubled: [[2, 0, 6]]."""
+    h = torch.tensor([[0.5, -2.0, 1.0]])
+    kernels.activate(h, torch.tensor([0.5, 1.0, 2.0]), bytes([0b10100000]))
+    assert h.tolist() == [[2.0, 0.0, 6.0]]
+
+
+@compiled
+@pytest.mark.parametrize("width", [3, 8, 13, 64])
+@pytest.mark.parametrize("dropout", [False, True])
+def test_activate_equals_torch(monkeypatch: pytest.MonkeyPatch, width: int, dropout: bool) -> None:
+    h, bias, grad = torch.randn(11, width), torch.randn(width), torch.randn(11, width)
+    bits = np.random.default_rng(1).bytes((11 * width + 7) // 8) if dropout else None
+    mine, theirs = h.clone(), h.clone()
+    kernels.activate(mine, bias, bits)
+    back = kernels.activate_backward(grad, mine, 2.0)
+    monkeypatch.setattr(kernels, "_library", None)
+    kernels.activate(theirs, bias, bits)
+    assert torch.equal(mine, theirs)
+    for a, b in zip(back, kernels.activate_backward(grad, theirs, 2.0), strict=True):
+        assert torch.allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.usefixtures("on_torch")
+def test_torch_computes_without_the_library() -> None:
+    a, dense = matrix(7, 5), torch.randn(5, 3)
+    assert kernels.name() == "torch"
+    assert torch.allclose(kernels.product(csr_tensor(a, np.int32), dense), torch.from_numpy(a @ dense.numpy()), atol=1e-5)
+
+
+@pytest.mark.parametrize(("value", "expected"), [("torch", "torch"), ("gpu", "FEDEPD_KERNELS is 'gpu'")])
+def test_environment_variable(value: str, expected: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from fedepd import kernels; print(kernels.name())"],
+        env={**os.environ, "FEDEPD_KERNELS": value}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert expected in done.stdout + done.stderr
