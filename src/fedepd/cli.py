@@ -24,6 +24,7 @@ COMMANDS = {
     "run": "train one method on one graph",
     "resume": "finish a run that was interrupted",
     "compare": "train several methods over several seeds, print a table, write a report",
+    "reproduce": "make the paper's tables and figures, with a verdict on each of its claims",
     "report": "make report.html from a run folder or a folder of runs",
     "export": "make a model folder from a run: weights, labels, calibration, model card",
     "predict": "classify the nodes of a new graph with such a model",
@@ -40,6 +41,7 @@ ELSEWHERE = {
     "data": "fedepd.cli_data:run_action",
     "federation": "fedepd.deploy.commands:main",
     "bench": "fedepd.cli_bench:bench",
+    "reproduce": "fedepd.cli_reproduce:reproduce",
 }
 """Commands that are not in this file."""
 

@@ -1,12 +1,15 @@
-"""Many runs over worker processes, one thread each: seeds, methods, settings."""
+"""Many runs, each in a process of its own with one thread: seeds, methods, settings."""
 
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+import signal
+import traceback
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ class Cell:
     out: Path
     data_dir: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    checkpoint_every: int = 1
 
     @property
     def rounds_done(self) -> int:
@@ -30,34 +34,91 @@ class Cell:
         lines = self.out / "rounds.jsonl"
         return lines.read_bytes().count(b"\n") if lines.exists() else 0
 
+    @property
+    def is_finished(self) -> bool:
+        return (self.out / "summary.json").is_file()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a cell ended: ``failure`` is a sentence, empty where it finished."""
+
+    cell: Cell
+    failure: str
+
 
 def run_cells(cells: Sequence[Cell], workers: int = 1, watch: Callable[[], None] | None = None) -> None:
-    """Run all cells; ``watch`` is called a few times a second. The first failure stops what has not begun and is raised."""
+    """Run all cells; ``watch`` is called a few times a second. The first failure stops the others and is raised."""
+    with closing(outcomes(cells, workers, watch)) as ended:
+        for outcome in ended:
+            if outcome.failure:
+                raise FedEPDError(outcome.failure)
+
+
+def outcomes(cells: Sequence[Cell], workers: int = 1, watch: Callable[[], None] | None = None) -> Generator[Outcome, None, None]:
+    """Each cell as it ends, failed or not; closing the iterator stops those that run.
+
+    A process per cell: one that the system kills for want of memory takes no other with it, and a peak of memory is a cell's own.
+    """
     if workers < 1:
         raise BadConfig(f"workers is {workers}; give at least 1")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["fedepd.runner"])
-    with ProcessPoolExecutor(min(workers, max(len(cells), 1)), mp_context=context) as pool:
-        pending: set[Future[None]] = {pool.submit(run_cell, cell) for cell in cells}
-        try:
-            while pending:
-                done, pending = wait(pending, timeout=0.2, return_when="FIRST_COMPLETED")
-                if watch is not None:
-                    watch()
-                for future in done:
-                    future.result()
-        except BrokenProcessPool as cause:
-            raise FedEPDError("a worker process was killed, perhaps for want of memory; give fewer --workers") from cause
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    waiting, running = deque(cells), dict[Any, tuple[Cell, connection.Connection]]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < workers:
+                cell = waiting.popleft()
+                ours, theirs = context.Pipe(duplex=False)
+                process = context.Process(target=_work, args=(cell, theirs), daemon=True)
+                process.start()
+                theirs.close()
+                running[process] = cell, ours
+            connection.wait([process.sentinel for process in running], timeout=0.2)
+            if watch is not None:
+                watch()
+            for process in [process for process in running if process.exitcode is not None]:
+                cell, ours = running.pop(process)
+                with ours:
+                    yield Outcome(cell, _failure(process.exitcode, ours))
+    finally:
+        for process in running:
+            process.terminate()
+        for process, (_, ours) in running.items():
+            process.join()
+            ours.close()
+
+
+def _failure(exitcode: int, pipe: connection.Connection) -> str:
+    if exitcode < 0:
+        return f"its process was killed ({signal.Signals(-exitcode).name}), perhaps for want of memory; give fewer --workers"
+    try:
+        return str(pipe.recv())
+    except EOFError:
+        return f"its process ended with exit code {exitcode} before the run did; run it alone with 'fedepd run' to see why"
+
+
+def _work(cell: Cell, pipe: connection.Connection) -> None:
+    """The sentence alone travels between processes: not every error survives the way."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; who asked for the cells stops them
+    failure = ""
+    try:
+        run_cell(cell)
+    except FedEPDError as mistake:
+        failure = str(mistake)
+    except Exception as mistake:  # one cell's defect must not end the others
+        place = traceback.extract_tb(mistake.__traceback__)[-1]
+        failure = f"{type(mistake).__name__}: {mistake} ({Path(place.filename).name}, line {place.lineno})"
+    pipe.send(failure[:2000])
 
 
 def run_cell(cell: Cell) -> None:
+    """From the start, or from where an interrupted one was saved."""
+    from fedepd.resumer import resume
     from fedepd.runner import run
 
-    try:
-        run(cell.data, cell.method, preset=cell.preset, out=cell.out, data_dir=cell.data_dir, **cell.settings)
-    except FedEPDError as mistake:
-        # The sentence alone travels between processes: an error class whose arguments are not its message does not survive the way.
-        raise FedEPDError(str(mistake)) from None
+    how: dict[str, Any] = {"data_dir": cell.data_dir, "checkpoint_every": cell.checkpoint_every}
+    if (cell.out / "config.json").is_file():
+        resume(cell.out, cell.data, **how)
+    else:
+        run(cell.data, cell.method, preset=cell.preset, out=cell.out, **how, **cell.settings)

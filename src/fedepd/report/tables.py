@@ -54,9 +54,9 @@ def summary(groups: Sequence[Group], model: str = "headline", average: str = "po
     sections = []
     for block in blocks:
         rows = [[*([_text(each.first.dataset["name"])] if several else []), *_row(each, model, average, digits)] for each in block]
-        sections.append(_ranked(rows, columns=range(len(rows[0]) - len(METRIC_TITLES), len(rows[0]))))
+        sections.append(ranked(rows, columns=range(len(rows[0]) - len(METRIC_TITLES), len(rows[0]))))
     headers = [*(["Dataset"] if several else []), "Method", "Seeds", *METRIC_TITLES.values()]
-    return Table(f"summary-{model}-{average}", headers, sections, _note(groups, model, average))
+    return Table(f"summary-{model}-{average}", headers, sections, protocol_note(groups, model, average))
 
 
 def cost(groups: Sequence[Group]) -> Table:
@@ -67,7 +67,7 @@ def cost(groups: Sequence[Group]) -> Table:
     rows = []
     for each in groups:
         values = [mean_std(_number(run, key) * scale for run in each.runs) for key, scale in columns.values()]
-        rows.append([_text(each.label), *(_measured(mean, std, digits=1) for mean, std in values)])
+        rows.append([_text(each.label), *(measured(mean, std, digits=1) for mean, std in values)])
     note = "Mean ± standard deviation over seeds of a whole run; bytes summed over clients and rounds."
     return Table("cost", ["Method", *columns], [rows], note)
 
@@ -151,7 +151,7 @@ def rich_table(runs: Sequence[Run], model: str = "headline", average: str = "poo
 
     # Choice: one digit and no column for dataset and seeds, so that names and numbers fit a terminal of 80 columns.
     groups = group(runs)
-    shown = RichTable(box=box.SIMPLE_HEAD, padding=0, caption=Text(_note(groups, model, average)), caption_justify="left")
+    shown = RichTable(box=box.SIMPLE_HEAD, padding=0, caption=Text(protocol_note(groups, model, average)), caption_justify="left")
     shown.add_column("Method", min_width=14)
     for title in METRIC_TITLES.values():
         shown.add_column(title, justify="right", no_wrap=True)
@@ -169,10 +169,16 @@ def rich_table(runs: Sequence[Run], model: str = "headline", average: str = "poo
 
 def markdown_table(runs: Sequence[Run], model: str = "headline", average: str = "pooled") -> str:
     """The summary in Markdown: best bold, second underlined, the protocol below."""
-    table = summary(group(runs), model, average)
+    return markdown(summary(group(runs), model, average))
+
+
+def markdown(table: Table) -> str:
+    """Any table in Markdown, columns of numbers to the right, its note below."""
     styles = ("{}", "**{}**", "<u>{}</u>")
-    rows = [[styles[cell.rank].format(_markdown(cell.text + cell.spread)) for cell in row] for section in table.sections for row in section]
-    rule = ["---:" if header in {"Seeds", *METRIC_TITLES.values()} else ":---" for header in table.headers]
+    everything = [row for section in table.sections for row in section]
+    rows = [[styles[cell.rank].format(_markdown(cell.text + cell.spread)) for cell in row] for row in everything]
+    numeric = [all(row[column].value is not None for row in everything) for column in range(len(table.headers))]
+    rule = ["---:" if each else ":---" for each in numeric]
     lines = [f"| {' | '.join(cells)} |" for cells in ([_markdown(header) for header in table.headers], rule, *rows)]
     return "\n".join([*lines, "", _markdown(table.note), ""])
 
@@ -203,7 +209,7 @@ def _javascript(value: float) -> str:
 def _row(each: Group, model: str, average: str, digits: int) -> list[Cell]:
     values = [mean_std(100 * run.metric(name, model, average) for run in each.runs) for name in METRIC_TITLES]
     label = each.label + _mark(each.first, model)
-    return [_text(label), _integer(len(each.runs)), *(_measured(mean, std, digits) for mean, std in values)]
+    return [_text(label), _integer(len(each.runs)), *(measured(mean, std, digits) for mean, std in values)]
 
 
 def _mark(run: Run, model: str) -> str:
@@ -211,7 +217,7 @@ def _mark(run: Run, model: str) -> str:
     return PERSONAL if model == "headline" and run.headline == "personal" else ""
 
 
-def _ranked(rows: list[list[Cell]], columns: range) -> list[list[Cell]]:
+def ranked(rows: list[list[Cell]], columns: range) -> list[list[Cell]]:
     """Mark the best and the second of each column as printed, so that equal prints get equal marks."""
     marked = [list(row) for row in rows]
     for column in columns if len(rows) > 1 else []:
@@ -223,7 +229,7 @@ def _ranked(rows: list[list[Cell]], columns: range) -> list[list[Cell]]:
     return marked
 
 
-def _note(groups: Sequence[Group], model: str, average: str) -> str:
+def protocol_note(groups: Sequence[Group], model: str, average: str) -> str:
     runs = [run for each in groups for run in each.runs]
     over = "pooled over the test nodes of all clients" if average == "pooled" else "each client's own score, averaged by its test nodes"
     kinds = {run.headline if model == "headline" else model for run in runs}
@@ -255,10 +261,10 @@ def _integer(value: int) -> Cell:
 
 
 def _percent(fraction: float | None) -> Cell:
-    return _measured(float("nan") if fraction is None else 100 * fraction, float("nan"), digits=1)
+    return measured(float("nan") if fraction is None else 100 * fraction, float("nan"), digits=1)
 
 
-def _measured(mean: float, std: float, digits: int = 2) -> Cell:
+def measured(mean: float, std: float, digits: int = 2) -> Cell:
     if isnan(mean):
         return Cell(NOTHING, float("-inf"))
     return Cell(f"{mean:.{digits}f}", mean, "" if isnan(std) else f"±{std:.{digits}f}")

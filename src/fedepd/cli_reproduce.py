@@ -1,0 +1,154 @@
+"""``fedepd reproduce``: the paper's tables and figures, resumable, over worker processes."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from fedepd.cli import Parser, add_settings, console
+from fedepd.errors import BadConfig
+
+if TYPE_CHECKING:
+    from fedepd.reproduction.cells import Planned
+    from fedepd.reproduction.targets import Target
+
+OWN = ("target", "list", "data", "data_dir", "seeds", "workers", "out", "quiet", "no_run")
+"""Options that are not settings of a run."""
+
+
+def reproduce(arguments: list[str]) -> int:
+    from fedepd.reproduction.cells import plan, run_planned, to_run
+    from fedepd.reproduction.targets import read_targets
+
+    values = _parser().parse(arguments)
+    if values.list or values.target is None:
+        return _list_targets(0 if values.list else 2)
+    if values.seeds is not None and values.seeds < 1:
+        raise BadConfig(f"seeds is {values.seeds}; give at least 1")
+    settings = {name: value for name, value in vars(values).items() if name not in OWN}
+    targets, out = read_targets(values.target), Path(values.out)
+    planned = plan(targets, _datasets(targets, values), out, settings, values.seeds, values.data_dir)
+    failures = 0
+    if not values.no_run:
+        waiting = to_run(planned)
+        with _stoppable(arguments), _display(waiting, len({each.cell.out for each in planned}), values.quiet) as (watch, ended):
+            failures = run_planned(waiting, values.workers, watch, ended)
+    _write(targets, planned, out)
+    if failures:
+        print(f"fedepd: {failures} cells failed; the same command tries them again", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _parser() -> Parser:
+    from fedepd.config import GROUPS
+
+    parser = Parser(
+        prog="fedepd reproduce",
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+        description="Make a table or a figure of the paper, or all of them. Cells that are finished are not run again.",
+    )
+    parser.add_argument("target", nargs="?", default=None, metavar="TARGET", help="a name of --list, 'all', or your own FILE.toml")
+    parser.add_argument("--list", action="store_true", default=False, help="show the targets")
+    parser.add_argument("--data", nargs="+", default=None, metavar="NAME|FILE.npz", help="default: the target's datasets that are at hand")
+    parser.add_argument("--data-dir", default=None, metavar="FOLDER", help="where datasets are; default: $FEDEPD_DATA, else the user cache")
+    parser.add_argument("--seeds", type=int, default=None, metavar="N", help="how many seeds, from --seed on (default: the target's, 5)")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="cells that run at a time; changes no bit of any result")
+    parser.add_argument("--out", default="runs/reproduce", metavar="FOLDER", help="cells and results (default: runs/reproduce)")
+    parser.add_argument("--no-run", action="store_true", default=False, help="only write what the finished cells give")
+    parser.add_argument("--quiet", action="store_true", default=False, help="no progress display")
+    for name, cls in GROUPS.items():
+        add_settings(parser, name, cls)
+    return parser
+
+
+def _list_targets(code: int) -> int:
+    from rich.table import Table
+
+    from fedepd.reproduction.targets import read_targets
+
+    table = Table("target", "what it makes", "datasets of the paper")
+    for target in read_targets("all"):
+        table.add_row(target.name, target.title, ", ".join(target.datasets))
+    table.add_row("all", "all of the above on one page", "")
+    console().print(table)
+    return code
+
+
+def _datasets(targets: Sequence[Target], values: argparse.Namespace) -> dict[str, list[str]]:
+    from fedepd.reproduction.cells import datasets_of
+
+    if values.data:
+        return {target.name: list(dict.fromkeys(values.data)) for target in targets}
+    found = {target.name: datasets_of(target, values.data_dir) for target in targets}
+    for line in dict.fromkeys(line for _, missing in found.values() for line in missing):
+        print(f"fedepd: {line}", file=sys.stderr)
+    return {name: datasets for name, (datasets, _) in found.items()}
+
+
+@contextmanager
+def _display(waiting: Sequence[Planned], total: int, quiet: bool) -> Iterator[tuple[Callable[[], None], Callable[[Planned, str], None]]]:
+    """One live bar over the rounds of all cells on a terminal, else a line per cell; two functions that keep it true."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    place, done = console(stderr=True), total - len(waiting)
+    shown = TextColumn("{task.description}", markup=False)
+    columns = (shown, BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    live = place.is_terminal and not quiet
+    open_cells = {each.cell.out: each for each in waiting}
+    with Progress(*columns, console=place, disable=not live, transient=True) as bar:
+        task = bar.add_task(f"{done}/{total} cells", total=sum(_rounds(each) for each in waiting))
+        finished = 0
+
+        def watch() -> None:
+            if live:
+                at_work = [(each, rounds) for each in open_cells.values() if (rounds := each.cell.rounds_done)]
+                names = "; ".join(each.text for each, _ in at_work[:2])
+                bar.update(task, completed=finished + sum(rounds for _, rounds in at_work), description=f"{done}/{total} cells: {names}")
+
+        def ended(each: Planned, failure: str) -> None:
+            nonlocal done, finished
+            done, finished = done + 1, finished + _rounds(each)
+            del open_cells[each.cell.out]
+            if failure or not (live or quiet):
+                place.print(f"{done}/{total} {each.text}: {failure or 'done'}", soft_wrap=True)
+
+        yield watch, ended
+
+
+def _rounds(planned: Planned) -> int:
+    from fedepd.config import Protocol
+
+    return int(planned.cell.settings.get("rounds", Protocol.rounds))
+
+
+@contextmanager
+def _stoppable(arguments: Sequence[str]) -> Iterator[None]:
+    """SIGINT and SIGTERM stop the cells that run, which lose at most the rounds since their last checkpoint."""
+    import shlex
+
+    def stop(number: int, _: Any) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except SystemExit:
+        print(f"fedepd: stopped; 'fedepd reproduce {shlex.join(arguments)}' goes on where it was", file=sys.stderr)
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _write(targets: Sequence[Target], planned: Sequence[Planned], out: Path) -> None:
+    from fedepd.reproduction.output import write_target
+    from fedepd.reproduction.results import read_results
+
+    for target in targets:
+        print(f"{target.name}: {write_target(read_results(target, planned), out)}")

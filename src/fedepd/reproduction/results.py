@@ -1,0 +1,121 @@
+"""What the cells of a target have measured: an entry per row and dataset, complete or not."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from fedepd.datasets.table1 import TABLE1
+from fedepd.report.numbers import mean_std
+from fedepd.report.runs import Group, Run, read_run
+from fedepd.reproduction.cells import Planned
+from fedepd.reproduction.targets import Row, Target
+
+METRICS = ("bacc", "macro_f1", "acc")
+"""The paper's, those it looks at first in front."""
+COLUMNS = ["dataset", "proxy_features", "row", "method", "preset", "settings", "seed", "config_hash"]
+COLUMNS += ["model", "average", "select", "best_round", "metric", "value", "failure"]
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One row on one dataset over its seeds."""
+
+    row: Row
+    dataset: str
+    runs: Mapping[int, Run]
+    """By seed, ascending; those that are finished."""
+    failures: Mapping[int, str]
+    """By seed: why there is no run."""
+
+    @property
+    def group(self) -> Group:
+        return Group(self.row.label, tuple(self.runs.values()))
+
+    @property
+    def is_personal(self) -> bool:
+        return any(run.headline == "personal" for run in self.runs.values())
+
+    def values(self, metric: str) -> dict[int, float]:
+        """In percent, by seed."""
+        return {seed: 100 * run.metric(metric) for seed, run in self.runs.items()}
+
+    def mean(self, metric: str) -> float:
+        return mean_std(self.values(metric).values())[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """All entries of a target."""
+
+    target: Target
+    entries: Sequence[Entry]
+    """By dataset, then in the order of the target's rows."""
+
+    @property
+    def datasets(self) -> list[str]:
+        return list(dict.fromkeys(entry.dataset for entry in self.entries))
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        return [run for entry in self.entries for run in entry.runs.values()]
+
+    def of(self, dataset: str) -> list[Entry]:
+        return [entry for entry in self.entries if entry.dataset == dataset]
+
+    def finished(self, dataset: str, references: bool = True) -> list[Entry]:
+        """Entries with at least one run."""
+        return [entry for entry in self.of(dataset) if entry.runs and (references or not entry.row.reference)]
+
+    def is_proxy(self, dataset: str) -> bool:
+        return any(bool(run.dataset.get("proxy_features")) for entry in self.of(dataset) for run in entry.runs.values())
+
+    def is_official(self, dataset: str) -> bool:
+        """Whether the paper's numbers may stand beside these."""
+        return dataset in TABLE1 and not self.is_proxy(dataset)
+
+
+def read_results(target: Target, planned: Iterable[Planned]) -> Results:
+    found: dict[tuple[str, str], list[Planned]] = {}
+    for each in planned:
+        if each.target == target.name:
+            found.setdefault((each.dataset, each.row.key), []).append(each)
+    entries = [_entry(cells) for cells in found.values()]
+    order = list(dict.fromkeys(entry.dataset for entry in entries))
+    rows = [row.key for row in target.rows]
+    return Results(target, sorted(entries, key=lambda entry: (order.index(entry.dataset), rows.index(entry.row.key))))
+
+
+def _entry(cells: Sequence[Planned]) -> Entry:
+    by_seed = sorted(cells, key=lambda each: each.seed)
+    runs = {each.seed: read_run(each.cell.out) for each in by_seed if each.cell.is_finished}
+    return Entry(cells[0].row, cells[0].dataset, runs, {each.seed: each.failure for each in by_seed if each.failure})
+
+
+def numbers_csv(results: Results) -> str:
+    """Every number of every run, one per line with its protocol; a cell without a run has a line that says why."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for entry in results.entries:
+        row, proxy = entry.row, results.is_proxy(entry.dataset)
+        head = [entry.dataset, str(proxy).lower(), row.label, row.method, row.preset, json.dumps(dict(row.settings))]
+        for seed, run in entry.runs.items():
+            writer.writerows([*head, seed, run.config["config_hash"], *line, ""] for line in _numbers(run))
+        for seed, why in entry.failures.items():
+            writer.writerow([*head, seed, *[""] * 7, why])
+    return out.getvalue()
+
+
+def _numbers(run: Run) -> Iterator[list[object]]:
+    select = run.config["experiment"]["protocol"]["select"]
+    for model, averages in run.summary["metrics"].items():
+        best = run.summary.get("best_rounds", {}).get(model, "")
+        for average, scores in averages.items():
+            yield from ([model, average, select, best, metric, value] for metric, value in scores.items())
+    for cost in ("seconds", "cpu_seconds", "bytes_up", "bytes_down", "peak_rss_mb"):
+        yield ["", "", "", "", cost, run.summary.get(cost)]

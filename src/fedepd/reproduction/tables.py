@@ -1,0 +1,110 @@
+"""The tables of a target, as ``report.tables`` holds and writes them, and in LaTeX."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from fedepd.datasets.table1 import TABLE1
+from fedepd.report.numbers import mean_std
+from fedepd.report.tables import METRIC_TITLES, NOTHING, PERSONAL, Cell, Table, measured, protocol_note, ranked
+from fedepd.reproduction.paper import Printed, paper_table2, paper_table3
+from fedepd.reproduction.results import Entry, Results
+
+PROXY = " ‡"
+
+
+def dataset_title(results: Results, dataset: str) -> str:
+    if results.is_official(dataset):
+        return TABLE1[dataset].title
+    return dataset + (PROXY if results.is_proxy(dataset) else "")
+
+
+def metric_table(results: Results, metric: str) -> Table:
+    """One metric of all rows on all datasets, references in a block of their own; in brackets the paper's value where it compares."""
+    paper = paper_table3() if results.target.kind == "ablation" else paper_table2()
+    columns = {dataset: {entry.row.key: entry for entry in results.of(dataset)} for dataset in results.datasets}
+    rows = []
+    for row in results.target.rows:
+        entries = [columns[dataset][row.key] for dataset in columns]
+        mark = PERSONAL if any(entry.is_personal for entry in entries) else ""
+        rows.append([Cell(row.label + mark), *(_score(entry, metric, _printed(results, entry, metric, paper)) for entry in entries)])
+    contest = [row for row, of in zip(rows, results.target.rows, strict=True) if not of.reference]
+    references = [row for row, of in zip(rows, results.target.rows, strict=True) if of.reference]
+    sections = [section for section in (ranked(contest, range(1, len(columns) + 1)), references) if section]
+    headers = ["Method", *(dataset_title(results, dataset) for dataset in columns)]
+    return Table(f"{results.target.name}-{metric}", headers, sections, note(results, f"{METRIC_TITLES[metric]}, higher is better."))
+
+
+def note(results: Results, start: str) -> str:
+    """Everything a number of this target needs beside it."""
+    groups = [entry.group for entry in results.entries if entry.runs]
+    if not groups:
+        return f"{start} No cell has been run yet."
+    parts = [start, protocol_note(groups, "headline", "pooled")]
+    if any(entry.row.reference for entry in results.entries):
+        parts.append("Rows below the rule are references and are not ranked.")
+    if any(results.is_official(dataset) for dataset in results.datasets):
+        parts.append("In brackets: the paper's value.")
+    if any(results.is_proxy(dataset) for dataset in results.datasets):
+        parts.append(f"{PROXY.strip()} Proxy features.")
+    return " ".join(parts)
+
+
+def failure_table(results: Results) -> Table:
+    """Every cell without a run, and why."""
+    rows = [
+        [Cell(dataset_title(results, entry.dataset)), Cell(entry.row.label), Cell(str(seed), float(seed)), Cell(why)]
+        for entry in results.entries
+        for seed, why in entry.failures.items()
+    ]
+    return Table(f"{results.target.name}-failures", ["Dataset", "Method", "Seed", "Why there is no number"], [rows])
+
+
+def latex(table: Table, label: str) -> str:
+    """A table for booktabs; the note is its caption."""
+    styles = ("{}", r"\textbf{{{}}}", r"\underline{{{}}}")
+    lines = [rf"\begin{{tabular}}{{{'l' + 'r' * (len(table.headers) - 1)}}}", r"\toprule"]
+    lines += [" & ".join(_tex(header) for header in table.headers) + r" \\"]
+    for section in table.sections:
+        lines.append(r"\midrule")
+        for row in section:
+            spreads = [rf"{{\scriptsize {_tex(cell.spread)}}}" if cell.spread else "" for cell in row]
+            lines.append(" & ".join(styles[c.rank].format(_tex(c.text)) + spread for c, spread in zip(row, spreads, strict=True)) + r" \\")
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    frame = [r"\begin{table*}[t]", r"\centering\footnotesize\setlength{\tabcolsep}{3pt}", rf"\caption{{{_tex(table.note)}}}"]
+    return "\n".join([*frame, rf"\label{{tab:{label}}}", *lines, r"\end{table*}", ""])
+
+
+def latex_document(tables: Sequence[str]) -> str:
+    """The tables in a document that compiles as it is."""
+    opening = [r"\documentclass{article}", r"\usepackage[T1]{fontenc}", r"\usepackage[utf8]{inputenc}"]
+    opening += [r"\usepackage[a4paper,landscape,margin=1.5cm]{geometry}", r"\usepackage{booktabs}", r"\begin{document}"]
+    return "\n".join([*opening, *tables, r"\end{document}", ""])
+
+
+_TEX = {"\\": r"\textbackslash{}", "±": r"$\pm$", "†": r"$^\dagger$", "‡": r"$^\ddagger$", "–": "--", "~": r"\textasciitilde{}"}
+_TEX |= {"^": r"\textasciicircum{}", "≤": r"$\leq$", "−": "$-$", "<": r"\textless{}", ">": r"\textgreater{}", "×": r"$\times$"}
+
+
+def _tex(text: str) -> str:
+    return re.sub(r"[\\±†‡–~^≤−<>×#$%&_{}]", lambda found: _TEX.get(found[0], f"\\{found[0]}"), text)
+
+
+def _printed(results: Results, entry: Entry, metric: str, paper: Printed) -> float | None:
+    """The paper's number for this cell, NaN for its OOM; the preset ``printed`` is the paper's FedEPD too."""
+    if not results.is_official(entry.dataset):
+        return None
+    found = paper.get((entry.dataset, entry.row.key.removesuffix(":printed"), metric))
+    return None if found is None else found[0]
+
+
+def _score(entry: Entry, metric: str, printed: float | None) -> Cell:
+    beside = "" if printed is None else " [OOM]" if math.isnan(printed) else f" [{printed:.2f}]"
+    if not entry.runs:
+        state = "not run" if all(why == "not run yet" for why in entry.failures.values()) else "failed"
+        return Cell(NOTHING, -math.inf, f" {state}{beside}")
+    cell = measured(*mean_std(entry.values(metric).values()))
+    count = f" ({len(entry.runs)} of {len(entry.runs) + len(entry.failures)} seeds)" if entry.failures else ""
+    return Cell(cell.text, cell.value, f"{cell.spread}{count}{beside}")
