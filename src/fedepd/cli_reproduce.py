@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from fedepd.reproduction.cells import Planned
     from fedepd.reproduction.targets import Target
 
+Hooks = tuple[Callable[[], None], Callable[["Planned", str], None]]
 OWN = ("target", "list", "data", "data_dir", "seeds", "workers", "out", "quiet", "no_run")
 """Options that are not settings of a run."""
 
@@ -36,9 +38,9 @@ def reproduce(arguments: list[str]) -> int:
     failures = 0
     if not values.no_run:
         waiting = to_run(planned)
-        with _stoppable(arguments), _display(waiting, len({each.cell.out for each in planned}), values.quiet) as (watch, ended):
-            failures = run_planned(waiting, values.workers, watch, ended)
-    _write(targets, planned, out)
+        with _stoppable(arguments), _display(waiting, len({each.cell.out for each in planned}), values.workers, values.quiet) as hooks:
+            failures = run_planned(waiting, values.workers, *hooks)
+    _write(values.target, targets, planned, out, f"fedepd reproduce {shlex.join(arguments)}")
     if failures:
         print(f"fedepd: {failures} cells failed; the same command tries them again", file=sys.stderr)
     return 1 if failures else 0
@@ -92,7 +94,7 @@ def _datasets(targets: Sequence[Target], values: argparse.Namespace) -> dict[str
 
 
 @contextmanager
-def _display(waiting: Sequence[Planned], total: int, quiet: bool) -> Iterator[tuple[Callable[[], None], Callable[[Planned, str], None]]]:
+def _display(waiting: Sequence[Planned], total: int, workers: int, quiet: bool) -> Iterator[Hooks]:
     """One live bar over the rounds of all cells on a terminal, else a line per cell; two functions that keep it true."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -107,9 +109,10 @@ def _display(waiting: Sequence[Planned], total: int, quiet: bool) -> Iterator[tu
 
         def watch() -> None:
             if live:
-                at_work = [(each, rounds) for each in open_cells.values() if (rounds := each.cell.rounds_done)]
-                names = "; ".join(each.text for each, _ in at_work[:2])
-                bar.update(task, completed=finished + sum(rounds for _, rounds in at_work), description=f"{done}/{total} cells: {names}")
+                at_work = list(open_cells.values())[:workers]  # cells begin in this order
+                names = "; ".join(each.text for each in at_work)
+                now = finished + sum(each.cell.rounds_done for each in at_work)
+                bar.update(task, completed=now, description=f"{done}/{total} cells done, running: {names}")
 
         def ended(each: Planned, failure: str) -> None:
             nonlocal done, finished
@@ -130,8 +133,6 @@ def _rounds(planned: Planned) -> int:
 @contextmanager
 def _stoppable(arguments: Sequence[str]) -> Iterator[None]:
     """SIGINT and SIGTERM stop the cells that run, which lose at most the rounds since their last checkpoint."""
-    import shlex
-
     def stop(number: int, _: Any) -> NoReturn:
         raise SystemExit(128 + number)
 
@@ -146,9 +147,12 @@ def _stoppable(arguments: Sequence[str]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _write(targets: Sequence[Target], planned: Sequence[Planned], out: Path) -> None:
+def _write(name: str, targets: Sequence[Target], planned: Sequence[Planned], out: Path, command: str) -> None:
     from fedepd.reproduction.output import write_target
+    from fedepd.reproduction.page import write_reproduction
     from fedepd.reproduction.results import read_results
 
-    for target in targets:
-        print(f"{target.name}: {write_target(read_results(target, planned), out)}")
+    written = [write_target(read_results(target, planned), out) for target in targets]
+    for each in written:
+        print(f"{each.results.target.name}: {each.folder}")
+    print(f"page: {write_reproduction(written, out / f'{Path(name).stem}.html', command)}")

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -27,7 +27,7 @@ def build_report(runs_path: str | Path, out: str | Path | None = None) -> Path:
     html = render_page(read_runs(runs_path), unfinished(runs_path))
     target = Path(runs_path if out is None else out)
     target = target / "report.html" if target.is_dir() else target
-    _write(target, html)
+    write_page(target, html)
     return target
 
 
@@ -35,9 +35,15 @@ def render_page(runs: Sequence[Run], left_out: Sequence[Path] = ()) -> str:
     """The page's HTML."""
     groups = group(runs)
     datasets = by_dataset(groups)
-    links = [f'<a href="#data-{place}">{escape(str(block[0].first.dataset["name"]))}</a>' for place, block in enumerate(datasets)]
-    sections = [_dataset(block, f"data-{place}") for place, block in enumerate(datasets)]
+    links = {f"data-{place}": str(block[0].first.dataset["name"]) for place, block in enumerate(datasets)}
+    sections = [_dataset(block, place) for block, place in zip(datasets, links, strict=True)]
+    return document(_title(groups), _scope(groups, left_out), links, sections, footer(groups))
+
+
+def document(title: str, scope: str, links: Mapping[str, str], sections: Iterable[str], foot: str) -> str:
+    """A whole page of HTML from its parts; ``links``: id -> text, of what is worth a jump. The footer's id is protocol."""
     asset = resources.files("fedepd.report")
+    jumps = "".join(f'<a href="#{place}">{escape(text)}</a>' for place, text in links.items())
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -45,19 +51,19 @@ def render_page(runs: Sequence[Run], left_out: Sequence[Path] = ()) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{POLICY}">
 <link rel="icon" href="data:,">
-<title>{escape(_title(groups))}</title>
+<title>{escape(title)}</title>
 <style>
 {asset.joinpath("page.css").read_text(encoding="utf-8")}</style>
 </head>
 <body>
 <header>
-<h1>{escape(_title(groups))}</h1>
-<p>{escape(_scope(groups, left_out))}</p>
-<nav>{"".join(links)}<a href="#protocol">protocol, settings, hashes</a></nav>
+<h1>{escape(title)}</h1>
+<p>{escape(scope)}</p>
+<nav>{jumps}<a href="#protocol">protocol, settings, hashes</a></nav>
 </header>
 <main>
 {"".join(sections)}</main>
-{_footer(groups)}
+{foot}
 <script>
 {asset.joinpath("page.js").read_text(encoding="utf-8")}</script>
 </body>
@@ -88,16 +94,16 @@ def _dataset(groups: Sequence[Group], place: str) -> str:
         shown.append(f"<li>imbalance ratio <b>{data['imbalance_ratio']:.1f}</b> (largest class over smallest)</li>")
     alike = same_clients(groups)
     parts = [
-        _section("Summary", _summary(groups)),
-        _section("Accuracy by class", _figure(plots.per_class(groups), _PER_CLASS + _whose(groups))),
-        _section("Classes", f"<details><summary>All classes, by name</summary>{tables.html_table(tables.classes(groups))}</details>"),
-        _section("Head, medium and tail", _figure(plots.tier_bars(groups), _TIERS + _whose(groups))),
-        *([_section("Calibration", _calibration(groups))] if any(run.calibration for each in groups for run in each.runs) else []),
-        _section("Convergence", _figure(plots.convergence_lines(groups), _CONVERGENCE + _whose(groups))),
-        _section("Partition", "".join(_partition(same) for same in alike)),
-        _section("Purification", "".join(_purification(same) for same in alike)),
-        _section("Communication and cost", _figure(plots.communication(groups), _COMMUNICATION) + tables.html_table(tables.cost(groups))),
-        _section("Clients", "".join(tables.html_table(tables.clients(same)) for same in alike)),
+        section("Summary", _summary(groups)),
+        section("Accuracy by class", _figure(plots.per_class(groups), _PER_CLASS + _whose(groups))),
+        section("Classes", f"<details><summary>All classes, by name</summary>{tables.html_table(tables.classes(groups))}</details>"),
+        section("Head, medium and tail", _figure(plots.tier_bars(groups), _TIERS + _whose(groups))),
+        *([section("Calibration", _calibration(groups))] if any(run.calibration for each in groups for run in each.runs) else []),
+        section("Convergence", _figure(plots.convergence_lines(groups), _CONVERGENCE + _whose(groups))),
+        section("Partition", "".join(_partition(same) for same in alike)),
+        section("Purification", "".join(_purification(same) for same in alike)),
+        section("Communication and cost", _figure(plots.communication(groups), _COMMUNICATION) + tables.html_table(tables.cost(groups))),
+        section("Clients", "".join(tables.html_table(tables.clients(same)) for same in alike)),
     ]
     head = f'<h2 id="{place}">{escape(str(data["name"]))}{badge}</h2><ul class="facts">{"".join(shown)}</ul>'
     return f"<section>{head}{''.join(parts)}</section>\n"
@@ -126,7 +132,7 @@ def _whose(groups: Sequence[Group]) -> str:
     return f" Global model; {', '.join(personal)}: the clients' personal models, for want of a global one."
 
 
-def _section(title: str, content: str) -> str:
+def section(title: str, content: str) -> str:
     return f"<h3>{escape(title)}</h3>{content}\n"
 
 
@@ -172,7 +178,7 @@ def _who(groups: Sequence[Group]) -> str:
     return ", ".join(each.label for each in groups) if len(groups) <= 4 else f"{groups[0].label} and {len(groups) - 1} more methods"
 
 
-def _footer(groups: Sequence[Group]) -> str:
+def footer(groups: Sequence[Group]) -> str:
     runs = [run for each in groups for run in each.runs]
     protocols = dict.fromkeys(f"{run.dataset['name']}: {run.summary['protocol']}" for run in runs)
     environments = dict.fromkeys(", ".join(f"{name} {value}" for name, value in run.env.items() if name != "command") for run in runs)
@@ -183,17 +189,18 @@ def _footer(groups: Sequence[Group]) -> str:
         f"<pre>{escape(json.dumps(each.first.config['experiment'], indent=2, ensure_ascii=False))}</pre></details>"
         for each in groups
     ]
+    table = tables.html_table(tables.hashes(groups))
     return f"""<footer id="protocol">
-<h2>Protocol</h2>{_paragraphs(protocols)}
-{f"<h2>Warnings</h2>{_paragraphs(warnings)}" if warnings else ""}
-<h2>Environment</h2>{_paragraphs(environments)}
-<h2>Runs and hashes</h2>{tables.html_table(tables.hashes(groups))}
+<h2>Protocol</h2>{paragraphs(protocols)}
+{f"<h2>Warnings</h2>{paragraphs(warnings)}" if warnings else ""}
+<h2>Environment</h2>{paragraphs(environments)}
+<h2>Runs and hashes</h2>{f"<details><summary>All {len(runs)} runs</summary>{table}</details>" if len(runs) > 30 else table}
 <h2>Settings</h2>{"".join(settings)}
 <h2>Commands</h2><pre>{escape(chr(10).join(commands))}</pre>
 </footer>"""
 
 
-def _paragraphs(lines: Iterable[str]) -> str:
+def paragraphs(lines: Iterable[str]) -> str:
     return "".join(f"<p>{escape(line)}</p>" for line in lines)
 
 
@@ -203,7 +210,7 @@ def _command(run: Run) -> str:
     return shlex.join(str(word) for word in words)
 
 
-def _write(target: Path, text: str) -> None:
+def write_page(target: Path, text: str) -> None:
     """All of the file or nothing."""
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:

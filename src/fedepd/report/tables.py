@@ -229,7 +229,8 @@ def ranked(rows: list[list[Cell]], columns: range) -> list[list[Cell]]:
     return marked
 
 
-def protocol_note(groups: Sequence[Group], model: str, average: str) -> str:
+def protocol_note(groups: Sequence[Group], model: str, average: str, marked: bool = True) -> str:
+    """What every number of a table of test scores needs beside it; ``marked``: the best and the second are."""
     runs = [run for each in groups for run in each.runs]
     over = "pooled over the test nodes of all clients" if average == "pooled" else "each client's own score, averaged by its test nodes"
     kinds = {run.headline if model == "headline" else model for run in runs}
@@ -237,14 +238,25 @@ def protocol_note(groups: Sequence[Group], model: str, average: str) -> str:
     seeds = ", ".join(str(seed) for seed in sorted({run.seed for run in runs}))
     spread = "mean ± standard deviation over seeds" if any(len(each.runs) > 1 for each in groups) else "seed"
     sentences = [f"Test scores in percent of {of}, {over}; {spread} {seeds}.", *_dagger(groups, model)]
-    if any(len(block) > 1 for block in by_dataset(groups)):
+    if marked and any(len(block) > 1 for block in by_dataset(groups)):
         sentences.append("Bold: best, underlined: second.")
-    protocols = dict.fromkeys(str(run.summary["protocol"]).rstrip(".") for run in runs)
-    sentences.append(f"Protocol: {'; or '.join(protocols)}.")
+    sentences.append(protocols(groups))
     proxies = sorted({str(run.dataset["name"]) for run in runs if run.summary.get("proxy_features")})
     if proxies:
         sentences.append(f"Proxy features: those of {', '.join(proxies)} replace the official ones, so compare with no published number.")
     return " ".join(sentences)
+
+
+def protocols(groups: Sequence[Group]) -> str:
+    """The protocol of most runs, and what is otherwise in the others."""
+    who: dict[str, dict[str, int]] = {}
+    for each in groups:
+        labels = who.setdefault(str(each.first.summary["protocol"]).rstrip("."), {})
+        labels[each.label] = labels.get(each.label, 0) + len(each.runs)
+    usual, *others = sorted(who, key=lambda sentence: -sum(who[sentence].values()))
+    same = set(usual.split("; "))
+    exceptions = [f" {', '.join(who[other])}: {'; '.join(p for p in other.split('; ') if p not in same)}." for other in others]
+    return f"Protocol: {usual}.{''.join(exceptions)}"
 
 
 def _dagger(groups: Sequence[Group], model: str) -> list[str]:

@@ -17,6 +17,7 @@ from fedepd.reproduction.targets import Row, Target
 
 METRICS = ("bacc", "macro_f1", "acc")
 """The paper's, those it looks at first in front."""
+PROXY = " ‡"
 COLUMNS = ["dataset", "proxy_features", "row", "method", "preset", "settings", "seed", "config_hash"]
 COLUMNS += ["model", "average", "select", "best_round", "metric", "value", "failure"]
 
@@ -70,6 +71,12 @@ class Results:
     def finished(self, dataset: str, references: bool = True) -> list[Entry]:
         """Entries with at least one run."""
         return [entry for entry in self.of(dataset) if entry.runs and (references or not entry.row.reference)]
+
+    def title(self, dataset: str, words: bool = False) -> str:
+        """As the paper spells it, or its name; proxy features are marked by a sign or in words."""
+        if self.is_official(dataset):
+            return TABLE1[dataset].title
+        return dataset + ((" (proxy features)" if words else PROXY) if self.is_proxy(dataset) else "")
 
     def is_proxy(self, dataset: str) -> bool:
         return any(bool(run.dataset.get("proxy_features")) for entry in self.of(dataset) for run in entry.runs.values())

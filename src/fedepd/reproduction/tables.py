@@ -4,48 +4,55 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from fedepd.datasets.table1 import TABLE1
 from fedepd.report.numbers import mean_std
-from fedepd.report.tables import METRIC_TITLES, NOTHING, PERSONAL, Cell, Table, measured, protocol_note, ranked
+from fedepd.report.tables import METRIC_TITLES, NOTHING, PERSONAL, Cell, Table, measured, protocol_note, protocols, ranked
 from fedepd.reproduction.paper import Printed, paper_table2, paper_table3
-from fedepd.reproduction.results import Entry, Results
+from fedepd.reproduction.results import PROXY, Entry, Results
 
-PROXY = " ‡"
-
-
-def dataset_title(results: Results, dataset: str) -> str:
-    if results.is_official(dataset):
-        return TABLE1[dataset].title
-    return dataset + (PROXY if results.is_proxy(dataset) else "")
+HEADINGS = {"bacc": "Balanced accuracy", "macro_f1": "Macro-F1", "acc": "Accuracy"}
+HEADINGS |= {"head_acc": "Head accuracy", "medium_acc": "Medium accuracy", "tail_acc": "Tail accuracy"}
 
 
-def metric_table(results: Results, metric: str) -> Table:
-    """One metric of all rows on all datasets, references in a block of their own; in brackets the paper's value where it compares."""
+def metric_tables(results: Results, metrics: Sequence[str]) -> dict[str, Table]:
+    """By heading: a table per metric with a column per dataset, or one table of all metrics where there is one dataset."""
+    if len(results.datasets) == 1:
+        columns = {METRIC_TITLES[metric]: (results.datasets[0], metric) for metric in metrics}
+        return {results.title(results.datasets[0], words=True): _score_table(results, columns, "all", "Higher is better.")}
+    tables = {}
+    for metric in metrics:
+        columns = {results.title(dataset): (dataset, metric) for dataset in results.datasets}
+        tables[HEADINGS[metric]] = _score_table(results, columns, metric, f"{METRIC_TITLES[metric]}, higher is better.")
+    return tables
+
+
+def _score_table(results: Results, columns: Mapping[str, tuple[str, str]], name: str, start: str) -> Table:
+    """A row per row of the target, references in a block of their own; in brackets the paper's value where it compares."""
     paper = paper_table3() if results.target.kind == "ablation" else paper_table2()
-    columns = {dataset: {entry.row.key: entry for entry in results.of(dataset)} for dataset in results.datasets}
-    rows = []
+    found = {(entry.dataset, entry.row.key): entry for entry in results.entries}
+    contest, references = list[list[Cell]](), list[list[Cell]]()
     for row in results.target.rows:
-        entries = [columns[dataset][row.key] for dataset in columns]
-        mark = PERSONAL if any(entry.is_personal for entry in entries) else ""
-        rows.append([Cell(row.label + mark), *(_score(entry, metric, _printed(results, entry, metric, paper)) for entry in entries)])
-    contest = [row for row, of in zip(rows, results.target.rows, strict=True) if not of.reference]
-    references = [row for row, of in zip(rows, results.target.rows, strict=True) if of.reference]
+        entries = [(found[dataset, row.key], metric) for dataset, metric in columns.values()]
+        mark = PERSONAL if any(entry.is_personal for entry, _ in entries) else ""
+        label = Cell(f"{row.label}{' (reference)' if row.reference else ''}{mark}")
+        cells = [_score(entry, metric, _printed(results, entry, metric, paper)) for entry, metric in entries]
+        (references if row.reference else contest).append([label, *cells])
     sections = [section for section in (ranked(contest, range(1, len(columns) + 1)), references) if section]
-    headers = ["Method", *(dataset_title(results, dataset) for dataset in columns)]
-    return Table(f"{results.target.name}-{metric}", headers, sections, note(results, f"{METRIC_TITLES[metric]}, higher is better."))
+    return Table(f"{results.target.name}-{name}", ["Method", *columns], sections, note(results, start))
 
 
-def note(results: Results, start: str) -> str:
-    """Everything a number of this target needs beside it."""
+def note(results: Results, start: str, scores: bool = True, marked: bool = True) -> str:
+    """Everything a number of this target needs beside it; ``scores``: they are test scores."""
     groups = [entry.group for entry in results.entries if entry.runs]
     if not groups:
         return f"{start} No cell has been run yet."
-    parts = [start, protocol_note(groups, "headline", "pooled")]
-    if any(entry.row.reference for entry in results.entries):
-        parts.append("Rows below the rule are references and are not ranked.")
-    if any(results.is_official(dataset) for dataset in results.datasets):
+    parts = [start, protocol_note(groups, "headline", "pooled", marked) if scores else protocols(groups)]
+    if all(run.config["experiment"]["partition"].get("shuffle_nodes") for run in results.runs):
+        parts.append("A seed varies the partition's ties, the split, the first weights and dropout.")
+    if marked and any(entry.row.reference for entry in results.entries):
+        parts.append("References are not ranked.")
+    if marked and scores and any(results.is_official(dataset) for dataset in results.datasets):
         parts.append("In brackets: the paper's value.")
     if any(results.is_proxy(dataset) for dataset in results.datasets):
         parts.append(f"{PROXY.strip()} Proxy features.")
@@ -55,14 +62,14 @@ def note(results: Results, start: str) -> str:
 def failure_table(results: Results) -> Table:
     """Every cell without a run, and why."""
     rows = [
-        [Cell(dataset_title(results, entry.dataset)), Cell(entry.row.label), Cell(str(seed), float(seed)), Cell(why)]
+        [Cell(results.title(entry.dataset)), Cell(entry.row.label), Cell(str(seed), float(seed)), Cell(why)]
         for entry in results.entries
         for seed, why in entry.failures.items()
     ]
     return Table(f"{results.target.name}-failures", ["Dataset", "Method", "Seed", "Why there is no number"], [rows])
 
 
-def latex(table: Table, label: str) -> str:
+def latex(table: Table) -> str:
     """A table for booktabs; the note is its caption."""
     styles = ("{}", r"\textbf{{{}}}", r"\underline{{{}}}")
     lines = [rf"\begin{{tabular}}{{{'l' + 'r' * (len(table.headers) - 1)}}}", r"\toprule"]
@@ -74,7 +81,7 @@ def latex(table: Table, label: str) -> str:
             lines.append(" & ".join(styles[c.rank].format(_tex(c.text)) + spread for c, spread in zip(row, spreads, strict=True)) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}"]
     frame = [r"\begin{table*}[t]", r"\centering\footnotesize\setlength{\tabcolsep}{3pt}", rf"\caption{{{_tex(table.note)}}}"]
-    return "\n".join([*frame, rf"\label{{tab:{label}}}", *lines, r"\end{table*}", ""])
+    return "\n".join([*frame, rf"\label{{tab:{table.name}}}", *lines, r"\end{table*}", ""])
 
 
 def latex_document(tables: Sequence[str]) -> str:

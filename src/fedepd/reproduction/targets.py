@@ -94,7 +94,7 @@ def _target(name: str, content: dict[str, Any], place: str) -> Target:
         raise BadConfig(f"'{place}' needs a [grid] of two settings; it has {len(grid)}")
     made = {"name": name, "rows": _over_grid(rows, grid), "grid": grid, "datasets": tuple(content["datasets"])}
     target = Target(**{**content, **made})
-    if not rows and target.kind != "distribution":
+    if not rows:
         raise BadConfig(f"'{place}' has no [[rows]]; add one for each method")
     keys = [row.key for row in target.rows]
     if twice := next((key for key in keys if keys.count(key) > 1), None):

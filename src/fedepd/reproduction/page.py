@@ -1,0 +1,59 @@
+"""One self-contained page of what was reproduced: no request leaves it."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from fedepd.report.page import document, footer, section, write_page
+from fedepd.report.runs import Group
+from fedepd.report.tables import html_table
+from fedepd.reproduction.output import Written
+
+PIXELS_PER_POINT = 1.9
+"""How large a figure is shown: at page width it fills the page."""
+
+
+def write_reproduction(written: Sequence[Written], target: Path, command: str) -> Path:
+    """The page of one target, or of all with a table of contents."""
+    links = {each.results.target.name: each.results.target.title for each in written}
+    title = written[0].results.target.title if len(written) == 1 else "FedEPD reproduced: every table and figure"
+    groups = _groups(written)
+    foot = footer(groups) if groups else '<footer id="protocol"><p>No cell has been run yet.</p></footer>'
+    write_page(target, document(title, _scope(written, command), links, [_section(each) for each in written], foot))
+    return target
+
+
+def _scope(written: Sequence[Written], command: str) -> str:
+    runs = {run.path for each in written for run in each.results.runs}
+    missing = {(entry.dataset, entry.row.key, seed) for each in written for entry in each.results.entries for seed in entry.failures}
+    datasets = dict.fromkeys(each.results.title(name, words=True) for each in written for name in each.results.datasets)
+    gap = f", {len(missing)} more without a number" if missing else ""
+    return f"{len(runs)} runs{gap} on {', '.join(datasets)}. Made by: {command}"
+
+
+def _section(written: Written) -> str:
+    target = written.results.target
+    figures = "".join(_figure(path, target.title) for path in written.figures)
+    tables = "".join(section(heading, html_table(table)) for heading, table in written.tables.items())
+    files = ", ".join(sorted(path.name for path in written.folder.iterdir() if path.suffix != ".part"))
+    note = f'<p class="note">In the folder {escape(written.folder.name)}: {escape(files)}.</p>'
+    return f'<section><h2 id="{escape(target.name)}">{escape(target.title)}</h2>{figures}{tables}{note}</section>\n'
+
+
+def _figure(path: Path, title: str) -> str:
+    """As an image, so that the names inside one figure cannot meet those of another."""
+    content = path.read_bytes()
+    found = re.search(rb'width="([\d.]+)pt"', content)
+    width = f' width="{float(found[1]) * PIXELS_PER_POINT:.0f}"' if found else ""
+    source = f"data:image/svg+xml;base64,{base64.b64encode(content).decode()}"
+    return f'<figure><div><img{width} alt="{escape(title)}" data-name="{escape(path.stem)}" src="{source}"></div></figure>'
+
+
+def _groups(written: Sequence[Written]) -> list[Group]:
+    """Of all targets; those that share their cells once."""
+    groups = [entry.group for each in written for entry in each.results.entries if entry.runs]
+    return list({tuple(run.path for run in group.runs): group for group in reversed(groups)}.values())[::-1]
