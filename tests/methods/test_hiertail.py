@@ -92,17 +92,17 @@ def test_sampled_contrast_approaches_the_full_one() -> None:
     full = float(group_contrast(nodes, centres, 1.0))
     draws, method = seeded_numpy("anchors"), HierTail(anchors=100)
     chosen = [method._anchors(300, draws) for _ in range(200)]
-    assert all(len(set(c.tolist())) == 100 for c in chosen)
+    assert all(c is not None and len(set(c.tolist())) == 100 for c in chosen)
     assert np.mean([float(group_contrast(nodes[c], centres, 1.0)) for c in chosen]) == pytest.approx(full, rel=0.05)
-    assert torch.equal(HierTail(anchors=300)._anchors(300, draws), torch.arange(300))
+    assert HierTail(anchors=300)._anchors(300, draws) is None
 
 
 def test_pool_by_hand() -> None:
-    """p = (0, 2): scores are the second column; the two largest are nodes 1 and 3, ascending, each row times tanh of its score."""
+    """p / ‖p‖ = (0, 1): scores are the second column; the two largest are nodes 1 and 3, ascending, with the tanh of their scores."""
     x = torch.tensor([[1.0, 0.0], [1.0, 2.0], [1.0, -1.0], [0.0, 1.0]])
-    keep, rows = pool(x, torch.tensor([0.0, 2.0]), 2)
+    keep, gate = pool(x, torch.tensor([0.0, 1.0]), 2)
     assert keep.tolist() == [1, 3]
-    assert torch.allclose(rows, x[[1, 3]] * torch.tanh(torch.tensor([[2.0], [1.0]])))
+    assert torch.allclose(gate, torch.tanh(torch.tensor([2.0, 1.0])))
 
 
 def test_ties_go_to_the_lower_node() -> None:
@@ -121,12 +121,12 @@ def test_pooled_square_equals_the_full_square() -> None:
         loops = adj + torch.eye(adj.shape[0])
         return (loops @ loops).fill_diagonal_(0.0)[kept][:, kept]
 
-    first = method._pooled(prepared.with_loops, keep)
+    first = method.pooled(prepared.with_loops, keep)
     assert torch.equal(first, step(a, keep))
-    assert torch.equal(method._pooled(first, deeper), step(first, deeper))
+    assert torch.equal(method.pooled(first, deeper), step(first, deeper))
     plain = HierTail(square=False)
-    assert torch.equal(plain._pooled(prepared.with_loops, keep), a[keep][:, keep])
-    assert torch.equal(plain._pooled(first, deeper), first[deeper][:, deeper])
+    assert torch.equal(plain.pooled(prepared.with_loops, keep), a[keep][:, keep])
+    assert torch.equal(plain.pooled(first, deeper), first[deeper][:, deeper])
 
 
 def test_the_cap_keeps_what_either_end_keeps() -> None:
@@ -136,34 +136,47 @@ def test_the_cap_keeps_what_either_end_keeps() -> None:
     assert torch.equal(strongest(adj, 3), adj)
 
 
+@pytest.mark.parametrize("backbone", ["gcn", "sage"])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_network_against_a_dense_u_net(sparse: bool) -> None:
-    """b.1-b.3 with dense matrices and self-loops of weight 2, evaluation mode, depth 2."""
-    data, model = toy_client(nodes=21, sparse=sparse), Backbone(hidden=4)
-    method = HierTail(depth=2, cap=0)
+def test_network_and_its_gradient_against_a_dense_u_net(sparse: bool, backbone: Any) -> None:
+    """b.1-b.3 with dense matrices, self-loops of weight 2 (gcn) or neighbours' means beside own rows (sage), depth 3, autograd."""
+    data, model = toy_client(nodes=41, sparse=sparse), Backbone(backbone, hidden=4)
+    method = HierTail(depth=3, cap=0)
     params = initial(method, make_server([data], model, Training()))
-    a = torch.tensor(adjacency(data.graph.edge_index, 21).toarray())
+    leaves = {name: value.requires_grad_() for name, value in params.items()}
+    a = torch.tensor(adjacency(data.graph.edge_index, 41).toarray())
 
     def conv(name: str, x: Tensor, adj: Tensor) -> Tensor:
-        loops = adj + 2 * torch.eye(adj.shape[0])
-        scale = loops.sum(1).rsqrt()
-        return scale[:, None] * loops * scale @ x @ params[f"{name}.weight"] + params[f"{name}.bias"]
+        if backbone == "sage":
+            read = torch.cat([adj / adj.sum(1, keepdim=True).clamp(min=1e-7) @ x, x], dim=1)
+        else:
+            loops = adj + 2 * torch.eye(adj.shape[0])
+            scale = loops.sum(1).rsqrt()
+            read = scale[:, None] * loops * scale @ x
+        return read @ leaves[f"{name}.weight"] + leaves[f"{name}.bias"]
 
-    def square(adj: Tensor, keep: Tensor) -> Tensor:
+    x, adj, down = F.relu(conv("encoder", data.graph.x.to_dense(), a)), a, []
+    for size, p in zip(method.sizes(41, 3), leaves["pool.weight"], strict=True):
+        score = x @ p / p.norm()
+        keep = score.argsort(descending=True, stable=True)[:size].sort().values
+        down.append((x, adj, keep))
         loops = adj + torch.eye(adj.shape[0])
-        return (loops @ loops).fill_diagonal_(0.0)[keep][:, keep]
+        adj = (loops @ loops).fill_diagonal_(0.0)[keep][:, keep]
+        x = F.relu(conv("down", x[keep] * torch.tanh(score[keep])[:, None], adj))
+    levels = [before for before, _, _ in down]
+    for depth, (before, on, keep) in reversed(list(enumerate(down))):
+        x = before.index_add(0, keep, x)
+        if depth:
+            x = F.relu(conv("up", x, on))
+    expected = conv("classifier", x, a)
 
-    x0 = F.relu(conv("encoder", data.graph.x.to_dense(), a))
-    keep1, x = pool(x0, params["pool.weight"][0], 7)
-    a1 = square(a, keep1)
-    x1 = F.relu(conv("down", x, a1))
-    keep2, x = pool(x1, params["pool.weight"][1], 4)
-    x2 = F.relu(conv("down", x, square(a1, keep2)))
-    back = x1.clone()
-    back[keep2] += x2
-    last = x0.clone()
-    last[keep1] += F.relu(conv("up", back, a1))
-    assert torch.allclose(method.predict(make_client(method, data, model), params), conv("classifier", last, a), atol=1e-5)
+    client = make_client(method, data, model)
+    assert torch.allclose(method.predict(client, params), expected, atol=1e-5)
+    ours, last = method._network(client, params, None)
+    wanted = torch.autograd.grad(sum(level.square().sum() for level in [*levels, x]), list(leaves.values()), allow_unused=True)  # type: ignore[arg-type]
+    found = torch.autograd.grad(sum(level.square().sum() for level in [*ours, last]), list(leaves.values()), allow_unused=True)  # type: ignore[arg-type]
+    for name, g, h in zip(leaves, found, wanted, strict=True):
+        assert (g is None and h is None) if name.startswith("classifier.") else torch.allclose(g, h, rtol=1e-4, atol=1e-5), name
 
 
 VARIANTS: list[dict[str, Any]] = [

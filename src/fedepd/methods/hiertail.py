@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, e, log2
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -33,10 +33,10 @@ from fedepd.types import ClientData, Reply, Tensors
 
 OWN_LR = 1e-3
 _FLOOR = 1e-7
-_LOWEST = -60.0
-"""exp(-60) is lost beside the floor; below about -87 the exponential is a denormal number, ten times slower to compute."""
-_CHUNK = 128
-"""Rows of a contrast held at a time; few enough to stay in the processor's cache."""
+_LOWEST = -90.0
+"""2^-90 is lost beside the floor; below 2^-126 a power is a denormal number, ten times slower to compute."""
+_CHUNK = 1024
+"""Rows of a contrast held at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +65,8 @@ class HierTail(Method[Prepared]):
     # accuracy is 54 without contrast (depth 3); at depth 2, 42 with w = tau = 1 and 8 with tau = 0.1, with ten times the centres 44 and 11.
     first_ratio: float = option(1.0, "nodes kept by the first pooling, times n / C")
     ratio: float = option(0.5, "share of the nodes kept by each further pooling; in (0, 1]")
-    anchors: int = option(512, "nodes drawn as rows and columns of a contrast, beside all centres")
-    # Choice: a contrast costs anchors squared; 2,048 (methods.md 15) makes a round 13-27 times FedAvg's, 512 makes it 2-8 times.
+    anchors: int = option(256, "nodes drawn as rows and columns of a contrast, beside all centres")
+    # Choice: a contrast costs anchors squared: 2,048 (methods.md 15) would be ten times the cost of everything else together.
     most_kept: int = option(2048, "most nodes that the first pooling keeps, so that pooled graphs are small matrices")
     square: bool = option(True, "pool on the squared graph, so that kept nodes two steps apart stay joined")
     cap: int = option(32, "largest weights kept per row of a pooled squared graph; 0: all")
@@ -117,47 +117,41 @@ class HierTail(Method[Prepared]):
             if self.contrast == 0:
                 return total
             chosen = self._anchors(inputs.labels.shape[0], draws)
-            terms = balanced_contrast(logits[chosen], inputs.labels[chosen], self.temperature)
+            terms = balanced_contrast(chosen_rows(logits, chosen), chosen_rows(inputs.labels, chosen), self.temperature)
             for centres in levels[1 : self.depth]:
                 chosen = self._anchors(levels[0].shape[0], draws)
-                terms = terms + group_contrast(levels[0][chosen], centres, self.temperature)
+                terms = terms + group_contrast(chosen_rows(levels[0], chosen), centres, self.temperature)
             return total + self.contrast * terms  # b.5
 
         return loss
 
-    def _anchors(self, rows: int, draws: np.random.Generator) -> Tensor:
-        """All rows, or as many as allowed, drawn without replacement: int64."""
-        return torch.arange(rows) if rows <= self.anchors else torch.from_numpy(draws.choice(rows, self.anchors, replace=False))
+    def _anchors(self, rows: int, draws: np.random.Generator) -> Tensor | None:
+        """As many rows as allowed, drawn without replacement: int64; None where all are."""
+        return None if rows <= self.anchors else torch.from_numpy(draws.choice(rows, self.anchors, replace=False, shuffle=False))
 
-    def _network(self, client: Client[Prepared], params: Tensors, dropout: np.random.Generator | None) -> tuple[list[Tensor], Tensor]:
-        """x^0 .. x^L, and the rows [n, h] that the last layer reads."""
+    def _network(self, client: Client[Prepared], params: Tensors, dropout: np.random.Generator | None) -> tuple[tuple[Tensor, ...], Tensor]:
+        """x^0 .. x^(L-1), and the rows [n, h] that the last layer reads."""
         # Choice: the official code drops nothing with one-layer convolutions; x⁰ is the backbone's H, dropout included, as for everyone.
         x = client.model.encode(params, client.prepared.inputs, dropout)  # b.1
-        levels: list[Tensor] = [x]
-        kept: list[Tensor] = []
-        graphs: list[Tensor] = []
-        for size, weight in zip(client.prepared.sizes, params.get("pool.weight", ()), strict=True):
-            keep, x = pool(x, weight, size)
-            adj = self._pooled(graphs[-1] if graphs else client.prepared.with_loops, keep)
-            x = torch.relu(layer(client.model, params, "down", x, adj))
-            levels.append(x)
-            kept.append(keep)
-            graphs.append(adj)
-        for depth in reversed(range(self.depth)):  # b.3
-            x = levels[depth].index_add(0, kept[depth], x)
-            if depth:
-                x = torch.relu(layer(client.model, params, "up", x, graphs[depth - 1]))
-        return levels, x
+        if self.depth == 0:
+            return (x,), x
+        pool = params["pool.weight"]
+        directions = pool / pool.norm(dim=1, keepdim=True).clamp(min=_FLOOR)
+        weights = (params[f"{name}.{part}"] for name in ("down", "up") for part in ("weight", "bias"))
+        last, *deeper = _UNet.apply(self, client.prepared, x, directions, *weights)  # type: ignore[no-untyped-call]
+        return (x, *deeper), last
 
-    def _pooled(self, graph: sp.csr_matrix | Tensor, keep: Tensor) -> Tensor:
+    def pooled(self, graph: sp.csr_matrix | Tensor, keep: Tensor) -> Tensor:
         """b.2: the weights between the kept nodes, loops removed, [k, k]; ``graph`` is the sparse A + I, or a pooled A.
 
         Choice: the square is taken of the kept rows alone, (A + I)[keep] (A + I)[keep]ᵀ, and capped after that: the same numbers as in the
         full square, which is never stored; and the cap falls on edges that survive the pooling, of 32 among all n nodes few would.
         """
         if isinstance(graph, Tensor):
-            rows = (graph + torch.eye(graph.shape[0]))[keep]
-            adj = rows @ rows.t() if self.square else rows[:, keep]
+            rows = graph.index_select(0, keep)
+            adj = rows.index_select(1, keep)
+            if self.square:
+                adj = torch.addmm(adj, rows, rows.t(), beta=2.0)  # (B + I)(B + I)ᵀ without its diagonal, B symmetric
         else:
             sparse_rows = graph[keep.numpy()]
             adj = torch.from_numpy((sparse_rows @ sparse_rows.T if self.square else sparse_rows[:, keep.numpy()]).toarray())
@@ -187,37 +181,113 @@ class HierTail(Method[Prepared]):
             return client.model.logits(tensors, last, client.prepared.inputs)
 
 
-def layer(model: Backbone, params: Tensors, name: str, x: Tensor, adj: Tensor) -> Tensor:
-    """A convolution on a pooled graph: [k, h]."""
-    degrees = adj.sum(1, keepdim=True)
-    if model.backbone == "sage":
-        rows = torch.cat([adj @ x / degrees.clamp(min=_FLOOR), x], dim=1)
-    else:
-        scale = (degrees + 2).rsqrt()  # self-loops of weight 2
-        rows = scale * (adj @ (scale * x) + 2 * scale * x)
-    return torch.addmm(params[f"{name}.bias"], rows, params[f"{name}.weight"])
+def chosen_rows(values: Tensor, chosen: Tensor | None) -> Tensor:
+    return values if chosen is None else values.index_select(0, chosen)
 
 
-def pool(x: Tensor, weight: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """b.2: the ``size`` nodes of the largest score ⟨x, p⟩ / ‖p‖, ascending, and their rows times tanh(score)."""
-    score = x @ (weight / weight.norm().clamp(min=_FLOOR))
-    order = torch.argsort(score.detach(), descending=True, stable=True)  # Choice: ties by node number
-    keep = order[:size].sort().values
-    return keep, x[keep] * torch.tanh(score[keep])[:, None]
+def pool(x: Tensor, direction: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """b.2: the ``size`` nodes of the largest score ⟨x, p⟩ / ‖p‖, ascending, and the tanh of their scores; ``direction`` is p / ‖p‖."""
+    score = torch.mv(x, direction)
+    keep = torch.argsort(score, descending=True, stable=True)[:size].sort().values  # Choice: ties by node number
+    return keep, score.index_select(0, keep).tanh_()
 
 
 def strongest(adj: Tensor, cap: int) -> Tensor:
     """Without all edges that are among the ``cap`` largest of neither of their ends: [k, k], symmetric."""
     if adj.shape[0] <= cap:
         return adj
-    kept = torch.zeros(adj.shape, dtype=torch.bool).scatter_(1, adj.topk(cap, dim=1).indices, True)
-    return adj * (kept | kept.t())
+    kept = torch.zeros_like(adj).scatter_(1, adj.topk(cap, dim=1, sorted=False).indices, 1.0)
+    return torch.maximum(kept, kept.t()).mul_(adj)
+
+
+def convolution(adj: Tensor, own_apart: bool) -> Tensor:
+    """The backbone's operator on a pooled graph, [k, k]: gcn with self-loops of weight 2, or the mean over neighbours."""
+    if own_apart:
+        return adj / adj.sum(1, keepdim=True).clamp(min=_FLOOR)
+    looped = adj.clone().fill_diagonal_(2.0)
+    scale = looped.sum(1).rsqrt_()
+    return looped.mul_(scale).mul_(scale[:, None])
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """relu(S W + b) on a pooled graph, S = P x, or [P x | x] where W has the rows for it; and its gradients."""
+
+    operator: Tensor
+    read: Tensor
+    """S."""
+    out: Tensor
+
+    @classmethod
+    def forward(cls, operator: Tensor, x: Tensor, weight: Tensor, bias: Tensor) -> Layer:
+        read = operator @ x
+        if weight.shape[0] > x.shape[1]:
+            read = torch.cat([read, x], dim=1)
+        return cls(operator, read, torch.addmm(bias, read, weight).relu_())
+
+    def backward(self, grad: Tensor, weight: Tensor, grad_weight: Tensor, grad_bias: Tensor) -> Tensor:
+        """The gradient of x; those of the parameters are added to what is there."""
+        grad = torch.ops.aten.threshold_backward(grad, self.out, 0)
+        grad_weight.addmm_(self.read.t(), grad)
+        grad_bias.add_(grad.sum(0))
+        of_read, width = grad @ weight.t(), grad.shape[1]
+        of_x = self.operator.t() @ of_read[:, :width]
+        return of_x.add_(of_read[:, width:]) if of_read.shape[1] > width else of_x
+
+
+class _UNet(torch.autograd.Function):
+    """b.2 and b.3: x⁰ -> the rows that the last layer reads, and x¹ .. x^(L-1)."""
+
+    @staticmethod
+    def forward(ctx: Any, method: HierTail, prepared: Prepared, x: Tensor, directions: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+        down, up = weights[:2], weights[2:]
+        levels, kept, gates, downs, ups = [x], [], [], [], []
+        graph: sp.csr_matrix | Tensor = prepared.with_loops
+        for size, direction in zip(prepared.sizes, directions, strict=True):
+            keep, gate = pool(levels[-1], direction, size)
+            graph = method.pooled(graph, keep)
+            operator = convolution(graph, down[0].shape[0] > x.shape[1])
+            downs.append(Layer.forward(operator, levels[-1].index_select(0, keep).mul_(gate[:, None]), *down))
+            levels.append(downs[-1].out)
+            kept.append(keep)
+            gates.append(gate)
+        last = levels[-1]
+        for depth in reversed(range(1, len(kept))):
+            ups.append(Layer.forward(downs[depth - 1].operator, levels[depth].index_add(0, kept[depth], last), *up))
+            last = ups[-1].out
+        ctx.save_for_backward(x, directions, *weights)
+        ctx.steps = kept, gates, downs, ups
+        # Copies: an output that ctx holds would hold ctx, and neither would ever be freed.
+        return (x.index_add(0, kept[0], last), *(level.clone() for level in levels[1:-1]))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, directions, *weights = ctx.saved_tensors
+        kept, gates, downs, ups = ctx.steps
+        down, up, down_bias, up_bias = (torch.zeros_like(weights[i]) for i in (0, 2, 1, 3))
+        of_levels, grad = [grads[0].clone()], grads[0].index_select(0, kept[0])
+        for depth in range(1, len(kept)):
+            back = ups[-depth].backward(grad, weights[2], up, up_bias)
+            of_levels.append(back + grads[depth])
+            grad = back.index_select(0, kept[depth])
+        of_directions = torch.empty_like(directions)
+        for depth in reversed(range(len(kept))):
+            grad = downs[depth].backward(grad, weights[0], down, down_bias)
+            rows, gate = (downs[depth - 1].out if depth else x).index_select(0, kept[depth]), gates[depth]
+            of_score = (grad * rows).sum(1).mul_(1 - gate * gate)
+            torch.mv(rows.t(), of_score, out=of_directions[depth])
+            through = torch.addcmul(torch.outer(of_score, directions[depth]), grad, gate[:, None])
+            grad = of_levels[depth].index_add_(0, kept[depth], through)
+        return None, None, grad, of_directions, down, down_bias, up, up_bias
 
 
 def group_contrast(nodes: Tensor, centres: Tensor, temperature: float) -> Tensor:
     """b.5: the contrast of nodes and all centres, a node belonging to its nearest centre."""
-    nearest = torch.cdist(nodes.detach(), centres.detach()).argmin(1)
-    return balanced_contrast(torch.cat([nodes, centres]), torch.cat([nearest, torch.arange(centres.shape[0])]), temperature)
+    with torch.no_grad():
+        squares = (centres * centres).sum(1)
+        distance = torch.addmm(squares, nodes, centres.t(), alpha=-2.0)  # squared, less the node's own square: the same order
+        nearest = np.concatenate([distance.numpy().argmin(1), np.arange(centres.shape[0])])
+    return balanced_contrast(torch.cat([nodes, centres]), torch.from_numpy(nearest), temperature)
 
 
 def balanced_contrast(rows: Tensor, labels: Tensor, temperature: float) -> Tensor:
@@ -226,34 +296,47 @@ def balanced_contrast(rows: Tensor, labels: Tensor, temperature: float) -> Tenso
     return out
 
 
+def same_class(labels: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """(how many rows have each row's class, [m]; those rows of the first row, of the second, ...)."""
+    counts = np.bincount(labels)
+    sizes = counts[labels]
+    begins = (counts.cumsum() - counts)[labels] - (sizes.cumsum() - sizes)
+    return sizes, labels.argsort(kind="stable")[begins.repeat(sizes) + np.arange(sizes.sum())]
+
+
 class _BalancedContrast(torch.autograd.Function):
-    """The gradient is taken along with the loss, some rows at a time: no [m, m] matrix is ever held."""
+    """The gradient is taken along with the loss, some rows at a time."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, labels: Tensor, temperature: float) -> Tensor:
-        share = 1.0 / torch.bincount(labels)[labels].to(rows.dtype)  # 1 / n_ℓ, [m]
-        columns, floor_mass = rows.t() / temperature, _FLOOR * share.sum()
-        grad, total = torch.zeros_like(rows), rows.new_zeros(())
+        sizes, members = same_class(labels.numpy())
+        shares = torch.from_numpy(1.0 / sizes).to(rows.dtype)  # 1 / n_ℓ, [m]
+        columns, share = rows.t() * (log2(e) / temperature), shares.numpy()
+        grad, total, floor_mass, pairs = torch.zeros_like(rows), 0.0, _FLOOR * float(share.sum()), 0
         for start in range(0, rows.shape[0], _CHUNK):
-            part = slice(start, start + _CHUNK)
-            similar = rows[part] @ columns  # [c, m]
-            top, where = similar.max(1, keepdim=True)
-            shifted = similar.sub_(top).clamp_(min=_LOWEST).exp_()  # e without its floor
-            without_floor = shifted @ share
-            mass = without_floor + floor_mass  # D, [c]
-            i, j = (labels[part, None] == labels).nonzero(as_tuple=True)
-            positive = shifted[i, j]
-            weight = share[start + i]
-            total += mass.log().sum() - ((positive + _FLOOR).log() * weight).sum()
-            pull = positive / (positive + _FLOOR) * weight
-            slope = shifted.mul_(share).div_(mass[:, None])  # d loss / d similar, [c, m]
-            slope.index_put_((i, j), -pull, accumulate=True)
-            through_top = torch.zeros_like(mass).index_add_(0, i, pull) - without_floor / mass
-            slope.scatter_add_(1, where, through_top[:, None])
-            grad[part] += slope @ rows
-            grad.addmm_(slope.t(), rows[part])
+            own, size = rows[start : start + _CHUNK], sizes[start : start + _CHUNK]
+            slope = own @ columns  # similarity in base 2, [c, m]
+            numbers = slope.numpy()
+            line, top = np.arange(numbers.shape[0]), numbers.argmax(1)
+            numbers -= numbers[line, top][:, None]
+            slope.clamp_(min=_LOWEST).exp2_()  # e without its floor
+            mass = torch.mv(slope, shares).numpy()
+            floored_mass = mass + floor_mass  # D, [c]
+            ends = size.cumsum()
+            same = line.repeat(size) * rows.shape[0] + members[pairs : pairs + ends[-1]]
+            pairs += ends[-1]
+            positive = numbers.reshape(-1)[same]
+            floored = positive + _FLOOR
+            pull = positive / floored
+            begins, own_share = ends - size, share[start : start + _CHUNK]
+            total += float(np.log(floored_mass).sum() - np.add.reduceat(torch.from_numpy(floored).log_().numpy(), begins) @ own_share)
+            slope.mul_(shares).div_(torch.from_numpy(floored_mass)[:, None])  # d loss / d similarity
+            numbers.reshape(-1)[same] -= pull * own_share.repeat(size)
+            numbers[line, top] += np.add.reduceat(pull, begins) * own_share - mass / floored_mass
+            grad[start : start + _CHUNK] += slope @ rows
+            grad.addmm_(slope.t(), own)
         ctx.save_for_backward(grad.div_(temperature * max(rows.shape[0], 1)))
-        return total / max(rows.shape[0], 1)
+        return rows.new_tensor(total / max(rows.shape[0], 1))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
