@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedepd.report.runs import Run
-from fedepd.reproduction.measures import MEASURES, measures, trajectory
+from fedepd.reproduction.measures import MEASURES, align_seeds, measure_run, trajectory
 
 
 def made_up(accuracies: dict[int, float], rounds: int = 8) -> Run:
@@ -29,7 +29,7 @@ def test_a_trajectory_by_hand() -> None:
 
 def test_measures_by_hand() -> None:
     """Of 8 rounds the last quarter is 7 and 8: plateau (60 + 64) / 2; the last half 5 to 8: steps of 4, 2 and 4 points."""
-    found = measures(made_up({4: 0.1, 5: 0.58, 6: 0.62, 7: 0.6, 8: 0.64}))
+    found = measure_run(made_up({4: 0.1, 5: 0.58, 6: 0.62, 7: 0.6, 8: 0.64}))
     assert tuple(found) == MEASURES
     assert found["acc"] == 50
     assert found["cpu_seconds"] == 20
@@ -40,7 +40,13 @@ def test_measures_by_hand() -> None:
 
 
 def test_a_run_that_was_hardly_evaluated() -> None:
-    found = measures(made_up({8: 0.5}))
+    found = measure_run(made_up({8: 0.5}))
     assert found["plateau"] == 50
     assert isnan(found["fluctuation"])
-    assert isnan(measures(made_up({}))["plateau"])
+    assert isnan(measure_run(made_up({}))["plateau"])
+
+
+def test_a_seed_without_a_run_is_missing_in_its_place() -> None:
+    found = align_seeds({3: made_up({8: 0.5}), 1: made_up({8: 0.25})}, seeds=(1, 2, 3))
+    assert tuple(found) == MEASURES
+    assert found["plateau"] == pytest.approx([25, float("nan"), 50], nan_ok=True)

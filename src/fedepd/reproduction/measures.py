@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
 import numpy as np
@@ -13,7 +14,7 @@ from fedepd.report.runs import Json, Run
 MEASURES = (*METRICS, "cpu_seconds", "megabytes", "plateau", "fluctuation")
 
 
-def measures(run: Run) -> dict[str, float]:
+def measure_run(run: Run) -> dict[str, float]:
     """``MEASURES`` of a run: scores in percent (pooled, of the headline model), processor seconds, megabytes both ways, and of the
     validation accuracy its mean over the last quarter of the rounds (``plateau``) and the mean step between evaluations in the last
     half, up or down (``fluctuation``), both in points; NaN where a run was not evaluated often enough.
@@ -27,6 +28,12 @@ def measures(run: Run) -> dict[str, float]:
         "plateau": float(last_quarter.mean()) if len(last_quarter) else float("nan"),
         "fluctuation": float(np.abs(np.diff(last_half)).mean()) if len(last_half) > 1 else float("nan"),
     }
+
+
+def align_seeds(runs: Mapping[int, Run], seeds: Iterable[int]) -> dict[str, list[float]]:
+    """Each of ``MEASURES`` with one value per seed, in their order; NaN where a seed has no run."""
+    found = [measure_run(runs[seed]) if seed in runs else {} for seed in seeds]
+    return {name: [values.get(name, float("nan")) for values in found] for name in MEASURES}
 
 
 def trajectory(run: Run, metric: str) -> npt.NDArray[np.float64]:

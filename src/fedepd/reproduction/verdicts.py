@@ -1,0 +1,175 @@
+"""Does a claim of the paper hold in our runs? The rule is that of ``judge``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fedepd.methods import METHODS
+from fedepd.report.numbers import mean_std
+from fedepd.reproduction.claims import CLAIMS, Claim
+from fedepd.reproduction.contrasts import BASELINES, Contrast, Missing, Rows
+from fedepd.reproduction.statistics import FEWEST_PAIRS, Comparison, compare_seeds, critical_difference, holm
+
+Measured = Mapping[str, Rows]
+"""Dataset -> row -> measure -> one value per seed, seeds in the same order in all rows of a dataset."""
+Outcome = Literal["holds", "does not hold", "cannot be told"]
+
+ALPHA = 0.05
+ALL = "all datasets"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    claim: Claim
+    dataset: str
+    """``ALL`` where the claim is about all of them together."""
+    row: str
+    """Which row is judged: ``fedepd`` is our reading, ``fedepd:printed`` the paper's text."""
+    outcome: Outcome
+    p: float
+    """Holm-corrected: of the test that decided, else of the one in the direction of the mean; NaN without a test."""
+    because: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """A claim on one dataset."""
+
+    claim: Claim
+    dataset: str
+    row: str
+    contrast: Contrast | Missing
+
+
+def judge(measured: Measured, claims: Iterable[Claim] = CLAIMS) -> list[Verdict]:
+    """A verdict per claim, dataset and judged row.
+
+    A claim says that one row is above another, or no more than a tolerance below it.
+    It *holds* where Welch's test over seeds shows that, with a Holm-corrected p < 0.05.
+    It *does not hold* where the test shows the contrary: a gain over rivals below half a point, a part that costs, a loss beyond the
+    tolerance. A mean on the wrong side is not enough, nor is a difference that these seeds cannot show.
+    Otherwise it *cannot be told*, as with fewer than three seeds, or where a row or a dataset was not run.
+    A claim about the mean rank over datasets holds where FedEPD ranks first and Wilcoxon with Holm's correction tells it from every
+    baseline, and does not where it is told from the first.
+    Corrected together: the tests in one direction for the same target and judged row, over its claims and datasets.
+    Choice: Welch decides over seeds and not Wilcoxon, which can show nothing at 0.05 with the usual five.
+    """
+    found: list[tuple[int, Verdict]] = []
+    families: dict[tuple[str, str], list[tuple[int, Case]]] = {}
+    for place, claim in enumerate(claims):
+        if claim.contrast is None:
+            found += [(place, _judge_rank(claim, row, measured)) for row in claim.judged]
+        for case in _cases(claim, measured):
+            families.setdefault((claim.target, case.row), []).append((place, case))
+    for family in families.values():
+        verdicts = _decide([case for _, case in family])
+        found += [(place, verdict) for (place, _), verdict in zip(family, verdicts, strict=True)]
+    return [verdict for _, verdict in sorted(found, key=lambda each: each[0])]
+
+
+def row_name(row: str) -> str:
+    """``fedepd:without_consensus`` is "FedEPD (without consensus)"."""
+    method, *rest = row.split(":")
+    label = METHODS[method].label if method in METHODS else method
+    return f"{label} ({', '.join(rest).replace('_', ' ')})" if rest else label
+
+
+def _cases(claim: Claim, measured: Measured) -> list[Case]:
+    """On every dataset it is made of. A judged row that has nothing to show anywhere is left out beside one that has."""
+    if claim.contrast is None:
+        return []
+    datasets = claim.datasets or [dataset for dataset in measured if dataset not in claim.except_for]
+    cases = []
+    for dataset in datasets:
+        for row in claim.judged:
+            there = claim.contrast(measured[dataset], row) if dataset in measured else Missing(f"{dataset} is not among the datasets")
+            cases.append(Case(claim, dataset, row, there))
+    known = {case.row for case in cases if isinstance(case.contrast, Contrast)} or {claim.judged[0]}
+    return [case for case in cases if case.row in known]
+
+
+def _decide(family: Sequence[Case]) -> list[Verdict]:
+    above, below = (
+        [_compare(case.contrast, bound) for case, bound in zip(family, bounds, strict=True)]
+        for bounds in zip(*(_bounds(case.contrast) for case in family), strict=True)
+    )
+    proofs, refutals = (holm([test.welch_p for test in tests]) for tests in (above, below))
+    verdicts = []
+    for case, over, under, proof, refutal in zip(family, above, below, proofs, refutals, strict=True):
+        outcome: Outcome = "cannot be told"
+        if over.difference > 0 and proof < ALPHA:
+            outcome = "holds"
+        elif under.difference < 0 and refutal < ALPHA:
+            outcome = "does not hold"
+        p = proof if outcome == "holds" or (outcome == "cannot be told" and over.difference > 0) else refutal
+        verdicts.append(Verdict(case.claim, case.dataset, case.row, outcome, p, _because(case, outcome, over.n)))
+    return verdicts
+
+
+def _bounds(contrast: Contrast | Missing) -> tuple[float, float]:
+    return (contrast.proof, contrast.refutal) if isinstance(contrast, Contrast) else (0.0, 0.0)
+
+
+def _compare(contrast: Contrast | Missing, bound: float) -> Comparison:
+    """Ours against theirs moved up by the bound."""
+    if isinstance(contrast, Missing):
+        return compare_seeds([], [])
+    return compare_seeds(contrast.ours, [value + bound for value in contrast.theirs])
+
+
+def _because(case: Case, outcome: Outcome, seeds: int) -> str:
+    contrast = case.contrast
+    if isinstance(contrast, Missing):
+        return f"{contrast.reason}."
+    rises, falls = ("above", "below") if contrast.unit == "points" else ("below", "above")
+    proof, refutal = (_shown(contrast, bound) for bound in (contrast.proof, contrast.refutal))
+    why = {
+        "holds": f"shown to be {rises} {proof} over {seeds} seeds",
+        "does not hold": f"shown to be {falls} {refutal} over {seeds} seeds",
+        "cannot be told": f"over {seeds} seeds neither shown to be {rises} {proof} nor {falls} {'it' if proof == refutal else refutal}",
+    }[outcome]
+    why = why if seeds >= FEWEST_PAIRS else f"{seeds} seed{'s'[: seeds != 1]} in common, and fewer than {FEWEST_PAIRS} tell nothing"
+    printed = case.claim.printed.get(case.dataset)
+    return f"{_difference(contrast)}; {why}." + ("" if printed is None else f" The paper prints {printed:+.2f} points.")
+
+
+def _difference(contrast: Contrast) -> str:
+    ours, theirs = (row_name(row) for row in contrast.names)
+    means = [mean_std(values)[0] for values in (contrast.ours, contrast.theirs)]
+    apart = _shown(contrast, compare_seeds(contrast.ours, contrast.theirs).difference)
+    if contrast.unit == "times":
+        return f"{ours} takes {apart} what {theirs} takes"
+    return f"{abs(means[0]):.2f} of {ours} against {abs(means[1]):.2f} of {theirs}, {apart}"
+
+
+def _shown(contrast: Contrast, difference: float) -> str:
+    """In the unit a reader knows: costs and fluctuations are better where they are lower."""
+    if contrast.unit == "times":
+        return f"{math.exp(-difference):.2f} times"
+    text = f"{difference if contrast.unit == 'points' else -difference:+.2f} points"
+    return "0 points" if text[1:] == "0.00 points" else text
+
+
+def _judge_rank(claim: Claim, row: str, measured: Measured) -> Verdict:
+    means = {
+        dataset: {r: mean_std(rows[r][claim.metric])[0] for r in (row, *BASELINES) if r in rows} for dataset, rows in measured.items()
+    }
+    found = critical_difference(means, ALPHA)
+    if row not in found.mean_ranks or len(found.mean_ranks) < 2:
+        return Verdict(claim, ALL, row, "cannot be told", math.nan, f"no run of {row} and a baseline on every dataset.")
+    rank, first = found.mean_ranks[row], next(iter(found.mean_ranks))
+    is_first = rank == found.mean_ranks[first]
+    others = [p for pair, p in found.pairwise.items() if row in pair and (is_first or first in pair)]
+    p = float(np.max(others))
+    outcome: Outcome = "cannot be told"
+    if p < ALPHA and found.friedman_p < ALPHA:
+        outcome = "holds" if is_first else "does not hold"
+    place = "first" if is_first else f"behind {row_name(first)} ({found.mean_ranks[first]:.2f})"
+    told = "told from" if outcome != "cannot be told" else "not told from"
+    because = f"mean rank {rank:.2f} of {len(found.mean_ranks)} over {len(found.datasets)} datasets, {place}; {told} "
+    return Verdict(claim, ALL, row, outcome, p, because + ("every other." if is_first else "it."))

@@ -1,0 +1,216 @@
+"""Made-up scores, spread by -0.1, 0 and 0.1 over three seeds, or by ten times that where nothing shall be told.
+
+Welch on two rows of that spread has a standard error of 0.1 sqrt(2/3) = 0.082 and 4 degrees of freedom: a difference of 1 gives
+t = 12.2 (p = 0.0003), one of 0.1 gives t = 1.2 (p = 0.29).
+"""
+
+from __future__ import annotations
+
+from math import isnan, nan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedepd.reproduction.claims import CLAIMS, Claim
+from fedepd.reproduction.contrasts import BASELINES, best, comparable
+from fedepd.reproduction.measures import MEASURES
+from fedepd.reproduction.verdicts import ALL, Verdict, judge, row_name
+
+BY_ID = {claim.id: claim for claim in CLAIMS}
+Row = dict[str, list[float]]
+
+
+def row(spread: float = 0.1, seeds: int = 3, **means: float) -> Row:
+    """Every measure, 50 unless told."""
+    return {name: [means.get(name, 50.0) + spread * (seed % 3 - 1) for seed in range(seeds)] for name in MEASURES}
+
+
+def verdict(claim: str, dataset: str = "toy", **rows: Row) -> Verdict:
+    named = {name.replace("__", ":"): values for name, values in rows.items()}
+    found = [v for v in judge({dataset: named}, [BY_ID[claim]]) if v.dataset == dataset]
+    assert len(found) == 1
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("gain", "spread", "outcome", "because"),
+    [
+        (1.0, 0.1, "holds", "51.00 of FedEPD against 50.00 of FedGTA, +1.00 points; shown to be above 0 points over 3 seeds."),
+        (-1.0, 0.1, "does not hold", "49.00 of FedEPD against 50.00 of FedGTA, -1.00 points; shown to be below +0.50 points over 3 seeds."),
+        (0.05, 0.1, "does not hold", "+0.05 points; shown to be below +0.50 points"),
+        (1.0, 5.0, "cannot be told", "over 3 seeds neither shown to be above 0 points nor below +0.50 points"),
+        (-1.0, 5.0, "cannot be told", "-1.00 points; over 3 seeds neither"),
+    ],
+)
+def test_a_gain(gain: float, spread: float, outcome: str, because: str) -> None:
+    """The rival with the highest mean is FedGTA."""
+    found = verdict("best-bacc", fedepd=row(spread, bacc=50 + gain), fedgta=row(spread), fedavg=row(bacc=20))
+    assert found.outcome == outcome
+    assert because in found.because
+    assert (found.p < 0.05) == (outcome != "cannot be told")
+    assert found.row == "fedepd"
+
+
+def test_too_few_seeds_missing_rows_and_missing_datasets_cannot_be_told() -> None:
+    few = verdict("best-bacc", fedepd=row(seeds=2, bacc=60), fedgta=row(seeds=2))
+    assert few.outcome == "cannot be told"
+    assert isnan(few.p)
+    assert "2 seeds in common, and fewer than 3 tell nothing" in few.because
+    assert verdict("best-bacc", fedepd=row()).because == f"no run of {' or '.join(BASELINES)}."
+    assert verdict("best-bacc", fedavg=row()).because == "no run of fedepd."
+    elsewhere = judge({"toy": {"fedepd": row(), "fedgta": row()}}, [BY_ID["over-fedgta-bacc"]])
+    assert [(v.dataset, v.outcome, v.because) for v in elsewhere] == [
+        ("electronics", "cannot be told", "electronics is not among the datasets.")
+    ]
+
+
+def test_a_failed_seed_is_left_out_of_both_rows() -> None:
+    ours, theirs = row(seeds=4, bacc=51), row(seeds=4)
+    ours["bacc"][1] = nan
+    assert "shown to be above 0 points over 3 seeds" in verdict("best-bacc", fedepd=ours, fedavg=theirs).because
+
+
+def test_the_printed_preset_is_judged_beside_ours_where_it_was_run() -> None:
+    found = judge({"toy": {"fedepd": row(acc=52), "fedepd:printed": row(acc=48), "fedavg": row()}}, [BY_ID["best-acc"]])
+    assert [(v.row, v.outcome) for v in found] == [("fedepd", "holds"), ("fedepd:printed", "does not hold")]
+
+
+def test_what_the_paper_prints_stands_beside_its_own_datasets_alone() -> None:
+    rows = {"fedepd": row(bacc=52), "fedavg": row()}
+    official, other = judge({"corafull": rows, "corafull_proxy": rows}, [BY_ID["best-bacc"]])
+    assert official.because.endswith("The paper prints +1.20 points.")
+    assert "paper" not in other.because
+
+
+def test_the_paper_does_not_claim_the_best_f1_on_roman_empire() -> None:
+    found = judge({"roman_empire": {"fedepd": row(), "fedgac": row()}, "toy": {"fedepd": row(), "fedgac": row()}}, [BY_ID["best-macro_f1"]])
+    assert [v.dataset for v in found] == ["toy"]
+
+
+@pytest.mark.parametrize(("loss", "outcome"), [(0.5, "holds"), (2.0, "does not hold"), (1.0, "cannot be told"), (-3.0, "holds")])
+def test_a_tolerance_of_one_point(loss: float, outcome: str) -> None:
+    found = verdict("keeps-head", fedepd=row(head_acc=50 - loss), fedavg=row())
+    assert found.outcome == outcome
+    assert ("neither shown to be above -1.00 points nor below it" in found.because) == (outcome == "cannot be told")
+
+
+@given(st.lists(st.integers(-300, 300), min_size=4, max_size=4), st.integers(1, 300))
+def test_no_p_below_alpha_without_a_decision(gains: list[int], spread: int) -> None:
+    rows = {f"d{i}": {"fedepd": row(spread / 100, bacc=50 + gain / 100), "fedavg": row(spread / 100)} for i, gain in enumerate(gains)}
+    for found in judge(rows, [BY_ID["best-bacc"]]):
+        assert (found.p < 0.05) == (found.outcome != "cannot be told")
+
+
+@pytest.mark.parametrize(("gain", "outcome"), [(0.3, "holds"), (0.05, "cannot be told"), (-0.3, "does not hold")])
+def test_a_part_helps(gain: float, outcome: str) -> None:
+    """A standard error of 0.082: 0.3 is t = 3.7 (p = 0.02), and a gain that is not seen is not refuted either."""
+    rows = {"fedepd": row(bacc=50 + gain), "fedepd__without_consensus": row()}
+    assert verdict("consensus-bacc", **rows).outcome == outcome
+
+
+def test_the_ablation_of_the_printed_preset_has_its_own_rows() -> None:
+    rows = {"fedepd:printed": row(bacc=52), "fedepd:printed:consensus=False": row()}
+    assert [(v.row, v.outcome) for v in judge({"toy": rows}, [BY_ID["consensus-bacc"]])] == [("fedepd:printed", "holds")]
+
+
+@pytest.mark.parametrize(("without_purification", "outcome"), [(40.0, "holds"), (46.0, "does not hold")])
+def test_purification_matters_most(without_purification: float, outcome: str) -> None:
+    rows = {"fedepd__without_purification": row(acc=without_purification), "fedepd__without_recalibration": row(acc=45)}
+    found = verdict("purification-most", fedepd=row(), fedepd__without_consensus=row(acc=48), **rows)
+    assert found.outcome == outcome
+    assert "45.00 of FedEPD (without recalibration)" in found.because
+
+
+@pytest.mark.parametrize(("highest", "outcome"), [(50.5, "holds"), (53.0, "does not hold"), (51.45, "cannot be told")])
+def test_sensitivity(highest: float, outcome: str) -> None:
+    cells = {f"fedepd:mu={mu}:gamma=0.1": row(macro_f1=score) for mu, score in ((0.1, 50.0), (1.0, 50.2), (2.0, highest))}
+    (found,) = judge({"toy": {"fedepd": row(macro_f1=90), **cells}}, [BY_ID["insensitive"]])
+    assert found.outcome == outcome
+    assert "50.00 of FedEPD (mu=0.1, gamma=0.1)" in found.because
+
+
+@pytest.mark.parametrize(("seconds", "outcome"), [(11.0, "holds"), (20.0, "does not hold"), (12.5, "cannot be told")])
+def test_running_time(seconds: float, outcome: str) -> None:
+    """The cheapest baseline takes 10 seconds, so 1.25 times is 12.5."""
+    found = verdict("fast", fedepd=row(cpu_seconds=seconds), fedavg=row(cpu_seconds=10), fedgta=row(cpu_seconds=30))
+    assert found.outcome == outcome
+    assert found.because.startswith(f"FedEPD takes {seconds / 10:.2f} times what FedAvg takes; ")
+
+
+def test_traffic_without_any_spread_is_told_exactly() -> None:
+    """The bytes of a run do not depend on its seed: 4 % more is negligible, 25 % is not."""
+    for megabytes, outcome in ((104.0, "holds"), (125.0, "does not hold")):
+        found = verdict("little-traffic", fedepd=row(0, megabytes=megabytes), fedavg=row(0, megabytes=100))
+        assert (found.outcome, found.p) == (outcome, 0)
+    assert "takes 1.25 times what FedAvg takes; shown to be above 1.05 times" in found.because
+
+
+def test_steadier_than_the_mean_of_the_methods_for_long_tails() -> None:
+    """Steps of 1 against the mean of 2 and 4."""
+    rivals = {"creff": row(fluctuation=2), "lws": row(fluctuation=4), "fedavg": row(fluctuation=0)}
+    found = verdict("steadier", fedepd=row(fluctuation=1), **rivals)
+    assert found.outcome == "holds"
+    assert "1.00 of FedEPD against 3.00 of the methods for long tails, -2.00 points; shown to be below 0 points" in found.because
+    assert verdict("steadier", fedepd=row(fluctuation=9), **rivals).outcome == "does not hold"
+
+
+def test_the_tail_of_standard_models() -> None:
+    found = judge({"toy": {"fedavg": row(head_acc=90, tail_acc=10), "fedgta": row(head_acc=40, tail_acc=60)}}, [BY_ID["tail-is-worse"]])
+    assert [(v.row, v.outcome) for v in found] == [("fedavg", "holds"), ("fedgta", "does not hold")]
+
+
+def test_the_tests_of_a_target_are_corrected_together() -> None:
+    """A gain of 0.3 has t = 3.674 and p = 0.0213. Two of them have twice that by Holm, three of them three times; a claim of another
+    target does not count."""
+    rows = {"fedepd": row(bacc=50.3), "fedavg": row()}
+    for count, p in ((1, 0.0213), (2, 0.0426), (3, 0.0639)):
+        found = judge({f"d{i}": rows for i in range(count)}, [BY_ID["best-bacc"]])
+        assert [v.p for v in found] == pytest.approx([p] * count, abs=2e-4)
+        assert {v.outcome for v in found} == {"holds" if p < 0.05 else "cannot be told"}
+    apart = judge({"d": rows}, [BY_ID["best-bacc"], Claim("other", "", "", "elsewhere", best("bacc"))])
+    assert [v.p for v in apart] == pytest.approx([0.0213] * 2, abs=2e-4)
+
+
+def test_the_mean_rank_over_datasets() -> None:
+    """Twelve datasets and three rows: every pair has p = 2 / 2^12 before Holm, so all are told apart; four can tell nothing."""
+    for claim, outcome in (("first-bacc", "holds"), ("first-macro_f1", "does not hold")):
+        rows = {"fedepd": row(bacc=60, macro_f1=40), "fedavg": row(), "creff": row(bacc=45, macro_f1=45)}
+        many = judge({f"d{i}": rows for i in range(12)}, [BY_ID[claim]])[0]
+        assert (many.dataset, many.outcome) == (ALL, outcome)
+        few = judge({f"d{i}": rows for i in range(4)}, [BY_ID[claim]])[0]
+        assert few.outcome == "cannot be told"
+        assert few.p >= 0.125
+    assert "mean rank 3.00 of 3 over 12 datasets, behind FedAvg (1.00); told from it." in many.because
+    assert judge({}, [BY_ID["first-bacc"]])[0].outcome == "cannot be told"
+
+
+def test_every_claim_has_a_verdict_on_full_results_and_on_none() -> None:
+    rows = {name: row() for name in ("fedepd", "fedepd:printed", *BASELINES)}
+    rows |= {f"fedepd:without_{part}": row() for part in ("consensus", "purification", "recalibration")}
+    rows |= {f"fedepd:mu={mu}:gamma=0.5": row() for mu in (0.1, 1.0)}
+    full = judge({"toy": rows})
+    assert {v.claim.id for v in full} == set(BY_ID)
+    assert [v.claim.id for v in full] == sorted((v.claim.id for v in full), key=list(BY_ID).index)
+    assert len(BY_ID) == len(CLAIMS)
+    assert all(v.because.endswith(".") for v in full)
+    assert {v.outcome for v in judge({})} <= {"cannot be told"}
+
+
+@given(st.lists(st.integers(-50, 50), min_size=3, max_size=6), st.data())
+def test_a_claim_and_its_contrary_never_both_hold(ours: list[int], data: st.DataObject) -> None:
+    theirs = data.draw(st.lists(st.integers(-50, 50), min_size=len(ours), max_size=len(ours)))
+    rows = {"fedepd": {"bacc": [float(v) for v in ours]}, "fedavg": {"bacc": [float(v) for v in theirs]}}
+    there = Claim("there", "", "", "a", best("bacc", ("fedavg",)), judged=("fedepd",))
+    back = Claim("back", "", "", "b", best("bacc", ("fedepd",)), judged=("fedavg",))
+    near = Claim("near", "", "", "c", comparable("bacc", ("fedavg",)), judged=("fedepd",))
+    above, below, close = (v.outcome for v in judge({"toy": rows}, [there, back, near]))
+    assert (above, below) != ("holds", "holds")
+    assert above != "holds" or below == "does not hold"
+    assert above != "holds" or close == "holds"
+
+
+def test_names_of_rows() -> None:
+    assert row_name("fedepd:without_consensus") == "FedEPD (without consensus)"
+    assert row_name("fedepd:mu=0.1:gamma=0.5") == "FedEPD (mu=0.1, gamma=0.5)"
+    assert row_name("the tail") == "the tail"
