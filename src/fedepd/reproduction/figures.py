@@ -173,7 +173,7 @@ def sensitivity(grids: Mapping[str, Grid], metric: str = "macro_f1", note: str =
     """A heat map per dataset with the noise of seeds beside the range; ``note`` is the protocol."""
     title = METRIC_WORDS.get(metric, metric)
     text = "Mean (%) over seeds, higher is better, best cell framed. Noise floor: standard deviation over seeds, pooled over "
-    text += f"cells, and that of a cell's mean; a range of a few of the latter is no effect. {note}"
+    text += f"cells, and that of a cell's mean; a range of a few of the latter comes by chance. {note}"
     width = COLUMN if len(grids) == 1 else PAGE
     figure, axes = panel_grid(len(grids), 2, 2.5, f"Test {title} over μ and γ", text, width)
     for (name, grid), axis in zip(grids.items(), axes, strict=True):
