@@ -148,11 +148,13 @@ def _stoppable(arguments: Sequence[str]) -> Iterator[None]:
 
 
 def _write(name: str, targets: Sequence[Target], planned: Sequence[Planned], out: Path, command: str) -> None:
+    from fedepd.reproduction.judgement import in_words
     from fedepd.reproduction.output import write_target
     from fedepd.reproduction.page import write_reproduction
     from fedepd.reproduction.results import read_results
 
     written = [write_target(read_results(target, planned), out) for target in targets]
     for each in written:
-        print(f"{each.results.target.name}: {each.folder}")
+        claims = f"; of the paper's claims {in_words(each.verdicts)}" if each.verdicts else ""
+        print(f"{each.results.target.name}: {each.folder}{claims}")
     print(f"page: {write_reproduction(written, out / f'{Path(name).stem}.html', command)}")

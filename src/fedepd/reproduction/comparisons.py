@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedepd.report.tables import METRIC_TITLES, NOTHING, Cell, Table
-from fedepd.reproduction.results import METRICS, Entry, Results
+from fedepd.reproduction.results import HEADLINE, METRICS, Entry, Results, Scoring
 from fedepd.reproduction.statistics import Comparison, CriticalDifference, compare_seeds, critical_difference, holm, smallest_wilcoxon_p
 
 
@@ -15,6 +15,7 @@ from fedepd.reproduction.statistics import Comparison, CriticalDifference, compa
 class Duel:
     """Two rows on one dataset by one metric."""
 
+    scoring: Scoring
     metric: str
     ours: Entry
     theirs: Entry
@@ -24,18 +25,18 @@ class Duel:
     wilcoxon_p: float
 
 
-def best_rival(results: Results, dataset: str, metric: str) -> Entry | None:
+def best_rival(results: Results, dataset: str, metric: str, scoring: Scoring = HEADLINE) -> Entry | None:
     """The highest mean among rows that are neither FedEPD nor a reference."""
     rivals = [entry for entry in results.finished(dataset, references=False) if entry.row.method != "fedepd"]
-    return max(rivals, key=lambda entry: entry.mean(metric), default=None)
+    return max(rivals, key=lambda entry: entry.mean(metric, scoring), default=None)
 
 
-def duels(results: Results) -> list[Duel]:
+def duels(results: Results, scoring: Scoring = HEADLINE) -> list[Duel]:
     """In a comparison each FedEPD row against its best rival, in an ablation the whole of FedEPD against each other row."""
     if results.target.kind == "comparison":
         rows = [row for row in results.target.rows if row.method == "fedepd"]
-        return [duel for row in rows for duel in _corrected(_pairs_with_rivals(results, row.key))]
-    return _corrected(_pairs_with_parts(results))
+        return [duel for row in rows for duel in _corrected(_pairs_with_rivals(results, row.key, scoring), scoring)]
+    return _corrected(_pairs_with_parts(results), scoring)
 
 
 def duel_table(results: Results, found: Sequence[Duel]) -> Table:
@@ -55,14 +56,15 @@ def duel_table(results: Results, found: Sequence[Duel]) -> Table:
                 Cell(str(duel.outcome.n), float(duel.outcome.n)),
             ]
         )
-    return Table(f"{results.target.name}-tests", headers, list(sections.values()), _test_note(results, found))
+    return Table(f"{results.target.name}-{found[0].scoring.name}-tests", headers, list(sections.values()), _test_note(results, found))
 
 
 def _test_note(results: Results, found: Sequence[Duel]) -> str:
     whom = "the best rival by mean" if results.target.kind == "comparison" else "each other row"
     seeds = max((duel.outcome.n for duel in found), default=0)
     least = smallest_wilcoxon_p(seeds)
-    text = f"FedEPD against {whom}, difference in points, positive where FedEPD is better. Two-sided tests over the seeds both have, "
+    text = f"FedEPD against {whom}, difference in points, positive where FedEPD is better; scores as in the tables above. "
+    text += "Two-sided tests over the seeds both have, "
     text += "Holm-corrected over all lines of the same row of ours; – : fewer than three seeds."
     return text if math.isnan(least) else f"{text} With {seeds} seeds a line's Wilcoxon p is at least {least:g} before correction."
 
@@ -83,12 +85,12 @@ def _signed(value: float) -> Cell:
     return Cell(NOTHING, -math.inf) if math.isnan(value) else Cell(f"{value:+.2f}".replace("-", "−"), value)
 
 
-def _pairs_with_rivals(results: Results, key: str) -> list[tuple[str, Entry, Entry]]:
+def _pairs_with_rivals(results: Results, key: str, scoring: Scoring) -> list[tuple[str, Entry, Entry]]:
     pairs = []
     for dataset in results.datasets:
         ours = next((entry for entry in results.finished(dataset) if entry.row.key == key), None)
         for metric in METRICS:
-            rival = best_rival(results, dataset, metric)
+            rival = best_rival(results, dataset, metric, scoring)
             if ours is not None and rival is not None:
                 pairs.append((metric, ours, rival))
     return pairs
@@ -106,11 +108,10 @@ def _pairs_with_parts(results: Results) -> list[tuple[str, Entry, Entry]]:
     ]
 
 
-def _corrected(pairs: Iterable[tuple[str, Entry, Entry]]) -> list[Duel]:
-    pairs = list(pairs)
-    compared = [_compare(ours.values(metric), theirs.values(metric)) for metric, ours, theirs in pairs]
+def _corrected(pairs: Sequence[tuple[str, Entry, Entry]], scoring: Scoring) -> list[Duel]:
+    compared = [_compare(ours.values(metric, scoring), theirs.values(metric, scoring)) for metric, ours, theirs in pairs]
     welch, wilcoxon = holm([c.welch_p for c in compared]), holm([c.wilcoxon_p for c in compared])
-    return [Duel(*pair, outcome, *p) for pair, outcome, p in zip(pairs, compared, zip(welch, wilcoxon, strict=True), strict=True)]
+    return [Duel(scoring, *pair, outcome, *p) for pair, outcome, p in zip(pairs, compared, zip(welch, wilcoxon, strict=True), strict=True)]
 
 
 def _compare(ours: dict[int, float], theirs: dict[int, float]) -> Comparison:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fedepd.longtail import bins
 from fedepd.report.numbers import bin_accuracy, mean_std
 from fedepd.report.tables import PERSONAL, Cell, Table, cost, measured
-from fedepd.reproduction.measures import measures
+from fedepd.reproduction.measures import measure_run
 from fedepd.reproduction.results import Entry, Results
 from fedepd.reproduction.tables import note
 
@@ -41,11 +41,11 @@ def convergence_table(results: Results, dataset: str) -> Table:
     columns = {"Plateau": "plateau", "Fluctuation": "fluctuation", "CPU s": "cpu_seconds", "MB": "megabytes"}
     rows = []
     for entry in results.finished(dataset, references=False):
-        found = [measures(run) for run in entry.runs.values()]
+        found = [measure_run(run) for run in entry.runs.values()]
         rows.append([_name(entry), *(measured(*mean_std(each[key] for each in found)) for key in columns.values())])
     text = "Of the validation accuracy in points: mean over the last quarter of the rounds (higher is better) and mean step between "
     text += "evaluations in the last half (lower is steadier); processor seconds, and megabytes both ways."
-    return Table(f"{results.target.name}-{dataset}", ["Method", *columns], [rows], note(results, text, scores=False))
+    return Table(f"{results.target.name}-{dataset}", ["Method", *columns], [rows], note(results, text, scoring=None))
 
 
 def cost_table(results: Results, dataset: str) -> Table:
@@ -75,7 +75,7 @@ def shape_table(results: Results) -> Table:
     headers += ["Clients", "Fewest nodes", "Most nodes"]
     text = "Classes, then the classes of each tier, the nodes of the largest and the smallest class, their ratio (IR, Eq. 17), and the "
     text += "labelled nodes of the smallest and the largest client; undirected edges, each once."
-    return Table(f"{results.target.name}-shape", headers, [rows], note(results, text, scores=False))
+    return Table(f"{results.target.name}-shape", headers, [rows], note(results, text, scoring=None))
 
 
 BY_DATASET: dict[str, Callable[[Results, str], Table]] = {

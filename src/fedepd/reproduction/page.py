@@ -11,7 +11,9 @@ from pathlib import Path
 from fedepd.report.page import document, footer, section, write_page
 from fedepd.report.runs import Group
 from fedepd.report.tables import html_table
-from fedepd.reproduction.output import Written
+from fedepd.reproduction.judgement import glance_table, in_words
+from fedepd.reproduction.output import TESTED, Written
+from fedepd.reproduction.results import OPENFGL
 
 PIXELS_PER_POINT = 1.9
 """How large a figure is shown: at page width it fills the page."""
@@ -19,11 +21,11 @@ PIXELS_PER_POINT = 1.9
 
 def write_reproduction(written: Sequence[Written], target: Path, command: str) -> Path:
     """The page of one target, or of all with a table of contents."""
-    links = {each.results.target.name: each.results.target.title for each in written}
+    links = {"verdicts": "What holds"} | {each.results.target.name: each.results.target.title for each in written}
     title = written[0].results.target.title if len(written) == 1 else "FedEPD reproduced: every table and figure"
     groups = _groups(written)
     foot = footer(groups) if groups else '<footer id="protocol"><p>No cell has been run yet.</p></footer>'
-    write_page(target, document(title, _scope(written, command), links, [_section(each) for each in written], foot))
+    write_page(target, document(title, _scope(written, command), links, [_verdicts(written), *(_section(each) for each in written)], foot))
     return target
 
 
@@ -35,13 +37,24 @@ def _scope(written: Sequence[Written], command: str) -> str:
     return f"{len(runs)} runs{gap} on {', '.join(datasets)}. Made by: {command}"
 
 
+def _verdicts(written: Sequence[Written]) -> str:
+    """All claims at a glance, FedEPD as we read it and as printed."""
+    found = [verdict for each in written for verdict in each.verdicts]
+    titles = {name: each.results.title(name) for each in written for name in each.results.datasets}
+    words = f"<p>The paper's claims, each by dataset and by reading of FedEPD: {escape(in_words(found))}.</p>{html_table(glance_table(found, titles))}" if found else ""
+    return f'<section><h2 id="verdicts">What holds</h2>{words or "<p>No claim can be tested with these rows.</p>"}</section>\n'
+
+
 def _section(written: Written) -> str:
     target = written.results.target
     figures = "".join(_figure(path, target.title) for path in written.figures)
     tables = "".join(section(heading, html_table(table)) for heading, table in written.tables.items())
+    more = "".join(section(heading, html_table(table)) for heading, table in written.more.items())
+    folded = f"<details><summary>The same, {escape(OPENFGL.words)}</summary>{more}</details>" if more else ""
     files = ", ".join(sorted(path.name for path in written.folder.iterdir() if path.suffix != ".part"))
+    content = tables + folded + figures if target.kind in TESTED else figures + tables
     note = f'<p class="note">In the folder {escape(written.folder.name)}: {escape(files)}.</p>'
-    return f'<section><h2 id="{escape(target.name)}">{escape(target.title)}</h2>{figures}{tables}{note}</section>\n'
+    return f'<section><h2 id="{escape(target.name)}">{escape(target.title)}</h2>{content}{note}</section>\n'
 
 
 def _figure(path: Path, title: str) -> str:

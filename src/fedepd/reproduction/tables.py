@@ -9,50 +9,55 @@ from collections.abc import Mapping, Sequence
 from fedepd.report.numbers import mean_std
 from fedepd.report.tables import METRIC_TITLES, NOTHING, PERSONAL, Cell, Table, measured, protocol_note, protocols, ranked
 from fedepd.reproduction.paper import Printed, paper_table2, paper_table3
-from fedepd.reproduction.results import PROXY, Entry, Results
+from fedepd.reproduction.results import HEADLINE, PROXY, Entry, Results, Scoring
 
 HEADINGS = {"bacc": "Balanced accuracy", "macro_f1": "Macro-F1", "acc": "Accuracy"}
 HEADINGS |= {"head_acc": "Head accuracy", "medium_acc": "Medium accuracy", "tail_acc": "Tail accuracy"}
+PRINTED_ROWS = {"fedepd:printed": "fedepd"}
+PRINTED_ROWS |= {"fedepd:printed:consensus=False": "fedepd:without_consensus", "fedepd:printed:purify=False": "fedepd:without_purification"}
+PRINTED_ROWS |= {"fedepd:printed:recalibrate=False": "fedepd:without_recalibration"}
+"""Rows that the paper's text means -> how its tables name them."""
 
 
-def metric_tables(results: Results, metrics: Sequence[str]) -> dict[str, Table]:
+def metric_tables(results: Results, metrics: Sequence[str], scoring: Scoring = HEADLINE) -> dict[str, Table]:
     """By heading: a table per metric with a column per dataset, or one table of all metrics where there is one dataset."""
+    how = f", {scoring.words}" if scoring.words else ""
     if len(results.datasets) == 1:
         columns = {METRIC_TITLES[metric]: (results.datasets[0], metric) for metric in metrics}
-        return {results.title(results.datasets[0], words=True): _score_table(results, columns, "all", "Higher is better.")}
+        return {results.title(results.datasets[0], words=True) + how: _score_table(results, columns, scoring, "all", "Higher is better.")}
     tables = {}
     for metric in metrics:
         columns = {results.title(dataset): (dataset, metric) for dataset in results.datasets}
-        tables[HEADINGS[metric]] = _score_table(results, columns, metric, f"{METRIC_TITLES[metric]}, higher is better.")
+        tables[HEADINGS[metric] + how] = _score_table(results, columns, scoring, metric, f"{METRIC_TITLES[metric]}, higher is better.")
     return tables
 
 
-def _score_table(results: Results, columns: Mapping[str, tuple[str, str]], name: str, start: str) -> Table:
+def _score_table(results: Results, columns: Mapping[str, tuple[str, str]], scoring: Scoring, name: str, start: str) -> Table:
     """A row per row of the target, references in a block of their own; in brackets the paper's value where it compares."""
     paper = paper_table3() if results.target.kind == "ablation" else paper_table2()
     found = {(entry.dataset, entry.row.key): entry for entry in results.entries}
     contest, references = list[list[Cell]](), list[list[Cell]]()
     for row in results.target.rows:
         entries = [(found[dataset, row.key], metric) for dataset, metric in columns.values()]
-        mark = PERSONAL if any(entry.is_personal for entry, _ in entries) else ""
+        mark = PERSONAL if scoring is HEADLINE and any(entry.is_personal for entry, _ in entries) else ""
         label = Cell(f"{row.label}{' (reference)' if row.reference else ''}{mark}")
-        cells = [_score(entry, metric, _printed(results, entry, metric, paper)) for entry, metric in entries]
+        cells = [_score(entry, entry.values(metric, scoring), _printed(results, entry, metric, paper)) for entry, metric in entries]
         (references if row.reference else contest).append([label, *cells])
     sections = [section for section in (ranked(contest, range(1, len(columns) + 1)), references) if section]
-    return Table(f"{results.target.name}-{name}", ["Method", *columns], sections, note(results, start))
+    return Table(f"{results.target.name}-{scoring.name}-{name}", ["Method", *columns], sections, note(results, start, scoring))
 
 
-def note(results: Results, start: str, scores: bool = True, marked: bool = True) -> str:
-    """Everything a number of this target needs beside it; ``scores``: they are test scores."""
+def note(results: Results, start: str, scoring: Scoring | None = HEADLINE, marked: bool = True) -> str:
+    """Everything a number of this target needs beside it; ``scoring``: None where they are no test scores."""
     groups = [entry.group for entry in results.entries if entry.runs]
     if not groups:
         return f"{start} No cell has been run yet."
-    parts = [start, protocol_note(groups, "headline", "pooled", marked) if scores else protocols(groups)]
+    parts = [start, protocol_note(groups, scoring.model, scoring.average, marked) if scoring else protocols(groups)]
     if all(run.config["experiment"]["partition"].get("shuffle_nodes") for run in results.runs):
         parts.append("A seed varies the partition's ties, the split, the first weights and dropout.")
     if marked and any(entry.row.reference for entry in results.entries):
         parts.append("References are not ranked.")
-    if marked and scores and any(results.is_official(dataset) for dataset in results.datasets):
+    if marked and scoring and any(results.is_official(dataset) for dataset in results.datasets):
         parts.append("In brackets: the paper's value.")
     if any(results.is_proxy(dataset) for dataset in results.datasets):
         parts.append(f"{PROXY.strip()} Proxy features.")
@@ -103,15 +108,15 @@ def _printed(results: Results, entry: Entry, metric: str, paper: Printed) -> flo
     """The paper's number for this cell, NaN for its OOM; the preset ``printed`` is the paper's FedEPD too."""
     if not results.is_official(entry.dataset):
         return None
-    found = paper.get((entry.dataset, entry.row.key.removesuffix(":printed"), metric))
+    found = paper.get((entry.dataset, PRINTED_ROWS.get(entry.row.key, entry.row.key), metric))
     return None if found is None else found[0]
 
 
-def _score(entry: Entry, metric: str, printed: float | None) -> Cell:
+def _score(entry: Entry, values: Mapping[int, float], printed: float | None) -> Cell:
     beside = "" if printed is None else " [OOM]" if math.isnan(printed) else f" [{printed:.2f}]"
     if not entry.runs:
         state = "not run" if all(why == "not run yet" for why in entry.failures.values()) else "failed"
         return Cell(NOTHING, -math.inf, f" {state}{beside}")
-    cell = measured(*mean_std(entry.values(metric).values()))
+    cell = measured(*mean_std(values.values()))
     count = f" ({len(entry.runs)} of {len(entry.runs) + len(entry.failures)} seeds)" if entry.failures else ""
     return Cell(cell.text, cell.value, f"{cell.spread}{count}{beside}")

@@ -1,0 +1,83 @@
+"""The verdicts on the paper's claims that a target can test, as tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from fedepd.report.tables import NOTHING, Cell, Table
+from fedepd.reproduction.claims import CLAIMS
+from fedepd.reproduction.comparisons import p_cell
+from fedepd.reproduction.measures import align_seeds
+from fedepd.reproduction.results import Results
+from fedepd.reproduction.targets import read_target
+from fedepd.reproduction.verdicts import ALL, Verdict, judge, row_name
+
+RULE = (
+    "Holds: Welch's test over seeds shows it, Holm-corrected p below 0.05. Does not hold: the test shows the contrary. Otherwise it cannot "
+    "be told. FedEPD is our reading of the paper, FedEPD (printed) its text to the letter."
+)
+
+SIGNS = {"holds": "✓ holds", "does not hold": "✗ does not hold", "cannot be told": "? cannot be told"}
+
+
+def verdicts_of(results: Results) -> list[Verdict]:
+    """On the claims about targets of this kind, for rows that are in this target."""
+    claims = [claim for claim in CLAIMS if read_target(claim.target).kind == results.target.kind]
+    if not claims or not results.runs:
+        return []
+    measured = {
+        dataset: {entry.row.key: align_seeds(entry.runs, _seeds(results)) for entry in results.finished(dataset)}
+        for dataset in results.datasets
+    }
+    keys = [row.key for row in results.target.rows]
+    return [each for each in judge(measured, claims) if any(key == each.row or key.startswith(f"{each.row}:") for key in keys)]
+
+
+def glance_table(verdicts: Sequence[Verdict], titles: Mapping[str, str]) -> Table:
+    """A line per claim and judged row, a column per dataset that was run; ``titles``: how these are called."""
+    lines: dict[tuple[str, str], dict[str, Verdict]] = {}
+    for each in verdicts:
+        lines.setdefault((each.claim.id, each.row), {})[each.dataset] = each
+    rows = []
+    for (_, row), found in lines.items():
+        claim = next(iter(found.values())).claim
+        cells = [Cell(SIGNS[found[dataset].outcome]) if dataset in found else Cell(NOTHING) for dataset in titles]
+        over_all = [SIGNS[found[ALL].outcome]] if ALL in found else []
+        absent = [f"not run: {dataset}" for dataset in found if dataset not in (*titles, ALL)]
+        rows.append([Cell(claim.sentence), Cell(claim.where), Cell(row_name(row)), *cells, Cell(", ".join(over_all + absent) or NOTHING)])
+    headers = ["Claim", "In the paper", "Judged", *titles.values(), "All together"]
+    return Table("glance", headers, [rows], f"{RULE} –: the paper does not claim it there.")
+
+
+def verdict_table(verdicts: Sequence[Verdict], titles: Mapping[str, str], name: str) -> Table:
+    """Every verdict with its reason."""
+    rows = [
+        [
+            Cell(each.claim.sentence),
+            Cell(titles.get(each.dataset, each.dataset)),
+            Cell(row_name(each.row)),
+            Cell(each.outcome),
+            p_cell(each.p),
+            Cell(each.because),
+        ]
+        for each in verdicts
+    ]
+    return Table(f"{name}-verdicts", ["Claim", "Dataset", "Judged", "Verdict", "p", "Because"], [rows], RULE)
+
+
+def verdict_lines(verdicts: Sequence[Verdict]) -> list[list[object]]:
+    header: list[object] = ["claim", "sentence", "where", "dataset", "row", "verdict", "p", "because"]
+    lines = [[v.claim.id, v.claim.sentence, v.claim.where, v.dataset, v.row, v.outcome, v.p, v.because] for v in verdicts]
+    return [header, *lines] if lines else []
+
+
+def in_words(verdicts: Sequence[Verdict]) -> str:
+    """``3 hold, 5 do not hold, 2 cannot be told``: a claim counts once per dataset and judged row."""
+    count = Counter[str](each.outcome for each in verdicts)
+    words = {"holds": "hold", "does not hold": "do not hold", "cannot be told": "cannot be told"}
+    return ", ".join(f"{count[outcome]} {text}" for outcome, text in words.items())
+
+
+def _seeds(results: Results) -> list[int]:
+    return sorted({seed for entry in results.entries for seed in (*entry.runs, *entry.failures)})

@@ -1,0 +1,80 @@
+"""Verdicts from results: which claims, which rows, and how they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedepd.reproduction import judgement
+from fedepd.reproduction.claims import CLAIMS
+from fedepd.reproduction.judgement import glance_table, in_words, verdict_lines, verdict_table, verdicts_of
+from fedepd.reproduction.measures import MEASURES
+from fedepd.reproduction.results import Results
+from fedepd.reproduction.verdicts import ALL, Verdict
+
+MakeResults = Callable[..., Results]
+
+
+@pytest.fixture(autouse=True)
+def scores_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made-up runs have no rounds: every measure is the score."""
+
+    def align(runs: Any, seeds: Any) -> dict[str, list[float]]:
+        scores = [100 * runs[seed].metric("acc") if seed in runs else np.nan for seed in seeds]
+        return dict.fromkeys(MEASURES, scores)
+
+    monkeypatch.setattr(judgement, "align_seeds", align)
+
+
+def found(results: Results) -> dict[tuple[str, str, str], str]:
+    return {(each.claim.id, each.dataset, each.row): each.outcome for each in verdicts_of(results)}
+
+
+def test_a_comparison_is_judged_by_the_claims_on_table_2(make_results: MakeResults) -> None:
+    """FedEPD is 20 points above FedAvg on x with a spread of 1, and 20 below on y; its printed version was not run, so it is not judged."""
+    results = make_results(
+        {("fedepd", "x"): [70, 71, 72], ("fedavg", "x"): [50, 51, 52], ("fedepd", "y"): [30, 31, 32], ("fedavg", "y"): [50, 51, 52]}
+    )
+    outcomes = found(results)
+    assert outcomes["best-bacc", "x", "fedepd"] == "holds"
+    assert outcomes["best-bacc", "y", "fedepd"] == "does not hold"
+    assert not [row for _, _, row in outcomes if row == "fedepd:printed"]
+    assert not [claim for claim, _, _ in outcomes if claim.startswith("consensus")]
+
+
+def test_an_ablation_is_judged_by_the_claims_on_table_3(make_results: MakeResults) -> None:
+    results = make_results({("fedepd", "x"): [70, 71, 72], ("fedepd:without_consensus", "x"): [50, 51, 52]}, "ablation")
+    outcomes = found(results)
+    assert outcomes["consensus-bacc", "x", "fedepd"] == "holds"
+    assert outcomes["purification-bacc", "x", "fedepd"] == "cannot be told"
+
+
+def test_nothing_is_judged_without_runs(make_results: MakeResults) -> None:
+    assert verdicts_of(make_results({("fedepd", "x"): [None]})) == []
+    assert verdicts_of(make_results({("fedepd", "x"): [1]}, "distribution")) == []
+
+
+def test_how_verdicts_are_shown() -> None:
+    first, other = CLAIMS[:2]
+    verdicts = [
+        Verdict(first, "email", "fedepd", "holds", 0.012, "higher"),
+        Verdict(first, "arxiv", "fedepd", "cannot be told", float("nan"), "not run"),
+        Verdict(other, ALL, "fedepd:printed", "does not hold", 0.0001, "lower"),
+    ]
+    glance = glance_table(verdicts, {"email": "Email"})
+    assert glance.headers == ["Claim", "In the paper", "Judged", "Email", "All together"]
+    assert [[cell.text for cell in row[2:]] for row in glance.sections[0]] == [
+        ["FedEPD", "✓ holds", "not run: arxiv"], ["FedEPD (printed)", "–", "✗ does not hold"],
+    ]  # fmt: skip
+    shown = verdict_table(verdicts, {"email": "Email"}, "mine")
+    assert [[cell.text for cell in row[1:]] for row in shown.sections[0]] == [
+        ["Email", "FedEPD", "holds", "0.012", "higher"],
+        ["arxiv", "FedEPD", "cannot be told", "–", "not run"],
+        [ALL, "FedEPD (printed)", "does not hold", "<0.001", "lower"],
+    ]
+    assert in_words(verdicts) == "1 hold, 1 do not hold, 1 cannot be told"
+    assert len(verdict_lines(verdicts)) == 4
+    assert verdict_lines([]) == []
