@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil, log
 from typing import Any, ClassVar, Literal, final
 
 import numpy as np
@@ -23,19 +24,33 @@ from torch import Tensor
 from fedepd.errors import BadConfig
 from fedepd.gate import Fields, same_fields
 from fedepd.methods.base import Client, Method, Server
+from fedepd.methods.enlarged import Links, RealGraph, csr, dots, edge_scores, smooth_enlarged, with_values
 from fedepd.methods.steps import Loss, average, class_counts, fit, reply, with_prefix
 from fedepd.models import Backbone, Inputs
 from fedepd.options import option
-from fedepd.sparse import Sparse, adjacency, spmm
+from fedepd.sparse import Sparse, adjacency, csr_tensor
 from fedepd.types import ClientData, Reply, Tensors
 
 OWN_LR = 1e-3
 _CHUNK = 1024
 """Rows of a class whose distances are held at a time."""
-_PAIRS = 1 << 14
-"""Pairs of rows multiplied at a time."""
-_SMALLEST = 1e-6
-"""A weighted degree below this is no neighbourhood."""
+_BATCH = 1 << 18
+"""Distances that classes compared together may have, unless one class alone has more."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rivals:
+    """The members of some classes, one class per row, to be compared with each other in one product."""
+
+    nodes: Tensor
+    """int64 [b, l]; a shorter class repeats its first node."""
+    repeated: Tensor
+    """[b, l]: infinite at such a repetition, else 0."""
+
+    @classmethod
+    def of(cls, members: Sequence[Tensor]) -> Rivals:
+        nodes = torch.nn.utils.rnn.pad_sequence(list(members), batch_first=True, padding_value=-1)
+        return cls(torch.where(nodes < 0, nodes[:, :1], nodes), torch.zeros(nodes.shape).masked_fill_(nodes < 0, float("inf")))
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,14 +58,17 @@ class Prepared:
     inputs: Inputs
     adj: sp.csr_matrix
     """A, 0/1, [n, n]."""
-    train_adj: Sparse
-    """A[train], [t, n]."""
-    degrees: Tensor
-    """float32 [n]."""
-    members: tuple[Tensor, ...]
-    """The training nodes of each minority class."""
+    real: RealGraph
+    edges: Tensor
+    """A as a pattern for :func:`dots`."""
+    rivals: tuple[Rivals, ...]
+    """The training nodes of all minority classes."""
     parents: Tensor
     """int64 [s]: the real node that each synthetic node starts from; the same in every step."""
+    places: Tensor
+    """int64 [s]: where :func:`nearest` says who is nearest to the parent."""
+    parent_rows: sp.csr_matrix
+    """A[parents], [s, n]."""
     passes: Tensor
     """int64 [s]: which pass over which class a synthetic node belongs to."""
     labels: Tensor
@@ -84,15 +102,19 @@ class GraphSMOTE(Method[Prepared]):
     def prepare(self, data: ClientData, model: Backbone) -> Prepared:
         inputs = model.inputs(data)
         adj = adjacency(data.graph.edge_index, data.graph.num_nodes)
+        adj.sort_indices()
         members = minority_members(data)
         parents, passes = self._plan(data, members)
+        rivals = in_batches(members)
         return Prepared(
             inputs=inputs,
             adj=adj,
-            train_adj=Sparse.of(adj[inputs.train.numpy()]),
-            degrees=torch.from_numpy(np.asarray(adj.sum(1), dtype=np.float32).reshape(-1)),
-            members=members,
+            real=RealGraph(inputs.train, Sparse.of(adj[inputs.train.numpy()]), torch.from_numpy(np.diff(adj.indptr).astype(np.float32))),
+            edges=csr_tensor(adj, np.int32),
+            rivals=rivals,
             parents=parents,
+            places=member_places(rivals, data.graph.num_nodes)[parents],
+            parent_rows=adj[parents.numpy()],
             passes=passes,
             labels=torch.cat([inputs.labels, data.graph.y[parents]]),
         )
@@ -123,52 +145,58 @@ class GraphSMOTE(Method[Prepared]):
         return reply(client, params, loss=loss), {**state, **params}
 
     def _pretraining_loss(self, client: Client[Prepared]) -> Loss:
-        dropout, pairs = client.draws("dropout"), client.draws("reconstruction")
+        dropout, shifts = client.draws("dropout"), client.draws("reconstruction")
 
         def loss(params: Tensors) -> Tensor:
             hidden = client.model.encode(params, client.prepared.inputs, dropout)
-            return reconstruction(hidden @ params["decoder.weight"].t(), client.data.graph.edge_index, pairs)
+            return reconstruction(hidden @ params["decoder.weight"].t(), client.prepared.edges, shifts)
 
         return loss
 
     def _loss(self, client: Client[Prepared]) -> Loss:
         model, prepared = client.model, client.prepared
-        dropout, places, pairs = client.draws("dropout"), client.draws("interpolation"), client.draws("reconstruction")
+        dropout, places, shifts = client.draws("dropout"), client.draws("interpolation"), client.draws("reconstruction")
 
         def loss(params: Tensors) -> Tensor:
             hidden = model.encode(params, prepared.inputs, dropout)  # b.1, [n, h]
+            projected = hidden @ params["decoder.weight"].t()
             if prepared.parents.numel():
-                logits = model.classify(params, self._enlarged(client, params, hidden, places))  # b.6
+                logits = model.classify(params, self._enlarged(client, params, hidden, projected, places))  # b.6
             else:
                 logits = model.logits(params, hidden, prepared.inputs, train_only=True)
             total = F.cross_entropy(logits, prepared.labels)  # b.7
-            if self.rec_weight == 0:
-                return total
-            return total + self.rec_weight * reconstruction(hidden @ params["decoder.weight"].t(), client.data.graph.edge_index, pairs)
+            return total + self.rec_weight * reconstruction(projected, prepared.edges, shifts) if self.rec_weight else total
 
         return loss
 
-    def _enlarged(self, client: Client[Prepared], params: Tensors, hidden: Tensor, places: np.random.Generator) -> Tensor:
+    def _enlarged(
+        self, client: Client[Prepared], params: Tensors, hidden: Tensor, projected: Tensor, places: np.random.Generator
+    ) -> Tensor:
         """S of the training nodes, then of the synthetic nodes: [t + s, width]."""
         prepared = client.prepared
-        partners = nearest_members(hidden.detach(), prepared.members)[prepared.parents]
+        partners = nearest(hidden.detach(), prepared.rivals).index_select(0, prepared.places)
         delta = torch.from_numpy(places.random(prepared.parents.shape[0], dtype=np.float32))
         if self.interpolate == "pass":
             delta = delta[prepared.passes]
-        synthetic = torch.lerp(hidden[prepared.parents], hidden[partners], delta[:, None])  # b.2, [s, h]
+        synthetic = torch.lerp(hidden.index_select(0, prepared.parents), hidden.index_select(0, partners), delta[:, None])  # b.2, [s, h]
         if client.model.head == "linear":
             return torch.cat([hidden[prepared.inputs.train], synthetic])
-        links = self._wire(params["decoder.weight"], hidden, synthetic, candidate_pairs(prepared.adj, prepared.parents, partners))
-        return smooth_enlarged(client.model, prepared, hidden, synthetic, links)
+        candidates = csr_tensor(prepared.parent_rows + prepared.adj[partners.numpy()], np.int32)  # neighbours of either, once each
+        return smooth_enlarged(client.model, prepared.real, hidden, synthetic, self._wire(params, projected, synthetic, candidates))
 
-    def _wire(self, decoder: Tensor, hidden: Tensor, synthetic: Tensor, candidates: Tensor) -> Links:
+    def _wire(self, params: Tensors, projected: Tensor, synthetic: Tensor, candidates: Tensor) -> Links:
         """b.5: the rows of the synthetic nodes in the enlarged adjacency."""
+        decoder = params["decoder.weight"]
         if self.wiring == "soft":
-            return Links.make(candidates, edge_scores(synthetic @ decoder.t(), hidden @ decoder.t(), candidates), hidden, synthetic)
+            return Links.make(candidates, edge_scores(synthetic @ decoder.t(), projected, candidates))
         with torch.no_grad():
-            scores = edge_scores(synthetic @ decoder.t(), hidden @ decoder.t(), candidates)
-        kept = candidates[:, scores >= self.threshold]
-        return Links.make(kept, torch.ones(kept.shape[1]), hidden, synthetic)
+            least = log(self.threshold / (1 - self.threshold))
+            kept = (dots(candidates, synthetic @ decoder.t(), projected) >= least).numpy()
+        before = np.concatenate([[0], kept.cumsum()])  # kept candidates up to each
+        ends, columns = candidates.crow_indices().numpy(), candidates.col_indices().numpy()[kept]
+        start, index = torch.from_numpy(before[ends].astype(np.int32)), torch.from_numpy(columns)
+        ones = torch.ones(columns.shape[0])
+        return Links.make(csr(start, index, ones, (synthetic.shape[0], projected.shape[0])), ones)
 
     def server_init(self, server: Server, params: Tensors) -> Tensors:
         # A small start, U(±1/√h): the squared loss on a sigmoid saturates otherwise.
@@ -205,128 +233,85 @@ def minority_members(data: ClientData) -> tuple[Tensor, ...]:
     return tuple((data.graph.y == c).nonzero().reshape(-1) for c in minority.tolist())  # hidden labels are -1: training nodes only
 
 
-def nearest_members(rows: Tensor, members: Sequence[Tensor]) -> Tensor:
-    """The nearest other member of a node's class by Euclidean distance; where there is no other, the node itself: int64 [n]."""
-    nearest = torch.arange(rows.shape[0])
-    for nodes in members:
-        if nodes.shape[0] < 2:
-            continue
-        own = rows[nodes]
-        squares = (own * own).sum(1)
-        for start in range(0, nodes.shape[0], _CHUNK):
-            part = own[start : start + _CHUNK]
-            distance = torch.addmm(squares, part, own.t(), alpha=-2.0)  # squared, less the row's own square: the same order
-            distance.diagonal(start).fill_(float("inf"))
-            nearest[nodes[start : start + _CHUNK]] = nodes[distance.argmin(1)]
-    return nearest
+def in_batches(members: Sequence[Tensor]) -> tuple[Rivals, ...]:
+    """Classes of similar size together, so that little is padded."""
+    batches: list[list[Tensor]] = []
+    for nodes in sorted(members, key=len, reverse=True):
+        if batches and (len(batches[-1]) + 1) * len(batches[-1][0]) ** 2 <= _BATCH:
+            batches[-1].append(nodes)
+        else:
+            batches.append([nodes])
+    return tuple(Rivals.of(batch) for batch in batches)
 
 
-def candidate_pairs(adj: sp.csr_matrix, parents: Tensor, partners: Tensor) -> Tensor:
-    """(synthetic node, real node) for every neighbour of the parent or of its partner, once each: int64 [2, m]."""
-    union = sp.coo_matrix(adj[parents.numpy()] + adj[partners.numpy()])
-    return torch.from_numpy(np.stack([union.row, union.col]).astype(np.int64))
+def member_places(rivals: Sequence[Rivals], num_nodes: int) -> Tensor:
+    """Where each member stands among all of them, int64 [n]; anything for other nodes."""
+    out, first = torch.zeros(num_nodes, dtype=torch.int64), 0
+    for each in rivals:
+        own = each.repeated == 0
+        out[each.nodes[own]] = (first + torch.arange(own.numel()).reshape(own.shape))[own]
+        first += own.numel()
+    return out
 
 
-def edge_scores(left: Tensor, right: Tensor, pairs: Tensor) -> Tensor:
-    """b.3: B_ij = σ(⟨S e_i, S e_j⟩) for the listed pairs of projected rows, [m]."""
-    dots: Tensor = _PairDots.apply(left, right, pairs)  # type: ignore[no-untyped-call]
-    return torch.sigmoid(dots)
+def nearest(rows: Tensor, rivals: Sequence[Rivals]) -> Tensor:
+    """The nearest other member of each member's class by Euclidean distance; where there is no other, itself: int64, batch after batch."""
+    found = []
+    for each in rivals:
+        own = rows[each.nodes]  # [b, l, h]
+        squares = (own * own).sum(2).add_(each.repeated)[:, None]
+        columns = own.transpose(1, 2)
+        parts = []
+        for start in range(0, own.shape[1], _CHUNK):
+            distance = torch.baddbmm(squares, own[:, start : start + _CHUNK], columns, alpha=-2.0)  # squared, less the row's own square
+            distance.diagonal(start, 1, 2).fill_(float("inf"))
+            parts.append(each.nodes.gather(1, torch.from_numpy(distance.numpy().argmin(2))))
+        found.append(torch.cat(parts, dim=1).reshape(-1))
+    return torch.cat(found)
 
 
 def reconstruction(projected: Tensor, edges: Tensor, draws: np.random.Generator) -> Tensor:
     """b.4: Σ_ij ω_ij (B_ij − A_ij)², ω = 1 on edges and |E| / (n² − |E|) elsewhere; in expectation over ``draws`` the full sum.
 
-    Choice: instead of rejecting edges among the sampled pairs, as many pairs as edges are drawn from all n², and what edges contribute
-    to that sum is subtracted exactly: unbiased too, and no look-up per pair.
+    Choice: instead of rejecting edges among the sampled pairs, pairs are drawn from all n², and what edges contribute to their sum is
+    subtracted exactly: unbiased too, and no look-up per pair. A draw is a shift s for the pairs (i, i + s) and (i, i - s) of all nodes i,
+    and there are as many pairs as entries of A, or up to n more: every node is drawn equally often and the gradient needs no sorting.
     """
-    n, e = projected.shape[0], edges.shape[1]
-    if e == 0:
-        return projected.sum() * 0
-    drawn = torch.from_numpy(draws.integers(n, size=(2, e)))
-    scores = edge_scores(projected, projected, torch.cat([edges, drawn], dim=1))
-    on_edges, anywhere = scores[:e], scores[e:]
-    missing = n * n / e * anywhere.square().sum() - 2 * on_edges.square().sum()  # each undirected edge is two entries of A
-    return 2 * (on_edges - 1).square().sum() + 2 * e / (n * n - 2 * e) * missing
+    loss: Tensor = _Reconstruction.apply(projected, edges, draws)  # type: ignore[no-untyped-call]
+    return loss
 
 
-@dataclass(frozen=True, eq=False)
-class Links:
-    """The weighted edges between synthetic and real nodes."""
-
-    pairs: Tensor
-    """int64 [2, m]: synthetic node, real node."""
-    weights: Tensor
-    """[m], with a gradient where the scores themselves are the weights."""
-    matrix: Sparse
-    """The same as numbers, [s, n]."""
-
-    @classmethod
-    def make(cls, pairs: Tensor, weights: Tensor, hidden: Tensor, synthetic: Tensor) -> Links:
-        return cls(pairs, weights, _scattered(weights, pairs, synthetic.shape[0], hidden.shape[0]))
-
-    def to_synthetic(self, rows: Tensor) -> Tensor:
-        out: Tensor = _WeightedSum.apply(self.weights, rows, self.matrix, self.pairs)  # type: ignore[no-untyped-call]
-        return out
-
-    def to_real(self, rows: Tensor) -> Tensor:
-        flipped = Sparse(self.matrix.transposed, self.matrix.matrix)
-        out: Tensor = _WeightedSum.apply(self.weights, rows, flipped, self.pairs.flip(0))  # type: ignore[no-untyped-call]
-        return out
-
-
-def smooth_enlarged(model: Backbone, prepared: Prepared, hidden: Tensor, synthetic: Tensor, links: Links) -> Tensor:
-    """S on the enlarged graph, normalised anew: rows of the training nodes, then of the synthetic nodes, [t + s, width]."""
-    train = prepared.inputs.train
-    real_degrees = prepared.degrees.index_add(0, links.pairs[1], links.weights)
-    new_degrees = torch.zeros(synthetic.shape[0]).index_add(0, links.pairs[0], links.weights)
-    if model.backbone == "sage":
-        real = (spmm(prepared.train_adj, hidden) + links.to_real(synthetic)[train]) / real_degrees[train, None].clamp(min=_SMALLEST)
-        new = links.to_synthetic(hidden) / new_degrees[:, None].clamp(min=_SMALLEST)
-        return torch.cat([torch.cat([real, new]), torch.cat([hidden[train], synthetic])], dim=1)
-    real_scale, new_scale = (real_degrees + 1).rsqrt()[:, None], (new_degrees + 1).rsqrt()[:, None]  # Eq. 10 of FedEPD, both blocks
-    h, e = real_scale * hidden, new_scale * synthetic
-    real = real_scale[train] * (spmm(prepared.train_adj, h) + h[train] + links.to_real(e)[train])
-    return torch.cat([real, new_scale * (e + links.to_synthetic(h))])
-
-
-def _scattered(values: Tensor, pairs: Tensor, rows: int, columns: int) -> Sparse:
-    return Sparse.of(sp.coo_matrix((values.detach().numpy(), tuple(pairs.numpy())), shape=(rows, columns)))
-
-
-def _pair_dots(left: Tensor, right: Tensor, pairs: Tensor) -> Tensor:
-    out = left.new_empty(pairs.shape[1])
-    for start in range(0, pairs.shape[1], _PAIRS):
-        i, j = pairs[:, start : start + _PAIRS]
-        out[start : start + _PAIRS] = left.index_select(0, i).mul_(right.index_select(0, j)).sum(1)
-    return out
-
-
-class _PairDots(torch.autograd.Function):
-    """⟨left_i, right_j⟩ for pairs (i, j). Its gradient is a sparse product, so no [pairs, h] array outlives a chunk."""
+class _Reconstruction(torch.autograd.Function):
+    """The loss with its gradient. Both patterns are symmetric, so a product with the slopes themselves is half of the gradient."""
 
     @staticmethod
-    def forward(ctx: Any, left: Tensor, right: Tensor, pairs: Tensor) -> Tensor:
-        ctx.save_for_backward(left, right, pairs)
-        return _pair_dots(left, right, pairs)
+    def forward(ctx: Any, projected: Tensor, edges: Tensor, draws: np.random.Generator) -> Tensor:
+        n, entries = projected.shape[0], edges.values().numel()
+        if entries == 0:
+            ctx.save_for_backward(torch.zeros_like(projected))
+            return projected.new_zeros(())
+        weight = entries / (n * n - entries)  # ω
+        on_edges = dots(edges, projected, projected).sigmoid_()
+        pairs = shifted_pairs(n, draws.integers(n, size=ceil(entries / 2 / n)))
+        anywhere = dots(pairs, projected, projected).sigmoid_()
+        size = n * n / anywhere.shape[0]
+        loss = (on_edges - 1).square_().sum() - weight * torch.dot(on_edges, on_edges) + weight * size * torch.dot(anywhere, anywhere)
+        on_slope = on_edges.mul(1 - weight).sub_(1).mul_(on_edges).mul_(1 - on_edges)
+        slope = (1 - anywhere).mul_(anywhere).mul_(anywhere).mul_(weight * size)
+        grad = torch.zeros_like(projected)
+        for matrix in (with_values(edges, on_slope), with_values(pairs, slope)):
+            grad.add_(Sparse(matrix, matrix).times(projected))
+        ctx.save_for_backward(grad.mul_(4))  # 2 of the square, 2 of the symmetry
+        return loss
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
-        left, right, pairs = ctx.saved_tensors
-        spread = _scattered(grads[0], pairs, left.shape[0], right.shape[0])
-        return spread.times(right), spread.transposed_times(left), None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (grad,) = ctx.saved_tensors
+        return grads[0] * grad, None, None
 
 
-class _WeightedSum(torch.autograd.Function):
-    """matrix @ rows, where ``weights`` are the entries of ``matrix`` at ``pairs``: a gradient for both."""
-
-    @staticmethod
-    def forward(ctx: Any, weights: Tensor, rows: Tensor, matrix: Sparse, pairs: Tensor) -> Tensor:
-        ctx.save_for_backward(rows, pairs)
-        ctx.matrix = matrix
-        return matrix.times(rows)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, None, None]:
-        rows, pairs = ctx.saved_tensors
-        grad_weights = _pair_dots(grads[0], rows, pairs) if ctx.needs_input_grad[0] else None
-        return grad_weights, ctx.matrix.transposed_times(grads[0].contiguous()), None, None
+def shifted_pairs(n: int, shifts: np.ndarray[Any, Any]) -> Tensor:
+    """The pattern of all (i, i + s) and (i, i - s) modulo n, [n, n]; a pair is there as often as it is drawn."""
+    columns = (np.arange(n)[:, None] + np.concatenate([shifts, -shifts])) % n
+    start = torch.arange(0, columns.size + 1, columns.shape[1], dtype=torch.int32)
+    return csr(start, torch.from_numpy(columns.reshape(-1).astype(np.int32)), torch.zeros(columns.size), (n, n))
