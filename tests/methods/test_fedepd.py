@@ -5,6 +5,7 @@ The equations are in test_fedepd_equations.py and test_purify.py.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,8 @@ import torch
 from fedepd.errors import BadConfig
 from fedepd.methods import make_method
 from fedepd.methods.fedavg import FedAvg
-from fedepd.methods.fedepd import FedEPD
+from fedepd.methods.fedepd import PAPER, FedEPD
+from fedepd.methods.purify import pruning_helps
 from fedepd.methods.steps import model_part, with_prefix
 from fedepd.models import Backbone
 from fedepd.training import Training
@@ -60,7 +62,7 @@ def test_each_part_alone_changes_the_result() -> None:
     clients = toy_clients()
     plain, _ = run_rounds(FedAvg(), clients, rounds=2)
     for part in (["purify"], ["recalibrate"], ["recalibrate", "consensus"]):
-        ours, _ = run_rounds(FedEPD(**{**OFF, **dict.fromkeys(part, True)}), clients, rounds=2)
+        ours, _ = run_rounds(FedEPD(**{**OFF, **dict.fromkeys(part, True)}, prune="always"), clients, rounds=2)
         assert not torch.equal(ours[-1].tensors["classifier.weight"], plain[-1].tensors["classifier.weight"]), part
 
 
@@ -76,15 +78,16 @@ def test_without_recalibration_consensus_changes_nothing_and_sends_nothing() -> 
 
 
 def test_prototypes_are_sums_over_elites_of_the_trained_encoder_in_evaluation_mode() -> None:
-    """By default of the local encoder after its steps, on request of the received one (14.17)."""
+    """By default of the local encoder after its steps, on request of the received one (14.17); where the classifier reads for rehearsal."""
     data = toy_client()
-    for setting in ("local", "received"):
-        method = FedEPD(rho=0.5, prototype_encoder=setting)  # type: ignore[arg-type]
+    for setting, use in itertools.product(("local", "received"), ("rehearsal", "injection")):
+        method = FedEPD(rho=0.5, prototype_encoder=setting, consensus_by=use)  # type: ignore[arg-type]
         client = make_client(method, data, round=2)
         message = messages(method, data)
         reply, _ = method.client_step(client, message, {})
         encoder = reply.tensors if setting == "local" else message
         h = client.model.encode(encoder, client.prepared.inputs)
+        h = client.model.smooth(h, client.prepared.inputs) if use == "rehearsal" else h
         for c in range(3):
             chosen = client.prepared.elites[client.prepared.elite_classes == c]
             torch.testing.assert_close(reply.tensors["prototype.sum"][c], h[chosen].sum(0))
@@ -186,11 +189,11 @@ def test_interleaving_takes_as_many_steps_and_reports_the_base_loss(calibration:
 
 def test_predictions_on_the_original_graph() -> None:
     data = toy_client(nodes=30)
-    method = FedEPD(infer_on="original")
+    method, on_pruned = (FedEPD(infer_on=graph, prune="always") for graph in ("original", "purified"))  # type: ignore[arg-type]
     client, message = make_client(method, data), messages(method, data)
     assert client.prepared.edges.shape[1] < data.graph.num_edges
     assert torch.equal(method.predict(client, message), client.model.predict(message, client.model.inputs(data)))
-    assert not torch.equal(method.predict(client, message), FedEPD().predict(make_client(FedEPD(), data), message))
+    assert not torch.equal(method.predict(client, message), on_pruned.predict(make_client(on_pruned, data), message))
 
 
 # Settings
@@ -199,13 +202,23 @@ def test_predictions_on_the_original_graph() -> None:
 def test_the_printed_preset() -> None:
     printed = FedEPD.printed()
     assert (printed.sign, printed.absent, printed.isolated_gate) == ("plus", "eps", 0.0)
-    assert replace(printed, sign="minus", absent="exclude", isolated_gate=0.5) == FedEPD()
+    assert (printed.rho, printed.teleport, printed.walk_steps, printed.calibration_epochs) == (0.1, 0.15, 10, 3)
+    assert (printed.consensus_by, printed.prune) == ("injection", "always")
+    assert replace(printed, sign="minus", absent="exclude", isolated_gate=0.5) == make_method("fedepd", "corrected")
     assert make_method("fedepd", "printed") == printed
 
 
-def test_the_papers_values_are_the_defaults() -> None:
-    default = FedEPD()
-    assert (default.rho, default.teleport, default.walk_steps, default.calibration_epochs) == (0.1, 0.15, 10, 3)
+def test_pruning_only_where_it_helps() -> None:
+    """Both graphs are prepared from the same data; the gate decides between exactly these two sets of edges."""
+    data = toy_client(nodes=30)
+    always, gated = (FedEPD(prune=how).prepare(data, Backbone(hidden=4)).edges for how in ("always", "where_it_helps"))  # type: ignore[arg-type]
+    assert torch.equal(gated, always if pruning_helps(data, always) else data.graph.edge_index)
+
+
+def test_rehearsal_reads_no_hidden_label() -> None:
+    with pytest.raises(BadConfig, match="elites"):
+        FedEPD(elites="any")
+    assert FedEPD(**{**PAPER, "elites": "any"}).elites == "any"
 
 
 def test_moments_that_are_not_kept_across_rounds_are_kept_between_the_steps_of_one() -> None:
@@ -220,7 +233,7 @@ def test_moments_that_are_not_kept_across_rounds_are_kept_between_the_steps_of_o
     [
         {"gamma": 0.0}, {"gamma": 1.0}, {"gamma": -0.5}, {"gamma": math.nan}, {"rho": 0.0}, {"rho": 1.5}, {"mu": -0.1}, {"mu": math.nan},
         {"mu": math.inf}, {"teleport": 0.0}, {"teleport": 1.1}, {"walk_steps": -1}, {"calibration_epochs": -1}, {"isolated_gate": -0.1},
-        {"isolated_gate": 1.5},
+        {"isolated_gate": 1.5}, {"rehearsal_weight": -1.0}, {"rehearsal_weight": math.inf},
     ],
     ids=str,
 )  # fmt: skip

@@ -13,12 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedepd.methods.base import Client
-from fedepd.methods.fedepd import FedEPD, class_homophily, global_prototypes, walk_scores
+from fedepd.methods.fedepd import PAPER, FedEPD, class_homophily, global_prototypes, walk_scores
 from fedepd.models import Backbone
 from fedepd.types import ClientData, Graph, Reply
 from toy import make_client, toy_client
 
 EPS = 1e-12
+
+
+def as_in_the_paper(**settings: Any) -> FedEPD:
+    """Elites, injection and unconditional pruning, with the default's sign."""
+    return FedEPD(**{**PAPER, **settings})
 
 
 def tiny(y: list[int], edges: list[tuple[int, int]], train: list[int], classes: int = 3) -> ClientData:
@@ -50,7 +55,7 @@ def test_injection_by_hand(backbone: Any) -> None:
     """Path 0-1-2-3, training nodes 0 (class 0), 1 (class 1) and 2 (class 2, which has no prototype). Degrees with self-loops 2, 3, 3, 2, so
     Â_00 = 1/2, Â_01 = 1/√6, Â_10 = 1/√6, Â_11 = Â_12 = 1/3. h' = h_low (1-γ) + γ p + h_high = h + γ (p - h_low). Rows 2 and 3 stay.
     """
-    method = FedEPD(gamma=0.3, purify=False)
+    method = as_in_the_paper(gamma=0.3, purify=False)
     client = prepared_client(method, tiny([0, 1, 2, 0], [(0, 1), (1, 2), (2, 3)], [0, 1, 2]), Backbone(backbone, hidden=2))
     h = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]])
     p = torch.tensor([[10.0, 20.0], [30.0, 40.0], [99.0, 99.0]])
@@ -66,7 +71,7 @@ def test_injection_by_hand(backbone: Any) -> None:
 
 def test_injection_uses_the_purified_graph() -> None:
     """Where every edge of node 0 is pruned, Â is the identity there: h_low = h and h' = (1-γ) h + γ p."""
-    method = FedEPD(gamma=0.25)
+    method = as_in_the_paper(gamma=0.25)
     data = tiny([0, 0, 1], [(0, 1), (1, 2)], [0, 1, 2], classes=2)
     client = prepared_client(method, replace(data, graph=replace(data.graph, x=torch.tensor([[1.0, 0], [1.0, 0], [0, 1.0]]))))
     assert client.prepared.edges.tolist() == [[0], [1]]  # the path graph of 14.19 (4)
@@ -116,30 +121,30 @@ def test_elites_are_the_best_placed_training_nodes_of_their_class() -> None:
     """Class 0 trains on the hub 2, its leaves 3 and 4 and the isolated node 1; ρ = 1/2 gives ⌊½ · 4⌋ = 2: the hub, and of the two equal
     leaves the one with the smaller number. Class 1 has one training node, hence max(1, ⌊½⌋) = 1. Class 2 has none and no elite."""
     data = tiny([1, 0, 0, 0, 0, 0, 2], [(2, 3), (2, 4), (2, 5), (0, 6)], [0, 1, 2, 3, 4])
-    assert elites(FedEPD(rho=0.5), data) == [(2, 0), (3, 0), (0, 1)]
+    assert elites(as_in_the_paper(rho=0.5), data) == [(2, 0), (3, 0), (0, 1)]
 
 
 def test_elites_among_all_nodes_may_be_unlabelled() -> None:
     """The unlabelled hub 0 between two training leaves has the highest score, but is no candidate by default."""
     data = tiny([0, 0, 0, 1], [(0, 1), (0, 2)], [1, 2, 3])
-    assert elites(FedEPD(rho=0.5), data) == [(1, 0), (3, 1)]
-    assert elites(FedEPD(rho=0.5, elites="any"), data) == [(0, 0), (3, 1)]
+    assert elites(as_in_the_paper(rho=0.5), data) == [(1, 0), (3, 1)]
+    assert elites(as_in_the_paper(rho=0.5, elites="any"), data) == [(0, 0), (3, 1)]
 
 
 def test_isolated_candidates_tie_and_the_smallest_numbers_win() -> None:
-    assert elites(FedEPD(rho=0.5), with_counts([4, 2, 0])) == [(0, 0), (1, 0), (4, 1)]
+    assert elites(as_in_the_paper(rho=0.5), with_counts([4, 2, 0])) == [(0, 0), (1, 0), (4, 1)]
 
 
 @pytest.mark.parametrize(("count", "expected"), [(1, 1), (10, 1), (19, 1), (20, 2), (30, 3)])
 def test_the_number_of_elites_is_a_tenth_rounded_down_at_least_one(count: int, expected: int) -> None:
-    assert [c for _, c in elites(FedEPD(), with_counts([count, 1]))] == [0] * expected + [1]
+    assert [c for _, c in elites(as_in_the_paper(), with_counts([count, 1]))] == [0] * expected + [1]
 
 
 def test_elites_are_chosen_on_the_original_graph() -> None:
     """Pruned or not, the same nodes (the text after Eq. 6)."""
     data = toy_client(nodes=30).hidden()
-    assert method_edges(FedEPD(), data) < data.graph.num_edges
-    assert elites(FedEPD(rho=0.4), data) == elites(FedEPD(rho=0.4, purify=False), data)
+    assert method_edges(as_in_the_paper(), data) < data.graph.num_edges
+    assert elites(as_in_the_paper(rho=0.4), data) == elites(as_in_the_paper(rho=0.4, purify=False), data)
 
 
 def method_edges(method: FedEPD, data: ClientData) -> int:
@@ -200,7 +205,7 @@ def test_the_gate_reads_kept_edges_only() -> None:
 )
 def test_margins_by_hand(absent: Any, third: float) -> None:
     """Counts (4, 2, 0), gate 1/2, μ = 2: Δ = 2 · ½ · log(4 / N) = (0, log 2, by ``absent``)."""
-    method = FedEPD(mu=2.0, gate="constant", absent=absent)
+    method = as_in_the_paper(mu=2.0, gate="constant", absent=absent)
     margin = method.prepare(with_counts([4, 2, 0]), Backbone(hidden=2)).margin
     torch.testing.assert_close(margin, torch.tensor([0.0, math.log(2), third]))
 
@@ -208,7 +213,7 @@ def test_margins_by_hand(absent: Any, third: float) -> None:
 def test_the_gate_scales_the_margin() -> None:
     """Counts (2, 1); the one node of class 1 has one labelled neighbour, of class 0: q_1 = 0 and the margin vanishes; constant: ½ log 2."""
     data = tiny([0, 0, 1], [(1, 2)], [0, 1, 2], classes=2)
-    margins = {gate: FedEPD(gate=gate, purify=False).prepare(data, Backbone(hidden=2)).margin for gate in ("labelled", "constant")}  # type: ignore[arg-type]
+    margins = {gate: as_in_the_paper(gate=gate, purify=False).prepare(data, Backbone(hidden=2)).margin for gate in ("labelled", "constant")}
     torch.testing.assert_close(margins["labelled"], torch.zeros(2))
     torch.testing.assert_close(margins["constant"], torch.tensor([0.0, 0.5 * math.log(2)]))
 
@@ -217,7 +222,7 @@ def test_the_gate_scales_the_margin() -> None:
 @settings(max_examples=30, deadline=None)
 def test_margins_are_never_negative_and_zero_for_the_largest_class(counts: list[int], mu: float, printed: bool) -> None:
     for absent in ("exclude", "zero", "floor1", "eps"):
-        method = FedEPD(mu=mu, absent=absent, isolated_gate=0.0 if printed else 0.5)  # type: ignore[arg-type]
+        method = as_in_the_paper(mu=mu, absent=absent, isolated_gate=0.0 if printed else 0.5)
         margin = method.prepare(with_counts(counts), Backbone(hidden=2)).margin
         assert bool((margin >= 0).all())
         assert margin[int(np.argmax(counts))] == 0
@@ -225,7 +230,7 @@ def test_margins_are_never_negative_and_zero_for_the_largest_class(counts: list[
 
 @pytest.mark.parametrize("absent", ["exclude", "zero", "floor1", "eps"])
 def test_balanced_classes_have_no_margin(absent: Any) -> None:
-    margin = FedEPD(absent=absent).prepare(with_counts([3, 0, 3]), Backbone(hidden=2)).margin
+    margin = as_in_the_paper(absent=absent).prepare(with_counts([3, 0, 3]), Backbone(hidden=2)).margin
     assert margin[[0, 2]].tolist() == [0.0, 0.0]
 
 
@@ -236,7 +241,7 @@ def test_the_calibration_loss_by_hand(sign: Any, absent: Any) -> None:
 
     Eq. 16: (4 · CE_0 + 2 · CE_1) / 6 of z - Δ, z + Δ or z; with "exclude" the third class is no term of the softmax.
     """
-    method = FedEPD(mu=2.0, gate="constant", absent=absent, sign=sign)
+    method = as_in_the_paper(mu=2.0, gate="constant", absent=absent, sign=sign)
     client = prepared_client(method, with_counts([4, 2, 0]))
     params = {"classifier.weight": torch.zeros(2, 3), "classifier.bias": torch.tensor([1.0, 2.0, 3.0])}
     third = {"exclude": 0.0, "zero": 0.0, "floor1": math.log(4), "eps": math.log((4 + EPS) / EPS)}[absent]
@@ -244,4 +249,20 @@ def test_the_calibration_loss_by_hand(sign: Any, absent: Any) -> None:
     z = np.array([1.0, 2.0, 3.0]) + direction * np.array([0.0, math.log(2), third])
     terms = z[:2] if absent == "exclude" else z
     expected = np.log(np.exp(terms).sum()) - (4 * z[0] + 2 * z[1]) / 6
-    assert float(method._calibration_loss(client, torch.zeros(6, 2))(params)) == pytest.approx(expected, rel=1e-5)
+    assert float(method._calibration_loss(client, torch.zeros(6, 2), {})(params)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_rehearsal_by_hand() -> None:
+    """The same classifier, with the identity for weights: prototypes (2, 0) of class 0 and (0, 1) of class 2, none of class 1.
+
+    Rehearsal adds w times the mean of CE_0 of z = (1 + 2, 2, 3) and CE_2 of z = (1, 2 + 1, 3), classes 0 and 2 being the known ones.
+    """
+    params = {"classifier.weight": torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), "classifier.bias": torch.tensor([1.0, 2.0, 3.0])}
+    message = {"prototype.mean": torch.tensor([[2.0, 0.0], [9.0, 9.0], [0.0, 1.0]]), "prototype.count": torch.tensor([3.0, 0.0, 1.0])}
+    losses = {}
+    for weight in (0.0, 0.7):
+        method = FedEPD(rehearsal_weight=weight)
+        client = prepared_client(method, with_counts([4, 2, 0]))
+        losses[weight] = float(method._calibration_loss(client, torch.zeros(6, 2), message)(params))
+    log_sum = [math.log(sum(map(math.exp, z))) for z in ((3, 2, 3), (1, 3, 3))]
+    assert losses[0.7] - losses[0.0] == pytest.approx(0.7 * (log_sum[0] - 3 + log_sum[1] - 3) / 2, rel=1e-5)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedepd.methods import purify
-from fedepd.methods.purify import cumulative, edge_metrics, fused_score, kept, noise_intensity, purified_edges
+from fedepd.methods.purify import (
+    cumulative,
+    edge_metrics,
+    fused_score,
+    kept,
+    nearest_own_class,
+    noise_intensity,
+    pruning_helps,
+    purified_edges,
+)
 from fedepd.sparse import csr_tensor
-from fedepd.types import Graph
+from fedepd.types import ClientData, Graph
 
 SCORES: tuple[Any, ...] = ("fused", "energy", "cosine", "random")
 
@@ -156,3 +166,30 @@ def test_features_are_not_written_to() -> None:
         before = graph.x.to_dense().clone()
         purified_edges(graph)
         assert torch.equal(graph.x.to_dense(), before)
+
+
+def client_of(x: Any, edges: Any, y: list[int], sparse: bool) -> ClientData:
+    graph = replace(graph_of(x, edges, sparse), y=torch.tensor(y))
+    everyone, nobody = torch.ones(len(y), dtype=torch.bool), torch.zeros(len(y), dtype=torch.bool)
+    return ClientData(0, graph, everyone, nobody, nobody, torch.arange(len(y)))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_pruning_helps_where_an_edge_joins_two_classes(sparse: bool) -> None:
+    """Nodes a, b of class 0 at (1, 0) and c, d of class 1 at (0, 1); a and c are joined.
+
+    P of a and c is 1/2 everywhere, so both come to (1, 1)/√2 while b and d stay. a is at cosine 0.707 of its class without itself, b, and
+    at (0.5 + 1.207) / 1.848 = 0.924 of c + d: wrong, and so is c; b is at 0.707 of a and 0.383 of c + d: right, and so is d. Without the
+    edge all four are right.
+    """
+    data = client_of([[1, 0], [1, 0], [0, 1], [0, 1]], [[0], [2]], [0, 0, 1, 1], sparse)
+    nothing = torch.empty(2, 0, dtype=torch.int64)
+    assert (nearest_own_class(data, data.graph.edge_index), nearest_own_class(data, nothing)) == (2, 4)
+    assert pruning_helps(data, nothing)
+
+
+def test_a_tie_is_no_evidence_for_pruning() -> None:
+    """The same nodes with a-b joined: equal nodes average to themselves, all four are right on both graphs."""
+    data = client_of([[1, 0], [1, 0], [0, 1], [0, 1]], [[0], [1]], [0, 0, 1, 1], False)
+    assert not pruning_helps(data, torch.empty(2, 0, dtype=torch.int64))
+    assert not pruning_helps(data, data.graph.edge_index)

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from fedepd.cache import remembered
 from fedepd.rng import seeded_numpy
-from fedepd.sparse import to_scipy
-from fedepd.types import Graph
+from fedepd.sparse import adjacency, normalised, to_scipy
+from fedepd.types import ClientData, Graph
 
 Floats = NDArray[np.float64]
 Score = Literal["fused", "energy", "cosine", "random"]
@@ -28,6 +28,41 @@ def purified_edges(graph: Graph, score: Score = "fused") -> Tensor:
     key = (score, graph.name, graph.edge_index.numpy(), *feature_arrays(graph))
     keep = remembered("purified-2", key, lambda: kept(*edge_metrics(graph), score, graph))
     return graph.edge_index[:, torch.from_numpy(keep)]
+
+
+def pruning_helps(data: ClientData, edges: Tensor) -> bool:
+    """Whether more training nodes lie nearest to their own class after two convolutions over ``edges`` than over all edges.
+
+    Choice: Eq. 5 prunes every client at its own rate, also where the pruned edges were good ones. What a client may know is its training
+    nodes: the features that the convolutions would give them are sorted by nearest class mean, each node left out of its own class's. A tie
+    is no evidence, and without evidence nothing is pruned.
+    """
+    if edges.shape[1] == data.graph.num_edges:
+        return False
+    train = data.train_mask.numpy()
+    key = (train, data.graph.y.numpy()[train], edges.numpy(), data.graph.edge_index.numpy(), *feature_arrays(data.graph))
+    hits = remembered("nearest-own-class", key, lambda: np.array([nearest_own_class(data, e) for e in (edges, data.graph.edge_index)]))
+    return bool(hits[0] > hits[1])
+
+
+def nearest_own_class(data: ClientData, edges: Tensor) -> int:
+    """How many training nodes are nearest, by cosine, to the mean of the other training nodes of their class."""
+    train = data.train_mask.numpy()
+    labels = data.graph.y.numpy()[train]
+    t, counts = labels.shape[0], np.bincount(labels, minlength=data.graph.num_classes)
+    operator = normalised(adjacency(edges, data.graph.num_nodes))
+    x = to_scipy(data.graph.x) if data.graph.is_sparse else data.graph.x.numpy()
+    rows = operator[train] @ (operator @ x).astype(np.float64)
+    rows = _scale_rows(rows, 1.0 / np.maximum(_row_norms(rows), EPSILON))  # [t, d], unit
+    members = sp.csr_matrix((np.ones(t), (labels, np.arange(t))), shape=(data.graph.num_classes, t))
+    sums = members @ rows
+    sums = sums.toarray() if sp.issparse(sums) else sums  # [C, d]
+    dots, squares, own = np.asarray(rows @ sums.T), np.square(sums).sum(1), _square_sums(rows)  # [t, C], [C], [t]
+    nearness = np.where(counts > 0, dots / np.sqrt(np.maximum(squares, EPSILON)), -np.inf)
+    mine = (np.arange(t), labels)
+    without_me = np.sqrt(np.maximum(squares[labels] - 2 * dots[mine] + own, EPSILON))
+    nearness[mine] = np.where(counts[labels] > 1, (dots[mine] - own) / without_me, -np.inf)
+    return int((nearness.argmax(1) == labels).sum())
 
 
 def feature_arrays(graph: Graph) -> tuple[NDArray[Any], ...]:
