@@ -42,7 +42,8 @@ def reproduce(arguments: list[str]) -> int:
             failures = run_planned(waiting, values.workers, *hooks)
     _write(values.target, targets, planned, out, f"fedepd reproduce {shlex.join(arguments)}")
     if failures:
-        print(f"fedepd: {failures} cells failed; the same command tries them again", file=sys.stderr)
+        them = "it" if failures == 1 else "them"
+        print(f"fedepd: {failures} cell{'s'[: failures != 1]} failed; the same command tries {them} again", file=sys.stderr)
     return 1 if failures else 0
 
 

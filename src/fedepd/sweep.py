@@ -63,7 +63,7 @@ def outcomes(cells: Sequence[Cell], workers: int = 1, watch: Callable[[], None] 
     if workers < 1:
         raise BadConfig(f"workers is {workers}; give at least 1")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fedepd.runner"])
+    context.set_forkserver_preload(["fedepd.runner", "sknetwork.clustering"])  # else every process pays for its own imports
     waiting, running = deque(cells), dict[Any, tuple[Cell, connection.Connection]]()
     try:
         while waiting or running:

@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from chromium import check_fits_a_phone, check_nothing_leaves, needs_browser, opened, visit
 
 from fedepd.report import build_report
 
 WriteRun = Callable[..., Path]
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not both on the path"),
-]
+pytestmark = needs_browser
 
 
 @pytest.fixture
 def browser(tmp_path: Path) -> Iterator[Any]:
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    quiet = "--disable-background-networking --disable-component-update --disable-sync --no-first-run"
-    for flag in f"--headless --no-sandbox --disable-gpu --disable-dev-shm-usage {quiet}".split():
-        options.add_argument(flag)
-    options.add_argument(f"--user-data-dir={tmp_path / 'profile'}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
-    yield driver
-    driver.quit()
+    with opened(tmp_path / "profile") as driver:
+        yield driver
 
 
 @pytest.fixture
@@ -51,9 +35,7 @@ def rows(browser: Any) -> list[str]:
 
 def test_the_page_works(browser: Any, url: str) -> None:
     browser.set_window_size(1000, 800)
-    browser.get("about:blank")
-    browser.get_log("performance")  # what the browser's own start page asked for
-    browser.get(url)
+    visit(browser, url)
     sizes = browser.execute_script(
         "return [...document.querySelectorAll('figure svg')].map(svg => [svg, svg.getBoundingClientRect()])"
         ".map(([svg, box]) => [svg.dataset.name, box.width, box.height])"
@@ -75,16 +57,8 @@ def test_the_page_works(browser: Any, url: str) -> None:
     assert rows(browser) == ["FedAvg", "FedGTA †", "FedEPD"]
 
     assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
-    said = [entry for entry in browser.get_log("browser") if not entry["message"].startswith("chrome://")]  # the browser of itself
-    assert said == []
-    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    requested = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
-    assert url in requested
-    assert [address for address in requested if not address.startswith(("file:", "data:"))] == []
+    check_nothing_leaves(browser, url)
 
 
 def test_nothing_sticks_out_on_a_phone(browser: Any, url: str) -> None:
-    phone = {"width": 420, "height": 800, "deviceScaleFactor": 1, "mobile": True}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
-    browser.get(url)
-    assert browser.execute_script("return [innerWidth, document.documentElement.scrollWidth]") == [420, 420]
+    check_fits_a_phone(browser, url)

@@ -33,7 +33,7 @@ class Planned:
 
     @property
     def text(self) -> str:
-        return f"{self.row.label} on {self.dataset}, seed {self.seed}"
+        return f"{self.row.label} on {short_name(self.dataset)}, seed {self.seed}"
 
     @property
     def note(self) -> Path:
@@ -46,6 +46,11 @@ class Planned:
         if self.cell.is_finished:
             return ""
         return self.note.read_text(encoding="utf-8") if self.note.is_file() else "not run yet"
+
+
+def short_name(dataset: str) -> str:
+    """A file without its folder and ending."""
+    return Path(dataset).stem if dataset.endswith(".npz") else dataset
 
 
 def datasets_of(target: Target, data_dir: str | Path | None) -> tuple[list[str], list[str]]:

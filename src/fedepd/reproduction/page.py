@@ -41,8 +41,9 @@ def _verdicts(written: Sequence[Written]) -> str:
     """All claims at a glance, FedEPD as we read it and as printed."""
     found = [verdict for each in written for verdict in each.verdicts]
     titles = {name: each.results.title(name) for each in written for name in each.results.datasets}
-    words = f"<p>The paper's claims, each by dataset and by reading of FedEPD: {escape(in_words(found))}.</p>{html_table(glance_table(found, titles))}" if found else ""
-    return f'<section><h2 id="verdicts">What holds</h2>{words or "<p>No claim can be tested with these rows.</p>"}</section>\n'
+    counted = f"<p>The paper's claims, each by dataset and by reading of FedEPD: {escape(in_words(found))}.</p>"
+    content = counted + html_table(glance_table(found, titles)) if found else "<p>No claim can be tested with these rows.</p>"
+    return f'<section><h2 id="verdicts">What holds</h2>{content}</section>\n'
 
 
 def _section(written: Written) -> str:

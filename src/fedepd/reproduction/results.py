@@ -13,7 +13,7 @@ from typing import NamedTuple
 from fedepd.datasets.table1 import TABLE1
 from fedepd.report.numbers import mean_std
 from fedepd.report.runs import Group, Run, read_run
-from fedepd.reproduction.cells import Planned
+from fedepd.reproduction.cells import Planned, short_name
 from fedepd.reproduction.targets import Row, Target
 
 METRICS = ("bacc", "macro_f1", "acc")
@@ -92,7 +92,9 @@ class Results:
         """As the paper spells it, or its name; proxy features are marked by a sign or in words."""
         if self.is_official(dataset):
             return TABLE1[dataset].title
-        return dataset + ((" (proxy features)" if words else PROXY) if self.is_proxy(dataset) else "")
+        names = [short_name(name) for name in self.datasets]
+        name = short_name(dataset) if names.count(short_name(dataset)) == 1 else dataset
+        return name + ((" (proxy features)" if words else PROXY) if self.is_proxy(dataset) else "")
 
     def is_proxy(self, dataset: str) -> bool:
         return any(bool(run.dataset.get("proxy_features")) for entry in self.of(dataset) for run in entry.runs.values())

@@ -1,0 +1,82 @@
+"""``reproduce all`` from the command to the page in a real browser."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chromium import check_fits_a_phone, check_nothing_leaves, needs_browser, opened, visit
+
+from fedepd.cli import main
+from fedepd.reproduction.targets import target_names
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every target on the synthetic default: 100 cells, about 40 seconds of CPU."""
+    out = tmp_path_factory.mktemp("study")
+    size = ["--data", "synthetic", "--seeds", "2", "--rounds", "5", "--evaluate-every", "1", "--workers", "1"]
+    assert main(["reproduce", "all", *size, "--quiet", "--out", str(out)]) == 0
+    return out
+
+
+def test_every_target_has_its_files(study: Path) -> None:
+    figures = {"fig-convergence": 2, "fig-efficiency": 2}
+    for name in target_names():
+        files = {path.name for path in (study / name).iterdir()}
+        assert {f"{name}.md", f"{name}.tex", f"{name}.csv"} <= files
+        expected = figures.get(name, 0 if name.startswith("table") else 1)  # ranks need two datasets
+        assert [len(list((study / name).glob(f"*{kind}"))) for kind in (".png", ".svg")] == [expected] * 2
+        for path in (study / name).glob("*.svg"):
+            ET.parse(path)
+    assert not list(study.glob("cells/*.failed"))
+    assert len(list(study.glob("cells/*"))) == 100
+
+
+def test_cells_are_shared(study: Path) -> None:
+    """15 rows of Table 2; of the 13 of Table 3 fedepd, printed and fedavg are there already; of the 25 of the grid one; and one round
+    of FedAvg for the distribution: (15 + 10 + 24 + 1) rows of two seeds.
+    """
+    assert len(list(study.glob("cells/*/summary.json"))) == 2 * (15 + 10 + 24 + 1)
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Any]:
+    with opened(tmp_path / "profile") as driver:
+        yield driver
+
+
+@pytest.mark.browser
+@needs_browser[1]
+def test_the_page_works(browser: Any, study: Path) -> None:
+    url = (study / "all.html").as_uri()
+    browser.set_window_size(1000, 800)
+    visit(browser, url)
+    images = browser.execute_script(
+        "return [...document.querySelectorAll('figure img')].map(i => [i.dataset.name, i.naturalWidth, i.getBoundingClientRect().width])"
+    )
+    assert len(images) == 8
+    assert all(natural > 200 and shown > 300 for _, natural, shown in images)
+    links = browser.execute_script("return [...document.querySelectorAll('nav a')].map(a => a.getAttribute('href'))")
+    assert links == ["#verdicts", *(f"#{name}" for name in target_names()), "#protocol"]
+    assert all(browser.execute_script("return document.querySelector(arguments[0]) !== null", link) for link in links)
+
+    table = "table[data-name='table2-headline-all']"
+    first = f"return document.querySelector(\"{table}\").tBodies[0].rows[0].cells[0].textContent"
+    assert browser.execute_script(first) == "FedAvg"
+    button = browser.find_elements("css selector", f"{table} th button")[1]
+    browser.execute_script("arguments[0].click()", button)
+    values = browser.execute_script(
+        f"return [...document.querySelector(\"{table}\").tBodies[0].rows].map(r => Number(r.cells[1].dataset.value))"
+    )
+    assert len(values) == 13
+    assert values == sorted(values, reverse=True)
+
+    assert browser.execute_script("return performance.getEntriesByType('resource').filter(e => !e.name.startsWith('data:')).length") == 0
+    check_nothing_leaves(browser, url)
+    check_fits_a_phone(browser, url)
