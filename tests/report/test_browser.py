@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import check_fits_a_phone, check_nothing_leaves, needs_browser, opened, visit
 
+from chromium import check_fits_a_phone, check_nothing_leaves, needs_browser, opened, visit
 from fedepd.report import build_report
 
 WriteRun = Callable[..., Path]

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import check_fits_a_phone, check_nothing_leaves, needs_browser, opened, visit
 
+from chromium import check_fits_a_phone, check_nothing_leaves, needs_browser, opened, visit
 from fedepd.cli import main
 from fedepd.reproduction.targets import target_names
 
