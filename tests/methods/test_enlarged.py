@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedepd.methods.enlarged import Links, RealGraph, csr, edge_scores, smooth_enlarged
+from fedepd.methods.enlarged import Links, RealGraph, edge_scores, smooth_enlarged
+from fedepd.methods.patterns import csr
 from fedepd.models import Backbone
 from fedepd.sparse import Sparse, adjacency, neighbour_mean, normalised
 from toy import toy_client

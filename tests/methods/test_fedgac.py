@@ -1,11 +1,10 @@
-"""FedGAC (our reading): methods.md section 8 (h), and the sparse attention against a dense one."""
+"""FedGAC (our reading): methods.md section 8 (h)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
@@ -13,7 +12,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedepd.errors import BadConfig
-from fedepd.methods.fedgac import Edges, FedGACReading, agreement_weights, attend, edge_softmax, effective_weights
+from fedepd.methods.fedgac import (
+    FedGACReading,
+    Known,
+    agreement_weights,
+    directions,
+    effective_weights,
+    elu,
+    product,
+)
 from fedepd.methods.steps import average
 from fedepd.models import Backbone
 from fedepd.sparse import csr_tensor, to_scipy
@@ -48,46 +55,29 @@ def random_like(tensors: Tensors, seed: int) -> Tensors:
     return {name: torch.randn(value.shape, generator=draws) for name, value in tensors.items()}
 
 
-def test_edges_are_both_directions_and_self_loops() -> None:
-    """By target: 0 <- {0, 1}; 1 <- {0, 1, 2}; 2 <- {1, 2}; 3 <- {3}. The mirror of 0 <- 1 (place 1) is 1 <- 0 (place 2)."""
-    edges = Edges.of(path_graph())
-    assert edges.target.tolist() == [0, 0, 1, 1, 1, 2, 2, 3]
-    assert edges.source.tolist() == [0, 1, 0, 1, 2, 1, 2, 3]
-    assert torch.equal(edges.target[edges.mirror], edges.source)
-    assert torch.equal(edges.source[edges.mirror], edges.target)
+def test_elu_and_its_gradient() -> None:
+    """Against torch's own, then times the mask; far below 0 as well."""
+    x = torch.cat([torch.linspace(-4, 4, 40), torch.tensor([0.0, -300.0])])
+    mask = (torch.arange(42) % 3).to(torch.float32)
+    for given in (None, mask):
+        ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+        a, b = elu(ours, given), F.elu(theirs) if given is None else F.elu(theirs) * given
+        assert torch.allclose(a, b, atol=1e-6)
+        assert torch.allclose(*(torch.autograd.grad(y.sum(), z)[0] for y, z in ((a, ours), (b, theirs))), atol=1e-6)
 
 
-def test_edge_softmax_by_hand() -> None:
-    """Scores (0, log 3) at node 0 give (1/4, 3/4); equal scores at node 1 thirds; huge ones stay finite; node 3 has itself alone."""
-    scores = torch.tensor([0.0, float(np.log(3)), 5.0, 5.0, 5.0, 1e4, -1e4, -7.0])
-    alpha = edge_softmax(scores, Edges.of(path_graph()))
-    assert torch.allclose(alpha, torch.tensor([0.25, 0.75, 1 / 3, 1 / 3, 1 / 3, 1.0, 0.0, 1.0]))
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_sparse_attention_is_the_dense_one(seed: int) -> None:
-    """Softmax over all pairs with non-edges at -inf, times V: same values, same gradients."""
-    graph = toy_client(seed=seed).graph
-    edges, n = Edges.of(graph), graph.num_nodes
-    draws = torch.Generator().manual_seed(seed)
-    at_target, at_source, values, out = (torch.randn(n, k, generator=draws) for k in (1, 1, 5, 5))
-    leaves = [t.clone().requires_grad_() for t in (at_target, at_source, values)]
-    sparse_scores = F.leaky_relu(leaves[0][edges.target, 0] + leaves[1][edges.source, 0], 0.2)
-    sparse = attend(edge_softmax(sparse_scores, edges), leaves[2], edges)
-    again = [t.clone().requires_grad_() for t in (at_target, at_source, values)]
-    outside = torch.full((n, n), float("-inf")).index_put((edges.target, edges.source), torch.tensor(0.0))
-    dense = torch.softmax(F.leaky_relu(again[0] + again[1].t(), 0.2) + outside, dim=1) @ again[2]
-    assert torch.allclose(sparse, dense, atol=1e-6)
-    for a, b in zip(torch.autograd.grad(sparse, leaves, out), torch.autograd.grad(dense, again, out), strict=True):
-        assert torch.allclose(a, b, atol=1e-5)
-
-
-def test_gradients_match_finite_differences() -> None:
-    edges = Edges.of(path_graph())
-    draws = torch.Generator().manual_seed(0)
-    scores = torch.randn(8, dtype=torch.float64, generator=draws, requires_grad=True)
-    values = torch.randn(4, 3, dtype=torch.float64, generator=draws, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda s, v: attend(edge_softmax(s, edges), v, edges), (scores, values))
+@both_features
+def test_known_products_change_nothing(sparse: bool) -> None:
+    """The same loss and the same gradients, whether the two products with the features are computed anew or were known."""
+    data, method, model = toy_client(sparse=sparse), FedGACReading(), Backbone(hidden=8, dropout=0.0)
+    client = make_client(method, data, model)
+    params = {name: value.requires_grad_() for name, value in start([data])[1].items()}
+    features, loss = client.prepared.features, method._loss(client, "x", None)
+    with torch.no_grad():
+        pair = product(features, directions(params))
+        known = Known(product(features, params["encoder.weight"]), pair)
+    anew, again = (torch.autograd.grad(loss(params, known=k), list(params.values())) for k in (Known(), known))
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(anew, again, strict=True))
 
 
 @pytest.mark.parametrize("model", BACKBONES, ids=lambda m: f"{m.backbone}-{m.head}")

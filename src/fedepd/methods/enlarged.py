@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedepd.methods.patterns import csr, dots, with_values
 from fedepd.models import Backbone
 from fedepd.sparse import Sparse, to_scipy
 
@@ -25,20 +26,6 @@ class RealGraph:
     """A[train], 0/1, [t, n]."""
     degrees: Tensor
     """float32 [n]."""
-
-
-def csr(start: Tensor, index: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
-    return torch.sparse_csr_tensor(start, index, values, size=shape, check_invariants=False)
-
-
-def with_values(pattern: Tensor, values: Tensor) -> Tensor:
-    return csr(pattern.crow_indices(), pattern.col_indices(), values, (pattern.shape[0], pattern.shape[1]))
-
-
-def dots(pattern: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """⟨left_i, right_j⟩ for every entry (i, j) of a CSR pattern, [m]."""
-    out: Tensor = torch.sparse.sampled_addmm(pattern, left, right.t(), beta=0.0).values()
-    return out
 
 
 def edge_scores(left: Tensor, right: Tensor, pattern: Tensor) -> Tensor:

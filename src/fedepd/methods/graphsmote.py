@@ -24,7 +24,8 @@ from torch import Tensor
 from fedepd.errors import BadConfig
 from fedepd.gate import Fields, same_fields
 from fedepd.methods.base import Client, Method, Server
-from fedepd.methods.enlarged import Links, RealGraph, csr, dots, edge_scores, smooth_enlarged, with_values
+from fedepd.methods.enlarged import Links, RealGraph, edge_scores, smooth_enlarged
+from fedepd.methods.patterns import csr, dots, with_values
 from fedepd.methods.steps import Loss, average, class_counts, fit, reply, with_prefix
 from fedepd.models import Backbone, Inputs
 from fedepd.options import option
