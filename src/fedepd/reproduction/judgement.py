@@ -39,15 +39,16 @@ def glance_table(verdicts: Sequence[Verdict], titles: Mapping[str, str]) -> Tabl
     lines: dict[tuple[str, str], dict[str, Verdict]] = {}
     for each in verdicts:
         lines.setdefault((each.claim.id, each.row), {})[each.dataset] = each
-    rows = []
+    sections: dict[str, list[list[Cell]]] = {}
     for (_, row), found in lines.items():
         claim = next(iter(found.values())).claim
         cells = [Cell(SIGNS[found[dataset].outcome]) if dataset in found else Cell(NOTHING) for dataset in titles]
         over_all = [SIGNS[found[ALL].outcome]] if ALL in found else []
         absent = [f"not run: {dataset}" for dataset in found if dataset not in (*titles, ALL)]
-        rows.append([Cell(claim.sentence), Cell(claim.where), Cell(row_name(row)), *cells, Cell(", ".join(over_all + absent) or NOTHING)])
+        told = [*cells, Cell(", ".join(over_all + absent) or NOTHING)]
+        sections.setdefault(claim.target, []).append([Cell(claim.sentence), Cell(claim.where), Cell(row_name(row)), *told])
     headers = ["Claim", "In the paper", "Judged", *titles.values(), "All together"]
-    return Table("glance", headers, [rows], f"{RULE} –: the paper does not claim it there.")
+    return Table("glance", headers, list(sections.values()), f"{RULE} –: the paper does not claim it there.")
 
 
 def verdict_table(verdicts: Sequence[Verdict], titles: Mapping[str, str], name: str) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,8 +33,8 @@ class Written:
     folder: Path
     tables: dict[str, Table]
     """By heading, the most important first."""
-    more: dict[str, Table]
-    """Folded away on the page."""
+    more: dict[str, dict[str, Table]]
+    """Folded away on the page, by what is written on the fold, then by heading."""
     verdicts: list[Verdict]
     figures: list[Path]
     """SVG files."""
@@ -48,13 +48,12 @@ def write_target(results: Results, out: Path) -> Written:
     except OSError as cause:
         raise BadConfig(f"cannot write to the output folder '{folder}': {cause.strerror}; give another --out") from cause
     tested = {scoring: duels(results, scoring) for scoring in (HEADLINE, OPENFGL)} if results.target.kind in TESTED else {}
-    tables, more = tables_of(results, tested.get(HEADLINE, [])), _score_tables(results, OPENFGL, tested[OPENFGL]) if tested else {}
     verdicts = verdicts_of(results)
-    if verdicts:
-        tables |= {"Why each claim holds or not": verdict_table(verdicts, {d: results.title(d) for d in results.datasets}, name)}
+    tables, more = tables_of(results), folded_tables(results, tested, verdicts)
     figures = [save_figure(figure, folder / stem)[-1] for stem, figure in figures_of(results).items()]
-    write_bytes(folder / f"{name}.md", _markdown(results, tables | more, figures).encode())
-    write_bytes(folder / f"{name}.tex", latex_document([latex(table) for table in (tables | more).values()]).encode())
+    everything = tables | {heading: table for fold in more.values() for heading, table in fold.items()}
+    write_bytes(folder / f"{name}.md", _markdown(results, everything, figures).encode())
+    write_bytes(folder / f"{name}.tex", latex_document([latex(table) for table in everything.values()]).encode())
     write_bytes(folder / f"{name}.csv", numbers_csv(results).encode())
     behind = {"points": points_of(results), "tests": _duel_lines(itertools.chain(*tested.values())), "verdicts": verdict_lines(verdicts)}
     for suffix, lines in behind.items():
@@ -63,11 +62,11 @@ def write_target(results: Results, out: Path) -> Written:
     return Written(results, folder, tables, more, verdicts, figures)
 
 
-def tables_of(results: Results, found: Sequence[Duel]) -> dict[str, Table]:
-    """What a target shows as tables, by heading, the most important first."""
+def tables_of(results: Results) -> dict[str, Table]:
+    """What a target shows at once, by heading, the most important first."""
     kind, shown = results.target.kind, dict[str, Table]()
     if kind in TESTED:
-        shown |= _score_tables(results, HEADLINE, found)
+        shown |= metric_tables(results, METRICS)
     if kind == "tiers":
         shown |= metric_tables(results, ("tail_acc", "medium_acc", "head_acc"))
     if kind in BY_DATASET:
@@ -79,10 +78,18 @@ def tables_of(results: Results, found: Sequence[Duel]) -> dict[str, Table]:
     return shown
 
 
-def _score_tables(results: Results, scoring: Scoring, found: Sequence[Duel]) -> dict[str, Table]:
-    shown = metric_tables(results, METRICS, scoring)
-    heading = "Is the difference real?" + (f" ({scoring.words})" if scoring.words else "")
-    return shown | ({heading: duel_table(results, found)} if found else {})
+def folded_tables(results: Results, tested: Mapping[Scoring, Sequence[Duel]], verdicts: Sequence[Verdict]) -> dict[str, dict[str, Table]]:
+    more: dict[str, dict[str, Table]] = {}
+    if verdicts:
+        titles = {dataset: results.title(dataset) for dataset in results.datasets}
+        more["Every verdict with its reason"] = {"Does each claim hold?": verdict_table(verdicts, titles, results.target.name)}
+    if tested.get(HEADLINE):
+        against = "its best rival" if results.target.kind == "comparison" else "each other row"
+        more[f"Is the difference real? FedEPD against {against}"] = {"Is the difference real?": duel_table(results, tested[HEADLINE])}
+    if tested.get(OPENFGL):
+        fold = more[f"The same, {OPENFGL.words}: each client's own model, averaged over clients"] = metric_tables(results, METRICS, OPENFGL)
+        fold[f"Is the difference real? ({OPENFGL.words})"] = duel_table(results, tested[OPENFGL])
+    return more
 
 
 def _markdown(results: Results, tables: dict[str, Table], figures: Iterable[Path]) -> str:

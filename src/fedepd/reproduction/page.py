@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
 from fedepd.report.page import document, footer, section, write_page
 from fedepd.report.runs import Group
-from fedepd.report.tables import html_table
+from fedepd.report.tables import Table, html_table
 from fedepd.reproduction.judgement import glance_table, in_words
 from fedepd.reproduction.output import TESTED, Written
-from fedepd.reproduction.results import OPENFGL
 
 PIXELS_PER_POINT = 1.9
 """How large a figure is shown: at page width it fills the page."""
@@ -49,13 +48,16 @@ def _verdicts(written: Sequence[Written]) -> str:
 def _section(written: Written) -> str:
     target = written.results.target
     figures = "".join(_figure(path, target.title) for path in written.figures)
-    tables = "".join(section(heading, html_table(table)) for heading, table in written.tables.items())
-    more = "".join(section(heading, html_table(table)) for heading, table in written.more.items())
-    folded = f"<details><summary>The same, {escape(OPENFGL.words)}</summary>{more}</details>" if more else ""
+    folds = [f"<details><summary>{escape(fold)}</summary>{_tables(tables)}</details>" for fold, tables in written.more.items()]
+    shown = [figures, _tables(written.tables)]
     files = ", ".join(sorted(path.name for path in written.folder.iterdir() if path.suffix != ".part"))
-    content = tables + folded + figures if target.kind in TESTED else figures + tables
     note = f'<p class="note">In the folder {escape(written.folder.name)}: {escape(files)}.</p>'
-    return f'<section><h2 id="{escape(target.name)}">{escape(target.title)}</h2>{content}{note}</section>\n'
+    content = "".join([*(reversed(shown) if target.kind in TESTED else shown), *folds, note])
+    return f'<section><h2 id="{escape(target.name)}">{escape(target.title)}</h2>{content}</section>\n'
+
+
+def _tables(tables: Mapping[str, Table]) -> str:
+    return "".join(section(heading, html_table(table)) for heading, table in tables.items())
 
 
 def _figure(path: Path, title: str) -> str:
