@@ -234,6 +234,7 @@ def test_moments_that_are_not_kept_across_rounds_are_kept_between_the_steps_of_o
         {"gamma": 0.0}, {"gamma": 1.0}, {"gamma": -0.5}, {"gamma": math.nan}, {"rho": 0.0}, {"rho": 1.5}, {"mu": -0.1}, {"mu": math.nan},
         {"mu": math.inf}, {"teleport": 0.0}, {"teleport": 1.1}, {"walk_steps": -1}, {"calibration_epochs": -1}, {"isolated_gate": -0.1},
         {"isolated_gate": 1.5}, {"rehearsal_weight": -1.0}, {"rehearsal_weight": math.inf},
+        {"rehearsal_prior": -0.1}, {"rehearsal_prior": 2.0},
     ],
     ids=str,
 )  # fmt: skip

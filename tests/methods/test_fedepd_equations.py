@@ -255,14 +255,18 @@ def test_the_calibration_loss_by_hand(sign: Any, absent: Any) -> None:
 def test_rehearsal_by_hand() -> None:
     """The same classifier, with the identity for weights: prototypes (2, 0) of class 0 and (0, 1) of class 2, none of class 1.
 
-    Rehearsal adds w times the mean of CE_0 of z = (1 + 2, 2, 3) and CE_2 of z = (1, 2 + 1, 3), classes 0 and 2 being the known ones.
+    Rehearsal adds w times the mean of CE_0 of z = (1 + 2, 2, 3) and CE_2 of z = (1, 2 + 1, 3), classes 0 and 2 being the known ones; with
+    rehearsal_prior 1, log count is taken off: log 3 of class 0, nothing of the others, whose counts are 1 or were never seen.
     """
     params = {"classifier.weight": torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), "classifier.bias": torch.tensor([1.0, 2.0, 3.0])}
     message = {"prototype.mean": torch.tensor([[2.0, 0.0], [9.0, 9.0], [0.0, 1.0]]), "prototype.count": torch.tensor([3.0, 0.0, 1.0])}
-    losses = {}
-    for weight in (0.0, 0.7):
-        method = FedEPD(rehearsal_weight=weight)
-        client = prepared_client(method, with_counts([4, 2, 0]))
-        losses[weight] = float(method._calibration_loss(client, torch.zeros(6, 2), message)(params))
-    log_sum = [math.log(sum(map(math.exp, z))) for z in ((3, 2, 3), (1, 3, 3))]
-    assert losses[0.7] - losses[0.0] == pytest.approx(0.7 * (log_sum[0] - 3 + log_sum[1] - 3) / 2, rel=1e-5)
+    client = prepared_client(FedEPD(), with_counts([4, 2, 0]))
+
+    def total(**settings: float) -> float:
+        return float(FedEPD(**settings)._calibration_loss(client, torch.zeros(6, 2), message)(params))  # type: ignore[arg-type]
+
+    for prior, off in ((0.0, 0.0), (1.0, math.log(3))):
+        log_sums = sum(math.log(sum(map(math.exp, z))) for z in ((3 - off, 2, 3), (1 - off, 3, 3)))
+        expected = 0.7 * (log_sums - (3 - off) - 3) / 2
+        difference = total(rehearsal_weight=0.7, rehearsal_prior=prior) - total(rehearsal_weight=0.0)
+        assert difference == pytest.approx(expected, rel=1e-5)

@@ -16,12 +16,12 @@ from fedepd.methods.purify import (
     edge_metrics,
     fused_score,
     kept,
-    nearest_own_class,
+    left_out_hits,
     noise_intensity,
     pruning_helps,
     purified_edges,
 )
-from fedepd.sparse import csr_tensor
+from fedepd.sparse import adjacency, csr_tensor, normalised
 from fedepd.types import ClientData, Graph
 
 SCORES: tuple[Any, ...] = ("fused", "energy", "cosine", "random")
@@ -175,21 +175,36 @@ def client_of(x: Any, edges: Any, y: list[int], sparse: bool) -> ClientData:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_pruning_helps_where_an_edge_joins_two_classes(sparse: bool) -> None:
-    """Nodes a, b of class 0 at (1, 0) and c, d of class 1 at (0, 1); a and c are joined.
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_left_out_hits_equals_fitting_without_each_node(seed: int, sparse: bool) -> None:
+    """The closed form against n ridge fits in the dual: alpha = (K + 1 + 0.1 I)^-1 Y without row i, prediction K_i alpha."""
+    graph = random_graph(seed, nodes=15, sparse=sparse)
+    y = np.random.default_rng(seed).integers(0, 2, 15)
+    data = client_of(graph.x.to_dense().tolist(), graph.edge_index.tolist(), y.tolist(), sparse)
+    dense = normalised(adjacency(graph.edge_index, 15)).toarray()
+    z = dense @ dense @ np.asarray(graph.x.to_dense(), dtype=np.float64)
+    z -= z.mean(0)
+    k = z @ z.T / np.square(z).sum(1).mean() + 1.0
+    hits = 0
+    for i in range(15):
+        others = np.arange(15) != i
+        alpha = np.linalg.solve(k[np.ix_(others, others)] + 0.1 * np.eye(14), np.eye(2)[y[others]])
+        hits += int((k[i, others] @ alpha).argmax() == y[i])
+    assert left_out_hits(data, graph.edge_index) == hits
 
-    P of a and c is 1/2 everywhere, so both come to (1, 1)/√2 while b and d stay. a is at cosine 0.707 of its class without itself, b, and
-    at (0.5 + 1.207) / 1.848 = 0.924 of c + d: wrong, and so is c; b is at 0.707 of a and 0.383 of c + d: right, and so is d. Without the
-    edge all four are right.
-    """
-    data = client_of([[1, 0], [1, 0], [0, 1], [0, 1]], [[0], [2]], [0, 0, 1, 1], sparse)
+
+def test_pruning_helps_where_edges_join_two_classes() -> None:
+    """Two classes at (1, 0) and (0, 1), six nodes each. Class 0's first node is joined to all of class 1 and turns into one of them;
+    without those edges every node is its class's feature and all twelve are right."""
+    x = [[1, 0]] * 6 + [[0, 1]] * 6
+    data = client_of(x, [[0] * 6, list(range(6, 12))], [0] * 6 + [1] * 6, False)
     nothing = torch.empty(2, 0, dtype=torch.int64)
-    assert (nearest_own_class(data, data.graph.edge_index), nearest_own_class(data, nothing)) == (2, 4)
+    assert left_out_hits(data, nothing) == 12 > left_out_hits(data, data.graph.edge_index)
     assert pruning_helps(data, nothing)
 
 
 def test_a_tie_is_no_evidence_for_pruning() -> None:
-    """The same nodes with a-b joined: equal nodes average to themselves, all four are right on both graphs."""
-    data = client_of([[1, 0], [1, 0], [0, 1], [0, 1]], [[0], [1]], [0, 0, 1, 1], False)
+    """Nodes of one class joined: equal nodes average to themselves, all are right on both graphs."""
+    data = client_of([[1, 0]] * 3 + [[0, 1]] * 3, [[0, 3], [1, 4]], [0] * 3 + [1] * 3, False)
     assert not pruning_helps(data, torch.empty(2, 0, dtype=torch.int64))
     assert not pruning_helps(data, data.graph.edge_index)

@@ -100,6 +100,7 @@ class FedEPD(Method[Prepared]):
     # their own label (14.9) and leaves absent classes to drift. In rehearsal each client's calibration loss also has the cross-entropy of
     # the classifier on the global prototypes of all classes, taken where the classifier reads.
     rehearsal_weight: float = option(1.0, "weight of the rehearsal loss beside the calibration loss")
+    rehearsal_prior: float = option(0.0, "how far frequent classes count for more in rehearsal; 0: all alike, 1: by their frequency")
     elites: Literal["train", "any"] = option("train", "elites among the class's training nodes, or among all nodes")
     # Choice: "all nodes of class c" would read validation and test labels and is not offered; of the others, training nodes are what
     # "semantically anchored" asks for, while the best scores of all nodes are often head-class hubs (14.4).
@@ -132,6 +133,8 @@ class FedEPD(Method[Prepared]):
             raise BadConfig("elites is any, but rehearsal knows the classes of training nodes only; give elites train, or injection")
         if not 0 <= self.rehearsal_weight < float("inf"):
             raise BadConfig(f"rehearsal_weight is {self.rehearsal_weight}; give a finite number, 0 or more")
+        if not 0 <= self.rehearsal_prior <= 1:
+            raise BadConfig(f"rehearsal_prior is {self.rehearsal_prior}; it must lie in [0, 1]")
         if not 0 <= self.mu < float("inf"):
             raise BadConfig(f"mu is {self.mu}; give a finite number, 0 or more")
         if not 0 <= self.isolated_gate <= 1:
@@ -281,9 +284,10 @@ class FedEPD(Method[Prepared]):
             return loss
         known = (message["prototype.count"] > 0).nonzero().reshape(-1)
         examples = message["prototype.mean"][known]  # one of each class, whoever holds it
+        tilt = -self.rehearsal_prior * torch.log(message["prototype.count"].clamp(min=1))  # so that z itself favours frequent classes
 
         def with_rehearsal(params: Tensors) -> Tensor:
-            return loss(params) + self.rehearsal_weight * F.cross_entropy(client.model.classify(params, examples), known)
+            return loss(params) + self.rehearsal_weight * F.cross_entropy(client.model.classify(params, examples) + tilt, known)
 
         return with_rehearsal
 

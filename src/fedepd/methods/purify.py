@@ -21,6 +21,8 @@ Score = Literal["fused", "energy", "cosine", "random"]
 EPSILON = 1e-12
 _CHUNK = 1 << 16
 """Edges scored at a time, so that no [e, d] temporary exists."""
+_SAMPLE, _RIDGE, _COLUMNS = 1000, 0.1, 2048
+"""Of the gate: most training nodes asked, ridge penalty for features of unit size, columns multiplied at a time."""
 
 
 def purified_edges(graph: Graph, score: Score = "fused") -> Tensor:
@@ -31,38 +33,45 @@ def purified_edges(graph: Graph, score: Score = "fused") -> Tensor:
 
 
 def pruning_helps(data: ClientData, edges: Tensor) -> bool:
-    """Whether more training nodes lie nearest to their own class after two convolutions over ``edges`` than over all edges.
+    """Whether the client's training nodes are easier to classify after two convolutions over ``edges`` than over all edges.
 
     Choice: Eq. 5 prunes every client at its own rate, also where the pruned edges were good ones. What a client may know is its training
-    nodes: the features that the convolutions would give them are sorted by nearest class mean, each node left out of its own class's. A tie
+    nodes: a ridge classifier on their twice-convolved features, each node left out of its own fit, stands for the network to come. A tie
     is no evidence, and without evidence nothing is pruned.
     """
     if edges.shape[1] == data.graph.num_edges:
         return False
     train = data.train_mask.numpy()
     key = (train, data.graph.y.numpy()[train], edges.numpy(), data.graph.edge_index.numpy(), *feature_arrays(data.graph))
-    hits = remembered("nearest-own-class", key, lambda: np.array([nearest_own_class(data, e) for e in (edges, data.graph.edge_index)]))
+    hits = remembered("left-out-hits", key, lambda: np.array([left_out_hits(data, e) for e in (edges, data.graph.edge_index)]))
     return bool(hits[0] > hits[1])
 
 
-def nearest_own_class(data: ClientData, edges: Tensor) -> int:
-    """How many training nodes are nearest, by cosine, to the mean of the other training nodes of their class."""
-    train = data.train_mask.numpy()
-    labels = data.graph.y.numpy()[train]
-    t, counts = labels.shape[0], np.bincount(labels, minlength=data.graph.num_classes)
+def left_out_hits(data: ClientData, edges: Tensor) -> int:
+    """How many training nodes (at most ``_SAMPLE`` of them) a ridge classifier fitted to the others classifies right."""
+    nodes = data.train_mask.numpy().nonzero()[0]
+    if nodes.shape[0] > _SAMPLE:
+        nodes = np.sort(seeded_numpy("pruning gate", data.graph.num_nodes).choice(nodes, _SAMPLE, replace=False))
+    labels = data.graph.y.numpy()[nodes]
     operator = normalised(adjacency(edges, data.graph.num_nodes))
-    x = to_scipy(data.graph.x) if data.graph.is_sparse else data.graph.x.numpy()
-    rows = operator[train] @ (operator @ x).astype(np.float64)
-    rows = _scale_rows(rows, 1.0 / np.maximum(_row_norms(rows), EPSILON))  # [t, d], unit
-    members = sp.csr_matrix((np.ones(t), (labels, np.arange(t))), shape=(data.graph.num_classes, t))
-    sums = members @ rows
-    sums = sums.toarray() if sp.issparse(sums) else sums  # [C, d]
-    dots, squares, own = np.asarray(rows @ sums.T), np.square(sums).sum(1), _square_sums(rows)  # [t, C], [C], [t]
-    nearness = np.where(counts > 0, dots / np.sqrt(np.maximum(squares, EPSILON)), -np.inf)
-    mine = (np.arange(t), labels)
-    without_me = np.sqrt(np.maximum(squares[labels] - 2 * dots[mine] + own, EPSILON))
-    nearness[mine] = np.where(counts[labels] > 1, (dots[mine] - own) / without_me, -np.inf)
-    return int((nearness.argmax(1) == labels).sum())
+    products = _gram((operator[nodes] @ operator).tocsr(), data.graph)
+    products -= products.mean(0) + products.mean(1)[:, None] - products.mean()  # of features with mean 0
+    products /= max(products.trace() / max(nodes.shape[0], 1), EPSILON)  # and rows of mean square norm 1
+    targets = np.eye(data.graph.num_classes)[labels]  # [t, C]
+    inverse = np.linalg.inv(products + 1.0 + _RIDGE * np.eye(nodes.shape[0]))  # the 1 is the intercept's
+    left_out = targets - inverse @ targets / inverse.diagonal()[:, None]  # the fit without the row itself, in closed form
+    return int((left_out.argmax(1) == labels).sum())
+
+
+def _gram(rows: sp.csr_matrix, graph: Graph) -> Floats:
+    """All scalar products of the rows of ``rows @ X``, some columns of X at a time: [t, t]."""
+    x = to_scipy(graph.x).tocsc() if graph.is_sparse else graph.x.numpy()
+    total = np.zeros((rows.shape[0], rows.shape[0]))
+    for start in range(0, x.shape[1], _COLUMNS):
+        part = rows @ x[:, start : start + _COLUMNS]
+        part = part.toarray() if sp.issparse(part) else part
+        total += part @ part.T
+    return total
 
 
 def feature_arrays(graph: Graph) -> tuple[NDArray[Any], ...]:
