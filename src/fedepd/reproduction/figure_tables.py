@@ -8,7 +8,7 @@ from fedepd.longtail import bins
 from fedepd.report.numbers import bin_accuracy, mean_std
 from fedepd.report.tables import PERSONAL, Cell, Table, cost, measured
 from fedepd.reproduction.measures import measure_run
-from fedepd.reproduction.results import Entry, Results
+from fedepd.reproduction.results import PROXY, Entry, Results
 from fedepd.reproduction.tables import note
 
 
@@ -53,8 +53,9 @@ def cost_table(results: Results, dataset: str) -> Table:
     entries = results.finished(dataset, references=False)
     table = cost([entry.group for entry in entries])
     scores = [[measured(*mean_std(entry.values(metric).values())) for metric in ("acc", "macro_f1")] for entry in entries]
-    rows = [[_name(entry), *score, *row[1:]] for entry, score, row in zip(entries, scores, table.sections[0], strict=True)]
-    headers = [table.headers[0], "Acc", "Macro-F1", *table.headers[1:]]
+    kept = [place for place, header in enumerate(table.headers) if header in ("MiB up", "MiB down", "CPU s", "Peak MiB")]
+    rows = [[_name(entry), *score, *(row[k] for k in kept)] for entry, score, row in zip(entries, scores, table.sections[0], strict=True)]
+    headers = ["Method", "Acc", "Macro-F1", *(table.headers[k] for k in kept)]
     text = f"Scores: higher is better. {table.note}"
     return Table(f"{results.target.name}-{dataset}", headers, [rows], note(results, text, marked=False))
 
@@ -74,8 +75,10 @@ def shape_table(results: Results) -> Table:
     headers = ["Dataset", "Nodes", "Edges", "Features", "Classes", "Head", "Medium", "Tail", "Largest", "Smallest", "IR"]
     headers += ["Clients", "Fewest nodes", "Most nodes"]
     text = "Classes, then the classes of each tier, the nodes of the largest and the smallest class, their ratio (IR, Eq. 17), and the "
-    text += "labelled nodes of the smallest and the largest client; undirected edges, each once."
-    return Table(f"{results.target.name}-shape", headers, [rows], note(results, text, scoring=None))
+    rules = sorted({str(run.config["experiment"]["partition"]["partition"]) for run in results.runs})
+    text += f"labelled nodes of the smallest and the largest client (partition {', '.join(rules)}, first seed); edges undirected."
+    text += f"{PROXY} Proxy features." if any(map(results.is_proxy, results.datasets)) else ""
+    return Table(f"{results.target.name}-shape", headers, [rows], text)
 
 
 BY_DATASET: dict[str, Callable[[Results, str], Table]] = {
