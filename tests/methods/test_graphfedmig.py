@@ -142,8 +142,10 @@ def test_idealised_logits_are_those_of_replaced_features(model: Backbone, sparse
     changed = model.inputs(replace(data, graph=replace(data.graph, x=x)))
     with torch.no_grad():
         expected = model.logits(params, model.encode(params, changed), changed, train_only=True)
-        assert torch.allclose(method._idealised_logits(client, params), expected, atol=1e-5)
-        noisy = GraphFedMig(noise=0.5)._idealised_logits(client, params)
+        own, idealised = method._own_and_idealised_logits(client, params)
+        assert torch.allclose(idealised, expected, atol=1e-5)
+        assert torch.allclose(own, model.predict(params, client.prepared.inputs)[data.train_mask], atol=1e-5)
+        noisy = GraphFedMig(noise=0.5)._own_and_idealised_logits(client, params)[1]
     assert not torch.allclose(noisy, expected, atol=1e-3)
 
 

@@ -96,15 +96,12 @@ class GraphFedMig(Method[Prepared]):
         # Choice: the warm-up belongs to round 1; who joins later starts from a trained model and needs none.
         epochs = client.training.epochs + (self.warm_up if client.round == 1 else 0)
         params, state, loss = fit(client, model_part(message), state, self._loss(client, message), epochs=epochs)
-        with torch.no_grad():
-            inputs = client.prepared.inputs
-            fake = client.model.logits(params, client.model.encode(params, inputs), inputs, train_only=True)  # [t, C]
-            real = self._idealised_logits(client, params)  # [t, C]
+        fake, real = self._own_and_idealised_logits(client, params)
         judge, state, _ = fit(
             client, with_prefix(message, "discriminator."), state, imitation(fake, real), epochs=self.discriminator_steps, stage="judge"
         )
         sent = {**params, **judge, "judged.mean": mean_judgement(judge, fake, message["judged.mean"])}
-        sent["information"] = mutual_information(fake.argmax(1), inputs.labels, client.info.num_classes)
+        sent["information"] = mutual_information(fake.argmax(1), client.prepared.inputs.labels, client.info.num_classes)
         if self.compares_features:
             sent["feature.mean"] = column_means(client.prepared.raw)
         return reply(client, sent, loss=loss), {**state, **params}
@@ -120,24 +117,30 @@ class GraphFedMig(Method[Prepared]):
 
         return cross_entropy(client, client.prepared.inputs, criterion)
 
-    def _idealised_logits(self, client: Client[Prepared], params: Tensors) -> Tensor:
-        """Logits of the training nodes had each of them its class's mean features, plus noise; other nodes keep theirs: [t, C].
+    @torch.no_grad()
+    def _own_and_idealised_logits(self, client: Client[Prepared], params: Tensors) -> tuple[Tensor, Tensor]:
+        """Logits of the training nodes, and those had each of them its class's mean features, plus noise (others keep theirs): [t, C] each.
 
         Choice: means and noise are taken after the product with W1 (the mean of a product is the product of the mean), so that no
         dense [t, d] matrix is built; noise of the same size then acts on hidden units instead of features.
         """
-        model, prepared = client.model, client.prepared
-        inputs, weight = prepared.inputs, params["encoder.weight"]
-        wide = torch.cat(weight.chunk(2), dim=1) if model.backbone == "sage" else weight
+        prepared, weight = client.prepared, params["encoder.weight"]
+        inputs = prepared.inputs
+        wide = torch.cat(weight.chunk(2), dim=1) if client.model.backbone == "sage" else weight
         values = prepared.raw.times(wide) if isinstance(prepared.raw, Sparse) else prepared.raw @ wide  # [n, h] or [n, 2h]
+        own = self._logits_after_first_product(client, params, values)
         sums = class_sums(values[inputs.train], inputs.labels, client.info.num_classes)
         means = sums / prepared.counts.clamp(min=1)[:, None]
-        noise = torch.randn(inputs.train.shape[0], wide.shape[1], generator=client.torch_draws("class mean noise"))
-        values[inputs.train] = means[inputs.labels] + self.noise * noise
+        noise = client.draws("class mean noise").standard_normal((inputs.train.shape[0], wide.shape[1]), dtype=np.float32)
+        values[inputs.train] = means[inputs.labels] + self.noise * torch.from_numpy(noise)
+        return own, self._logits_after_first_product(client, params, values)
+
+    def _logits_after_first_product(self, client: Client[Prepared], params: Tensors, values: Tensor) -> Tensor:
+        """The rest of the network on X W1 (sage: beside X times the other half), with the identity for W1: [t, C]."""
+        model, inputs = client.model, client.prepared.inputs
         spread = inputs.operator.times(values[:, : model.hidden].contiguous())
         if model.backbone == "sage":
             spread = spread + values[:, model.hidden :]
-        # The first layer's product is done: the rest of the network runs on it with the identity for W1.
         rest = {**params, "encoder.weight": torch.eye(model.hidden)}
         changed = dataclasses.replace(inputs, features=spread)
         return model.logits(rest, model.encode(rest, changed), changed, train_only=True)
