@@ -104,16 +104,15 @@ def _display(waiting: Sequence[Planned], total: int, workers: int, quiet: bool) 
     columns = (shown, BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     live = place.is_terminal and not quiet
     open_cells = {each.cell.out: each for each in waiting}
-    with Progress(*columns, console=place, disable=not live, transient=True) as bar:
+    with Progress(*columns, console=place, disable=not live, transient=True, speed_estimate_period=600) as bar:
         task = bar.add_task(f"{done}/{total} cells", total=sum(_rounds(each) for each in waiting))
         finished = 0
 
         def watch() -> None:
             if live:
                 at_work = list(open_cells.values())[:workers]  # cells begin in this order
-                names = "; ".join(each.text for each in at_work)
                 now = finished + sum(each.cell.rounds_done for each in at_work)
-                bar.update(task, completed=now, description=f"{done}/{total} cells done, running: {names}")
+                bar.update(task, completed=now, description=f"{done}/{total} cells done, {len(at_work)} running")
 
         def ended(each: Planned, failure: str) -> None:
             nonlocal done, finished
