@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.methods.base import Client
 from fedepd.methods.fedavg import FedAvg
-from fedepd.methods.fedspray import FedSpray, distance, encode, head
+from fedepd.methods.fedspray import FedSpray, decayed, encode, head
 from fedepd.methods.isolated import Isolated
 from fedepd.methods.steps import model_part
 from fedepd.models import Backbone
@@ -49,12 +50,16 @@ def test_one_client_of_one_class_sets_the_classs_proxy() -> None:
     assert torch.equal(proxy[1:], torch.full((2, 8), 0.1))
 
 
-def test_distance_is_zero_at_the_target_and_the_target_comes_first() -> None:
-    """KL((1/2, 1/2) ‖ (1/4, 3/4)) = ½ log 2 + ½ log(2/3)."""
-    rows = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
-    assert float(distance(rows, rows)) == pytest.approx(0, abs=1e-7)
-    got = distance(torch.tensor([[0.0, 0.0]]), torch.tensor([[0.25, 0.75]]).log())
-    assert float(got) == pytest.approx(0.5 * float(torch.log(torch.tensor(2 * 2 / 3))))
+def distance(target: Tensor, logits: Tensor) -> Tensor:
+    """Mean KL(softmax target ‖ softmax logits) over the rows."""
+    return F.kl_div(logits.log_softmax(1), target.log_softmax(1), reduction="batchmean", log_target=True)
+
+
+def test_decay_is_the_gradient_of_half_the_square() -> None:
+    """d/dp (p³ + 0.1 · p² / 2) = 3 p² + 0.1 p: 12.2 at 2."""
+    p = torch.tensor([2.0]).requires_grad_()
+    (grad,) = torch.autograd.grad(decayed(p, 0.1).pow(3).sum(), p)
+    assert float(grad) == pytest.approx(12.2)
 
 
 def test_soft_targets_by_hand() -> None:

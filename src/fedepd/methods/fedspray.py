@@ -123,10 +123,15 @@ class FedSpray(Method[Prepared]):
             return cross_entropy(client, inputs)
         targets, reliable = self._soft_targets(client, message, proxies)
         draws = client.draws("dropout")
+        believed, share = targets.log_softmax(1), self.lam / max(reliable.shape[0], 1)
+        lowest = share * float((believed.exp() * believed).sum())  # what KL adds to the cross-entropy
+        # What each log-probability counts in the loss, [n, C]; rows of zeros spare the look-ups of a loss over chosen nodes.
+        wanted = torch.zeros(client.data.graph.num_nodes, targets.shape[1]).index_copy_(0, reliable, share * believed.exp())
+        wanted[inputs.train, inputs.labels] += 1 / max(inputs.train.shape[0], 1)
 
         def loss(params: Tensors) -> Tensor:
             logits = client.model.logits(params, client.model.encode(params, inputs, draws), inputs)  # [n, C]
-            return F.cross_entropy(logits[inputs.train], inputs.labels) + self.lam * distance(targets, logits[reliable])
+            return lowest - torch.dot(wanted.view(-1), logits.log_softmax(1).view(-1))
 
         return loss
 
@@ -149,7 +154,9 @@ class FedSpray(Method[Prepared]):
         mlp = with_prefix(message, "mlp.")
         if self.second_head == "first":
             mlp = {**mlp, "mlp.plain.weight": mlp["mlp.joint.weight"], "mlp.plain.bias": mlp["mlp.joint.bias"]}
-        teacher = client.model.predict(network, prepared.inputs)[prepared.inputs.train]  # [t, C]
+        with torch.no_grad():
+            hidden = client.model.encode(network, prepared.inputs)
+            teacher = client.model.logits(network, hidden, prepared.inputs, train_only=True).softmax(1)  # [t, C]
         # Adam's step does not depend on the scale of the gradient, so units trained at the run's rate move the proxies at proxy_lr.
         # Under plain SGD the step scales with the gradient, hence the root.
         ratio = self.proxy_lr / client.training.lr
@@ -157,11 +164,11 @@ class FedSpray(Method[Prepared]):
         decay = client.training.weight_decay
 
         def loss(params: Tensors) -> Tensor:
-            hidden = encode(params, prepared.train_features)  # [t, h]
-            supervised = F.cross_entropy(head(params, "plain", hidden), labels)
-            aligned = distance(teacher, head(params, "joint", hidden + scale * params["units"]))
             # Choice: the run's weight decay for the MLP, as everywhere; none for the proxies, whose gradients (1/t each) it would drown.
-            return supervised + aligned + 0.5 * decay * sum(params[name].square().sum() for name in mlp)
+            own = {name: decayed(params[name], decay) for name in mlp}
+            hidden = encode(own, prepared.train_features)  # [t, h]
+            supervised = F.cross_entropy(head(own, "plain", hidden), labels)
+            return supervised + F.cross_entropy(head(own, "joint", hidden + scale * params["units"]), teacher)  # KL less a constant
 
         start = {**mlp, "units": proxies / scale}
         params, state, _ = fit(client, start, state, loss, stage="mlp", weight_decay=0.0)
@@ -206,6 +213,20 @@ def head(params: Tensors, name: str, hidden: Tensor) -> Tensor:
     return torch.addmm(params[f"mlp.{name}.bias"], hidden, params[f"mlp.{name}.weight"])
 
 
-def distance(target: Tensor, logits: Tensor) -> Tensor:
-    """Mean KL(softmax target ‖ softmax logits) over the rows."""
-    return F.kl_div(logits.log_softmax(1), target.log_softmax(1), reduction="batchmean", log_target=True)
+def decayed(parameter: Tensor, decay: float) -> Tensor:
+    """The parameter, whose gradient will be that with a penalty of decay / 2 times its square."""
+    out: Tensor = _Decayed.apply(parameter, decay)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Decayed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, parameter: Tensor, decay: float) -> Tensor:
+        ctx.save_for_backward(parameter)
+        ctx.decay = decay
+        return parameter.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (parameter,) = ctx.saved_tensors
+        return torch.add(grads[0], parameter, alpha=ctx.decay), None
