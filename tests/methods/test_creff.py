@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedepd.errors import BadConfig
-from fedepd.methods.creff import CReFF, cosine, feature_gradients, head_gradients, owner_mean
+from fedepd.methods.creff import GUARD, CReFF, Wanted, head_gradients, mismatch, owner_mean
 from fedepd.methods.fedavg import FedAvg
 from fedepd.methods.steps import model_part, renamed
 from fedepd.models import Backbone
@@ -19,6 +19,18 @@ from fedepd.types import ClientData, Reply, Tensors
 from toy import assert_same, initial, make_client, make_server, run_rounds, toy_client, toy_clients
 
 QUICK = {"match_steps": 10, "retrain_epochs": 20}
+
+
+def feature_gradients(features: Tensor, classes: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of synthetic features [p, m, w] of the given classes in the head: [p, C, w] and [p, C]."""
+    error = (features @ weight + bias).softmax(2)  # [p, m, C]
+    error = error - F.one_hot(classes, weight.shape[1])[:, None]
+    return error.transpose(1, 2) @ features / features.shape[1], error.mean(1)
+
+
+def cosine(a: Tensor, b: Tensor) -> Tensor:
+    """Along the last axis."""
+    return (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1) + GUARD)
 
 
 def matching_loss(features: Tensor, classes: Tensor, head: tuple[Tensor, Tensor], real: tuple[Tensor, Tensor]) -> Tensor:
@@ -78,11 +90,21 @@ def test_synthetic_gradients_are_autograd_s(seed: int, per_class: int, width: in
         torch.testing.assert_close(closed[1][row], grads[1], rtol=1e-4, atol=1e-5)
 
 
-def test_gradient_by_hand() -> None:
-    """C = 2, one sample s = (1, 0) of class 0, head 0: p = (.5, .5), p - e_0 = (-.5, .5), times s: [[-.5, 0], [.5, 0]]."""
-    weight, bias = feature_gradients(torch.tensor([[[1.0, 0.0]]]), torch.tensor([0]), torch.zeros(2, 2), torch.zeros(2))
-    assert weight.tolist() == [[[-0.5, 0.0], [0.5, 0.0]]]
-    assert bias.tolist() == [[-0.5, 0.5]]
+@given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 5))
+def test_mismatch_and_its_gradient_are_the_plain_ones(seed: int, per_class: int, width: int) -> None:
+    """Against whole gradients and their cosines, differentiated by autograd; one wanted row is zero."""
+    draws = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=draws, dtype=torch.float64)
+
+    features, head, real, classes = normal(2, per_class, width), (normal(width, 3), normal(3)), (normal(2, 3, width), normal(2, 3)), [2, 0]
+    real[0][0, 1] = 0
+    ours, theirs = features.clone().requires_grad_(), features.clone().requires_grad_()
+    a = mismatch(ours, Wanted.of(torch.tensor(classes), *head, *real))
+    b = matching_loss(theirs, torch.tensor(classes), head, real)
+    torch.testing.assert_close(a, b)
+    torch.testing.assert_close(torch.autograd.grad(a, ours), torch.autograd.grad(b, theirs), rtol=1e-5, atol=1e-8)
 
 
 def test_real_features_match_themselves() -> None:

@@ -23,7 +23,7 @@ from torch import Tensor
 from fedepd.errors import BadConfig
 from fedepd.gate import Field, Fields, same_fields
 from fedepd.methods.base import Client, Method, Server
-from fedepd.methods.steps import average, class_counts, class_mean, cross_entropy, fit, model_part, renamed, reply
+from fedepd.methods.steps import average, class_counts, cross_entropy, fit, model_part, renamed, reply
 from fedepd.models import Backbone, Inputs, glorot
 from fedepd.options import option
 from fedepd.training import Training, descend
@@ -31,6 +31,7 @@ from fedepd.types import ClientData, Reply, Tensors
 
 GUARD = 1e-6
 """Added to the denominator of a cosine, as in the official code: a row without gradient then costs a constant."""
+PARTS = ("weight", "bias")
 
 
 @final
@@ -112,11 +113,10 @@ class CReFF(Method[Inputs]):
         chosen = present.nonzero().reshape(-1)
         if chosen.numel() == 0:
             return {}
-        target_weight, target_bias = (owner_mean(part, replies)[chosen] for part in ("weight", "bias"))
+        wanted = Wanted.of(chosen, tensors["head.weight"], tensors["head.bias"], *(owner_mean(part, replies)[chosen] for part in PARTS))
 
         def loss(params: Tensors) -> Tensor:
-            weight, bias = feature_gradients(params["value"], chosen, tensors["head.weight"], tensors["head.bias"])
-            return (1 - cosine(weight, target_weight)).sum() + (1 - cosine(bias, target_bias)).sum()
+            return mismatch(params["value"], wanted)
 
         how = Training(optimizer=self.server_optimizer, lr=self.match_lr, weight_decay=0.0)
         moved, _, _ = descend({"value": tensors["feature.value"][chosen]}, ["value"], loss, self.match_steps, how, {})
@@ -177,38 +177,85 @@ def head_gradients(client: Client[Inputs], message: Tensors) -> Tensors:
     head = renamed(message, "head.", "classifier.")
     error = client.model.classify(head, s).softmax(1)  # p_i, [t, C]
     error[torch.arange(error.shape[0]), inputs.labels] -= 1
-    present = counts.nonzero().reshape(-1)
-    weight = torch.empty(present.shape[0], counts.shape[0], s.shape[1])
-    bias = torch.empty(present.shape[0], counts.shape[0])
-    for row, c in enumerate(present.tolist()):
-        of_class = inputs.labels == c
-        weight[row] = error[of_class].t() @ s[of_class] / counts[c]  # G_k^c
-        bias[row] = error[of_class].mean(0)  # g_k^c
+    sizes = counts[counts > 0].tolist()
+    by_class = torch.argsort(inputs.labels, stable=True)
+    weight = torch.empty(len(sizes), counts.shape[0], s.shape[1])
+    bias = torch.empty(len(sizes), counts.shape[0])
+    for row, (errors, rows) in enumerate(zip(torch.split(error[by_class], sizes), torch.split(s[by_class], sizes), strict=True)):
+        torch.mm(errors.t(), rows, out=weight[row]).div_(sizes[row])  # G_k^c
+        torch.mean(errors, 0, out=bias[row])  # g_k^c
     return {"gradient.present": (counts > 0).to(torch.float32), "gradient.weight": weight, "gradient.bias": bias}
 
 
 def owner_mean(part: str, replies: Mapping[int, Reply]) -> Tensor:
     """G^c or g^c of every class: the plain mean over the clients that have it, zero where none does."""
-
-    def pairs() -> Iterator[tuple[Tensor, Tensor]]:
-        for r in replies.values():
-            present = r.tensors["gradient.present"]
-            rows = r.tensors[f"gradient.{part}"]
-            yield rows.new_zeros(present.shape[0], *rows.shape[1:]).index_copy_(0, present.nonzero()[:, 0], rows), present
-
-    first = next(iter(replies.values())).tensors
-    shape = (first["gradient.present"].shape[0], *first[f"gradient.{part}"].shape[1:])
-    return class_mean(torch.zeros(shape), pairs())
+    present = torch.stack([r.tensors["gradient.present"] for r in replies.values()])  # [K, C]
+    first = next(iter(replies.values())).tensors[f"gradient.{part}"]
+    total = torch.zeros(present.shape[1], *first.shape[1:], dtype=torch.float64)
+    for owned, r in zip(present, replies.values(), strict=True):
+        total.index_add_(0, owned.nonzero()[:, 0], r.tensors[f"gradient.{part}"].to(torch.float64))
+    return (total / present.sum(0).clamp(min=1).reshape(-1, *[1] * (total.ndim - 1))).to(torch.float32)
 
 
-def feature_gradients(features: Tensor, classes: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """The same gradients of synthetic features [p, m, w] of the given classes, in closed form: [p, C, w] and [p, C]."""
-    error = (features @ weight + bias).softmax(2)  # [p, m, C]
-    error = error - F.one_hot(classes, weight.shape[1])[:, None]
-    return error.transpose(1, 2) @ features / features.shape[1], error.mean(1)
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """The head and the gradients that synthetic features of p classes should have in it."""
+
+    one_hot: Tensor
+    """[p, 1, C]."""
+    head_weight: Tensor
+    head_bias: Tensor
+    weight: Tensor
+    """T, [p, C, w]."""
+    bias: Tensor
+    """[p, C]."""
+    weight_length: Tensor
+    """[p, C]."""
+    bias_length: Tensor
+    """[p]."""
+
+    @classmethod
+    def of(cls, classes: Tensor, head_weight: Tensor, head_bias: Tensor, weight: Tensor, bias: Tensor) -> Wanted:
+        one_hot = F.one_hot(classes, head_bias.shape[0])[:, None].to(head_bias.dtype)
+        return cls(one_hot, head_weight, head_bias, weight, bias, weight.norm(dim=2), bias.norm(dim=1))
 
 
-def cosine(a: Tensor, b: Tensor) -> Tensor:
-    """Along the last axis."""
-    lengths: Tensor = torch.linalg.vector_norm(a, dim=-1) * torch.linalg.vector_norm(b, dim=-1)
-    return (a * b).sum(-1) / (lengths + GUARD)
+def mismatch(features: Tensor, wanted: Wanted) -> Tensor:
+    """Σ (1 - cosine) over the rows of the gradients of synthetic features [p, m, w] and of those wanted, weights' and bias's."""
+    loss: Tensor = _Mismatch.apply(features, wanted)  # type: ignore[no-untyped-call]
+    return loss
+
+
+def cosines(dot: Tensor, length: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """cos = ⟨G, T⟩ / (|G| |T| + guard), and a, b of its gradient a T - b G in G."""
+    guarded = length * other + GUARD
+    return dot / guarded, 1 / guarded, dot * other / (guarded.square() * length.clamp(min=GUARD**2))
+
+
+class _Mismatch(torch.autograd.Function):
+    """The gradient is taken along with the loss. The features' own gradients G = Eᵀ F / m [p, C, w] are never formed: ⟨G, T⟩, |G|² and
+    what flows back need F Tᵀ and F Fᵀ alone."""
+
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, wanted: Wanted) -> Tensor:
+        classes, count, width = features.shape
+        likely = torch.addmm(wanted.head_bias, features.view(-1, width), wanted.head_weight).softmax(1).view(classes, count, -1)
+        error = likely - wanted.one_hot  # E, [p, m, C]
+        with_wanted = features @ wanted.weight.transpose(1, 2) / count  # F Tᵀ / m, [p, m, C]
+        with_own = features @ features.transpose(1, 2) @ error / count**2  # F Gᵀ / m, [p, m, C]
+        length = (error * with_own).sum(1).clamp_(min=0).sqrt_()
+        cosine, pull, push = cosines((error * with_wanted).sum(1), length, wanted.weight_length)
+        mean = error.mean(1)
+        bias_cosine, bias_pull, bias_push = cosines((mean * wanted.bias).sum(1), mean.norm(dim=1), wanted.bias_length)
+        loss = cosine.numel() + classes - cosine.sum() - bias_cosine.sum()
+        of_mean = bias_push[:, None] * mean - bias_pull[:, None] * wanted.bias
+        of_error = push[:, None] * with_own - pull[:, None] * with_wanted + of_mean[:, None] / count
+        of_logits = torch.ops.aten._softmax_backward_data(of_error, likely, 2, likely.dtype)
+        grad = (error * push[:, None]) @ error.transpose(1, 2) @ features / count**2 - (error * pull[:, None]) @ wanted.weight / count
+        ctx.save_for_backward(grad.view(-1, width).addmm_(of_logits.view(-1, likely.shape[2]), wanted.head_weight.t()).view_as(features))
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (grad,) = ctx.saved_tensors
+        return grads[0] * grad, None
