@@ -268,5 +268,5 @@ def test_rehearsal_by_hand() -> None:
     for prior, off in ((0.0, 0.0), (1.0, math.log(3))):
         log_sums = sum(math.log(sum(map(math.exp, z))) for z in ((3 - off, 2, 3), (1 - off, 3, 3)))
         expected = 0.7 * (log_sums - (3 - off) - 3) / 2
-        difference = total(rehearsal_weight=0.7, rehearsal_prior=prior) - total(rehearsal_weight=0.0)
+        difference = total(rehearsal_weight=0.7, rehearsal_prior=prior) - total(rehearsal_weight=0.0, rehearsal_prior=prior)
         assert difference == pytest.approx(expected, rel=1e-5)

@@ -34,9 +34,9 @@ def written(folder: Path, text: str) -> Target:
     return read_target(str(path))
 
 
-def test_every_table_and_figure_of_the_paper_ships() -> None:
+def test_every_table_and_figure_of_the_paper_ships_and_our_own_steps() -> None:
     assert target_names() == [
-        "table2", "table3", "fig-convergence", "fig-distribution", "fig-efficiency", "fig-perclass", "fig-sensitivity", "fig-tiers",
+        "steps", "table2", "table3", "fig-convergence", "fig-distribution", "fig-efficiency", "fig-perclass", "fig-sensitivity", "fig-tiers",
     ]  # fmt: skip
     assert [target.name for target in read_targets("all")] == target_names()
 
@@ -59,12 +59,13 @@ def test_table2_has_every_method_and_both_readings_of_fedepd() -> None:
 
 
 def test_a_grid_is_a_row_for_every_combination() -> None:
-    """Five values of mu and five of gamma: 25 rows; the middle one is the default, so that Table 2's cell is shared."""
+    """Five values of mu and five of gamma: 25 rows; the middle one is the printed preset's, so that Table 2's cell is shared."""
     target = read_target("fig-sensitivity")
     assert len(target.rows) == 25
     assert target.rows[0].settings == {"mu": 0.1, "gamma": 0.1}
-    assert target.rows[0].label == "FedEPD, mu 0.1, gamma 0.1"
-    assert Experiment.make("fedepd", mu=1.0, gamma=0.5).config_hash("g") == Experiment.make("fedepd").config_hash("g")
+    assert target.rows[0].label == "FedEPD (printed), mu 0.1, gamma 0.1"
+    printed = Experiment.make("fedepd", "printed")
+    assert Experiment.make("fedepd", "printed", mu=1.0, gamma=0.5).config_hash("g") == printed.config_hash("g")
     assert {"mu": 1.0, "gamma": 0.5} in [row.settings for row in target.rows]
 
 

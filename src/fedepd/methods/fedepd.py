@@ -100,7 +100,8 @@ class FedEPD(Method[Prepared]):
     # their own label (14.9) and leaves absent classes to drift. In rehearsal each client's calibration loss also has the cross-entropy of
     # the classifier on the global prototypes of all classes, taken where the classifier reads.
     rehearsal_weight: float = option(1.0, "weight of the rehearsal loss beside the calibration loss")
-    rehearsal_prior: float = option(0.0, "how far frequent classes count for more in rehearsal; 0: all alike, 1: by their frequency")
+    rehearsal_prior: float = option(0.5, "how far frequent classes count for more in rehearsal; 0: all alike, 1: by their frequency")
+    # Choice: of 0, 0.25 and 0.5, by validation, 0.5 is the one that costs no accuracy on most graphs; 0 gains more balanced accuracy.
     elites: Literal["train", "any"] = option("train", "elites among the class's training nodes, or among all nodes")
     # Choice: "all nodes of class c" would read validation and test labels and is not offered; of the others, training nodes are what
     # "semantically anchored" asks for, while the best scores of all nodes are often head-class hubs (14.4).
