@@ -41,8 +41,8 @@ class Inputs:
 class Backbone:
     """A two-layer graph network."""
 
-    backbone: Literal["gcn", "sage"] = option(
-        "gcn", "gcn: the paper's convolution; sage: a node's own features kept apart from its neighbours' mean"
+    backbone: Literal["gcn", "sage", "auto"] = option(
+        "gcn", "gcn: the paper's convolution; sage: a node's own features kept apart from its neighbours' mean; auto: short runs decide"
     )
     hidden: int = option(64, "width of the hidden layer")
     dropout: float = option(0.5, "dropout on the hidden layer in training")

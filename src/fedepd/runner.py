@@ -116,6 +116,8 @@ class Simulation:
 
 
 def build(experiment: Experiment, data: Graph | Sequence[ClientData], workers: int = 1) -> Simulation:
+    if experiment.model.backbone == "auto":
+        raise BadConfig("backbone auto is chosen by 'fedepd run' and fedepd.run before anything is built; give gcn or sage here")
     seed, rounds, training = experiment.protocol.seed, experiment.protocol.rounds, experiment.training
     graph = with_features(data if isinstance(data, Graph) else joined(data), experiment.protocol.features)
     if isinstance(data, Graph):
@@ -150,13 +152,19 @@ def execute(
         if value < least:
             raise BadConfig(f"{name} is {value}; give at least {least}")
     started = time.perf_counter(), time.process_time()
+    notes = []
+    if experiment.model.backbone == "auto":
+        from fedepd.pilot import with_chosen_backbone
+
+        experiment, why = with_chosen_backbone(experiment, data)
+        notes = [why]
     simulation = build(experiment, data, workers)
     if out is None:
-        return complete(simulation, None, on_round, 0, started)
+        return complete(simulation, None, on_round, 0, started, notes)
     claim_folder(out, simulation.config["config_hash"])
     with held(out):
         write_json(out / "config.json", {**simulation.config, "source": source and asdict(source)})
-        return complete(simulation, out, on_round, checkpoint_every, started)
+        return complete(simulation, out, on_round, checkpoint_every, started, notes)
 
 
 def complete(
@@ -165,16 +173,17 @@ def complete(
     on_round: Callable[[Round], None] | None,
     checkpoint_every: int,
     started: tuple[float, float],
+    notes: Sequence[str] = (),
 ) -> RunResult:
     """All rounds that are not in the folder's checkpoints yet, and the results. ``started``: on the wall and on the CPU clock."""
     torch.set_num_threads(1)
     experiment, exchange, progress = simulation.experiment, simulation.exchange, simulation.start()
-    notes: list[str] = []
     try:
         exchange.prepare()
         if out is not None:
             write_setting(simulation, out)
-            spent, notes = checkpoint.restore(out, simulation.config["config_hash"], progress, simulation.participants)
+            spent, found = checkpoint.restore(out, simulation.config["config_hash"], progress, simulation.participants)
+            notes = [*notes, *found]
             started = started[0] - spent[0], started[1] - spent[1]
             write_bytes(out / "rounds.jsonl", "".join(map(as_line, progress.lines)).encode())
             saver = checkpoint.Saver(out, checkpoint_every, simulation.config["config_hash"])
