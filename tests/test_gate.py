@@ -8,19 +8,20 @@ from typing import Any
 import pytest
 import torch
 
-from fedepd.gate import Field, admit, same_fields
+from fedepd.gate import Field, admit, counts_classes, same_fields
 from fedepd.types import Reply
 
+DECLARED = {0: torch.tensor([3, 2]), 1: torch.tensor([3, 2])}
 FIELDS = {
     "weight": Field((2, 3)),
     "count": Field((2,), "count"),
     "rows": Field((-1, 3), rows_of="count"),
 }
-GOOD = Reply({"weight": torch.ones(2, 3), "count": torch.tensor([3.0, 0.0]), "rows": torch.ones(1, 3)}, num_nodes=5, num_train=3, round=7)
+GOOD = Reply({"weight": torch.ones(2, 3), "count": torch.tensor([3.0, 0.0]), "rows": torch.ones(1, 3)}, num_nodes=6, num_train=5, round=7)
 
 
 def refusal(reply: Reply, client: int = 0) -> tuple[str, str] | None:
-    accepted, refused = admit({client: reply}, {0: None, 1: None}, FIELDS, 7, 100.0)
+    accepted, refused = admit({client: reply}, {0: None, 1: None}, FIELDS, 7, 100.0, DECLARED)
     assert len(accepted) + len(refused) == 1
     return (refused[0].field, refused[0].reason) if refused else None
 
@@ -37,7 +38,7 @@ def test_a_right_reply_passes() -> None:
     ("reply", "field", "reason"),
     [
         (replace(GOOD, round=6), "round", "answers round 6 in round 7"),
-        (replace(GOOD, num_train=6), "num_train", "6 training nodes of 5 nodes"),
+        (replace(GOOD, num_train=7), "num_train", "7 training nodes of 6 nodes"),
         (replace(GOOD, num_train=-1), "num_train", "-1 training nodes"),
         (replace(GOOD, tensors={"weight": torch.ones(2, 3), "rows": torch.ones(1, 3)}), "count", "is missing"),
         (with_tensors(more=torch.ones(1)), "more", "is not expected"),
@@ -50,7 +51,8 @@ def test_a_right_reply_passes() -> None:
         (with_tensors(weight=torch.full((2, 3), 50.0)), "weight", "has norm 122, more than 100"),
         (with_tensors(count=torch.tensor([3.0, -1.0])), "count", "negative or not whole"),
         (with_tensors(count=torch.tensor([1.5, 0.0])), "count", "negative or not whole"),
-        (with_tensors(count=torch.tensor([4.0, 0.0])), "count", "counts 4 nodes, but the client has 3 training nodes"),
+        (with_tensors(count=torch.tensor([3.0, 3.0])), "count", "counts 6 nodes, but the client has 5 training nodes"),
+        (with_tensors(count=torch.tensor([1.0, 3.0])), "count", "counts 3 nodes of class 1, but the client declared 2"),
         (with_tensors(rows=torch.ones(2, 3)), "rows", "has 2 rows"),
     ],
 )
@@ -65,8 +67,20 @@ def test_a_client_that_was_not_asked_is_refused() -> None:
     assert refusal(GOOD, client=9) == ("client", "is not in this round")
 
 
+def test_counts_of_a_client_that_declared_nothing_are_refused() -> None:
+    _, refused = admit({0: GOOD}, {0: None}, FIELDS, 7, 100.0, {})
+    assert [(r.field, r.reason) for r in refused] == [("count", "cannot be checked: the client has not declared its class sizes")]
+
+
+def test_without_counts_nothing_need_be_declared() -> None:
+    fields = {"weight": FIELDS["weight"]}
+    assert not counts_classes(fields)
+    assert counts_classes(FIELDS)
+    assert admit({0: replace(GOOD, tensors={"weight": torch.ones(2, 3)})}, {0: None}, fields, 7, 100.0, {})[1] == []
+
+
 def test_the_others_pass_in_ascending_order() -> None:
-    accepted, refused = admit({1: GOOD, 0: GOOD, 5: GOOD}, {0: None, 1: None}, FIELDS, 7, 100.0)
+    accepted, refused = admit({1: GOOD, 0: GOOD, 5: GOOD}, {0: None, 1: None}, FIELDS, 7, 100.0, DECLARED)
     assert list(accepted) == [0, 1]
     assert [r.client for r in refused] == [5]
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,12 +14,13 @@ from fedepd.errors import BadMessage
 from fedepd.loop import GIVE_UP, Round, bytes_by_field, cohort, mean_loss, train
 from fedepd.methods.base import Server
 from fedepd.methods.fedavg import FedAvg
+from fedepd.methods.fedepd import FedEPD
 from fedepd.models import Backbone
 from fedepd.participant import Participant
 from fedepd.simulate import InProcess
 from fedepd.training import Training
 from fedepd.types import Reply, TaskInfo, Tensors
-from toy import assert_same, initial, make_server, run_rounds, toy_clients
+from toy import assert_same, initial, make_server, run_rounds, toy_client, toy_clients
 
 
 def server(participation: float = 1.0, rounds: int = 3, seed: int = 0) -> Server:
@@ -29,14 +30,19 @@ def server(participation: float = 1.0, rounds: int = 3, seed: int = 0) -> Server
 class Answers:
     """An exchange whose clients answer k·(values) whatever they are sent; client k has 1 + 2k nodes, all of them training nodes."""
 
-    def __init__(self, bad: Mapping[int, float] | None = None) -> None:
-        self.bad = bad or {}
+    def __init__(self, bad: Mapping[int, float] | None = None, untrained: bool = False) -> None:
+        self.bad, self.untrained = bad or {}, untrained
         self.asked: list[tuple[str, int, tuple[int, ...]]] = []
 
     def step(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, Reply]:
         self.asked.append(("step", round, tuple(messages)))
         values = {k: self.bad.get(k, 4.0 * k) for k in reversed(list(messages))}
-        return {k: Reply({"w": torch.tensor([v])}, 1 + 2 * k, 1 + 2 * k, {"loss": float(k)}, round) for k, v in values.items()}
+        nodes = {k: 1 + 2 * k for k in values}
+        train = dict.fromkeys(nodes, 0) if self.untrained else nodes
+        return {k: Reply({"w": torch.tensor([v])}, nodes[k], train[k], {"loss": float(k)}, round) for k, v in values.items()}
+
+    def declared(self, clients: Sequence[int]) -> dict[int, Tensor]:
+        return {}
 
     def evaluate(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, dict[str, Tensor]]:
         self.asked.append(("evaluate", round, tuple(messages)))
@@ -134,6 +140,44 @@ def test_a_round_without_a_usable_reply_leaves_the_tensors_and_five_in_a_row_end
     assert math.isnan(rounds[-1].loss)
     with pytest.raises(BadMessage, match=r"round 5 \(client 0: w holds NaN or infinite values\)"):
         play(Answers({0: math.inf}), [0], rounds=GIVE_UP)
+
+
+def test_a_round_in_which_nobody_who_answered_trained_is_empty() -> None:
+    """FedAvg would move w to the clients' means; with no training node anywhere it stays, and the fifth such round ends the run."""
+    rounds = play(Answers(untrained=True), [0, 1], rounds=GIVE_UP - 1)
+    assert [(r.tensors["w"].tolist(), r.clients, r.refused) for r in rounds] == [([0.0], (), [])] * (GIVE_UP - 1)
+    with pytest.raises(BadMessage, match=r"round 5 \(none of those who answered has a training node\)"):
+        play(Answers(untrained=True), [0, 1], rounds=GIVE_UP)
+
+
+def test_one_client_that_trained_makes_a_round() -> None:
+    rounds, _ = run_rounds(FedAvg(), [toy_client(0, train=False), toy_client(1)], rounds=GIVE_UP)
+    assert [r.clients for r in rounds] == [(0, 1)] * GIVE_UP
+
+
+class Boasting(InProcess):
+    """Client 1 moves one node of class 2, of which it has none, from class 0 into its count."""
+
+    def step(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, Reply]:
+        replies = super().step(round, messages)
+        if 1 in replies:
+            counts = replies[1].tensors["prototype.count"] + torch.tensor([-1.0, 0.0, 1.0])
+            replies[1] = replace(replies[1], tensors={**replies[1].tensors, "prototype.count": counts})
+        return replies
+
+
+def test_the_simulator_holds_clients_to_their_class_sizes_and_ends_as_if_a_boaster_were_absent() -> None:
+    clients = [toy_client(0), toy_client(1, missing_class=True), toy_client(2)]
+    model, training = Backbone(hidden=4), Training()
+    start = make_server(clients, model, training)
+    ends = []
+    for exchange, ids in ((Boasting, [0, 1, 2]), (InProcess, [0, 2])):
+        at = exchange([Participant(FedEPD(), c, start.info, model, training, 0, 3) for c in clients])
+        ends.append(list(train(FedEPD(), start, initial(FedEPD(), start), ids, at, 3)))
+    assert [[(r.client, r.field, r.reason) for r in each.refused] for each in ends[0]] == [
+        [(1, "prototype.count", "counts 1 nodes of class 2, but the client declared 0")]
+    ] * 3
+    assert_same(ends[0][-1].tensors, ends[1][-1].tensors)
 
 
 # Going on

@@ -19,7 +19,7 @@ class Field:
     shape: tuple[int, ...]
     """-1 where any size is right."""
     kind: Literal["real", "count"] = "real"
-    """count: whole numbers of training nodes, so their sum is at most the client's training nodes."""
+    """count: whole numbers of training nodes by class, so none is more than the client declared of that class."""
     rows_of: str | None = None
     """The field whose non-zero entries are the rows of this one."""
 
@@ -39,22 +39,35 @@ def same_fields(tensors: Mapping[str, Tensor]) -> dict[str, Field]:
     return {name: Field(tuple(value.shape)) for name, value in tensors.items()}
 
 
+def counts_classes(fields: Fields) -> bool:
+    return any(field.kind == "count" for field in fields.values())
+
+
 def admit(
-    replies: Mapping[int, Reply], invited: Mapping[int, object], fields: Fields, round: int, max_norm: float
+    replies: Mapping[int, Reply],
+    invited: Mapping[int, object],
+    fields: Fields,
+    round: int,
+    max_norm: float,
+    declared: Mapping[int, Tensor],
 ) -> tuple[dict[int, Reply], list[Refusal]]:
-    """The replies that may be used, ascending by client, and the others with the first reason found."""
+    """The replies that may be used, ascending by client, and the others with the first reason found.
+
+    ``declared``: by client, its training nodes of each class [C]; needed where ``counts_classes(fields)``.
+    """
     accepted: dict[int, Reply] = {}
     refused: list[Refusal] = []
     for client in sorted(replies):
-        fault = ("client", "is not in this round") if client not in invited else _fault(replies[client], fields, round, max_norm)
+        reply, asked = replies[client], client in invited
+        fault = _fault(reply, fields, round, max_norm, declared.get(client)) if asked else ("client", "is not in this round")
         if fault is None:
-            accepted[client] = replies[client]
+            accepted[client] = reply
         else:
             refused.append(Refusal(client, *fault))
     return accepted, refused
 
 
-def _fault(reply: Reply, fields: Fields, round: int, max_norm: float) -> tuple[str, str] | None:
+def _fault(reply: Reply, fields: Fields, round: int, max_norm: float, class_sizes: Tensor | None) -> tuple[str, str] | None:
     if reply.round != round:
         return "round", f"answers round {reply.round} in round {round}"
     if not 0 <= reply.num_train <= reply.num_nodes:
@@ -65,7 +78,9 @@ def _fault(reply: Reply, fields: Fields, round: int, max_norm: float) -> tuple[s
     for name, value in reply.tensors.items():
         if name not in fields:
             return name, "is not expected"
-        reason = _tensor_fault(value, fields[name], max_norm, reply.num_train)
+        reason = _tensor_fault(value, fields[name], max_norm)
+        if reason is None and fields[name].kind == "count":
+            reason = _count_fault(value, reply.num_train, class_sizes)
         if reason:
             return name, reason
     for name, field in fields.items():
@@ -74,7 +89,7 @@ def _fault(reply: Reply, fields: Fields, round: int, max_norm: float) -> tuple[s
     return None
 
 
-def _tensor_fault(value: Tensor, field: Field, max_norm: float, num_train: int) -> str | None:
+def _tensor_fault(value: Tensor, field: Field, max_norm: float) -> str | None:
     if value.dtype != torch.float32 or value.layout != torch.strided:
         return f"is {value.layout} {value.dtype}, not dense float32"
     if value.ndim != len(field.shape) or any(want not in (-1, size) for size, want in zip(value.shape, field.shape, strict=True)):
@@ -84,9 +99,17 @@ def _tensor_fault(value: Tensor, field: Field, max_norm: float, num_train: int) 
         return "holds NaN or infinite values"
     if norm > max_norm:
         return f"has norm {norm:.3g}, more than {max_norm:g}"
-    if field.kind == "count":
-        if bool((value < 0).any()) or bool((value != value.round()).any()):
-            return "holds counts that are negative or not whole"
-        if float(value.sum()) > num_train:
-            return f"counts {float(value.sum()):.0f} nodes, but the client has {num_train} training nodes"
+    return None
+
+
+def _count_fault(value: Tensor, num_train: int, class_sizes: Tensor | None) -> str | None:
+    if class_sizes is None:
+        return "cannot be checked: the client has not declared its class sizes"
+    if bool((value < 0).any()) or bool((value != value.round()).any()):
+        return "holds counts that are negative or not whole"
+    if float(value.sum()) > num_train:
+        return f"counts {float(value.sum()):.0f} nodes, but the client has {num_train} training nodes"
+    over = (value > class_sizes).nonzero().reshape(-1).tolist()
+    if over:
+        return f"counts {value[over[0]]:.0f} nodes of class {over[0]}, but the client declared {int(class_sizes[over[0]])}"
     return None

@@ -10,17 +10,21 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from fedepd.errors import BadMessage
-from fedepd.gate import Refusal, admit
+from fedepd.gate import Refusal, admit, counts_classes
 from fedepd.methods.base import Method, Server
 from fedepd.rng import seeded_numpy
 from fedepd.types import Reply, Tensors
 
 GIVE_UP = 5
-"""So many rounds in a row without one usable reply end the run."""
+"""So many rounds in a row in which no client that trained had a usable reply end the run."""
 
 
 class Exchange(Protocol):
     """Carries messages to clients and brings back what they answer, keyed by client."""
+
+    def declared(self, clients: Sequence[int]) -> Mapping[int, Tensor]:
+        """Training nodes of each class [C], as each client gave them before its first reply; who gave none is left out."""
+        ...
 
     def step(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, Reply]: ...
 
@@ -35,6 +39,7 @@ class Round:
     tensors: Tensors
     """The server's tensors after the round."""
     clients: tuple[int, ...]
+    """Whose replies were used; nobody's in an empty round, which leaves the tensors as they were."""
     loss: float
     """Mean training loss, weighted by training nodes; NaN where nobody trained."""
     bytes_up: dict[str, int]
@@ -42,7 +47,7 @@ class Round:
     seconds: float
     cpu_seconds: float
     refused: list[Refusal]
-    """Replies that failed their checks; a round in which nothing was accepted leaves the tensors as they were."""
+    """Replies that failed their checks."""
     confusions: dict[int, dict[str, Tensor]] | None
     """Per client, in rounds that were evaluated."""
 
@@ -62,19 +67,21 @@ def train(
         wall, cpu = time.perf_counter(), time.process_time()
         messages = {k: method.message(tensors, k) for k in cohort(clients, server, number)}
         here = replace(server, round=number)
-        answers = exchange.step(number, messages)
-        replies, refused = admit(answers, messages, method.reply_fields(here, tensors), number, server.training.max_norm)
-        empty = 0 if replies else empty + 1
+        fields = method.reply_fields(here, tensors)
+        declared = exchange.declared(list(messages)) if counts_classes(fields) else {}
+        replies, refused = admit(exchange.step(number, messages), messages, fields, number, server.training.max_norm, declared)
+        trained = any(reply.num_train > 0 for reply in replies.values())
+        empty = 0 if trained else empty + 1
         if empty == GIVE_UP:
-            raise BadMessage(nothing_accepted(number, refused))
-        if replies:
+            raise BadMessage(nothing_accepted(number, replies, refused))
+        if trained:
             tensors = method.server_step(here, tensors, replies)
         due = number % evaluate_every == 0 or number == server.last_round
         confusions = exchange.evaluate(number, {k: method.message(tensors, k) for k in sorted(clients)}) if due else None
         yield Round(
             number=number,
             tensors=tensors,
-            clients=tuple(replies),
+            clients=tuple(replies) if trained else (),
             loss=mean_loss(replies),
             bytes_up=bytes_by_field(r.tensors for r in replies.values()),
             bytes_down=bytes_by_field(messages.values()),
@@ -85,8 +92,10 @@ def train(
         )
 
 
-def nothing_accepted(number: int, refused: Sequence[Refusal]) -> str:
-    why = f"client {refused[0].client}: {refused[0].field} {refused[0].reason}" if refused else "nobody answered"
+def nothing_accepted(number: int, replies: Mapping[int, Reply], refused: Sequence[Refusal]) -> str:
+    why = "none of those who answered has a training node" if replies else "nobody answered"
+    if refused:
+        why = f"client {refused[0].client}: {refused[0].field} {refused[0].reason}"
     return f"no usable reply in {GIVE_UP} rounds up to round {number} ({why}); look at the clients before starting again"
 
 

@@ -5,8 +5,10 @@ The simulator holds one per client in one process, a deployment one per site: th
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedepd.errors import ClientFailed, FedEPDError
@@ -34,6 +36,11 @@ class Participant:
     @property
     def size(self) -> int:
         return self._hidden.graph.num_nodes
+
+    @cached_property
+    def class_sizes(self) -> Tensor:
+        """Training nodes of each class, int64 [C]: what the client declares before its first reply."""
+        return torch.bincount(self._hidden.graph.y[self._hidden.train_mask], minlength=self.info.num_classes)
 
     def prepare(self) -> None:
         """Derive what the method needs from the local data, once."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -24,6 +24,9 @@ class InProcess:
 
     def prepare(self) -> None:
         self._map(lambda k: self.participants[k].prepare(), self.participants)
+
+    def declared(self, clients: Sequence[int]) -> dict[int, Tensor]:
+        return {k: self.participants[k].class_sizes for k in clients}
 
     def step(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, Reply]:
         return self._map(lambda k: self.participants[k].step(round, messages[k]), messages)

@@ -86,9 +86,12 @@ def test_preview_says_what_leaves_the_house(made: Path, capsys: pytest.CaptureFi
     assert main([*arguments, "--json"]) == 0
     seen = json.loads(capsys.readouterr().out)
     assert seen["bytes_per_round"] == 4 * (6 * 4 + 4 + 4 * 3 + 3 + 3 * 4 + 3) + 4 * 8
-    assert {each["field"] for each in seen["fields"] if each["when"] != "every round"} == {
+    assert {each["field"] for each in seen["fields"] if each["when"] not in ("every round", "before the first round")} == {
         f"{kind}_{split}" for kind in ("global", "personal") for split in ("val", "test")
     }
+    assert [each for each in seen["fields"] if each["when"] == "before the first round"] == [
+        {"field": "class_sizes", "shape": [3], "bytes": 24, "when": "before the first round"}
+    ]
     assert seen["counts"]["prototype.count"][2] == 1
     assert any("2" in w.split(":")[0] and "the embedding of one single node" in w for w in seen["warnings"])
     assert main(arguments) == 0

@@ -66,6 +66,16 @@ def test_server_and_sites_restarted_after_every_round_reach_the_same_digest(tmp_
     assert [line["round"] for line in lines] == [1, 2, 3, 4, 5]
 
 
+def test_what_clients_declared_outlives_a_restart(tmp_path: Path) -> None:
+    task, files = federation(tmp_path, "fedavg", rounds=1)
+    ledger = rehearse(task, files)
+    ledger.declare({1: torch.tensor([4, 0, 2])})
+    ledger.save(tmp_path)
+    again = Ledger(task)
+    again.load(tmp_path)
+    assert {client: sizes.tolist() for client, sizes in again.declared().items()} == {1: [4, 0, 2]}
+
+
 def test_a_damaged_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
     task, _ = federation(tmp_path, "fedavg")
     (tmp_path / "checkpoint-000003").write_bytes(b"no")
@@ -86,7 +96,7 @@ def fetched(tmp_path: Path, method: str, **more: Any) -> Path:
 
 def test_a_fetched_run_predicts_as_the_sites_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exported without any graph, the model has on the sites' graphs the very confusion matrices that the sites sent."""
-    run, model = fetched(tmp_path, "fedepd"), tmp_path / "model"
+    run, model = fetched(tmp_path, "fedepd", prune="always"), tmp_path / "model"
     assert main(["export", str(run), "-o", str(model)]) == 0
     assert sorted(load_file(model / "model.safetensors")) == ["classifier.bias", "classifier.weight", "encoder.bias", "encoder.weight"]
     assert json.loads((model / "labels.json").read_bytes()) == {"labels": ["0", "1", "2"]}
@@ -115,7 +125,7 @@ def test_the_card_of_a_fetched_run_says_why_it_is_not_calibrated(tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("method", "more", "says"),
-    [("fedproto", {}, "keeps a model per client"), ("fedepd", {"sign": "post_hoc", "mu": 5}, "a site is classified otherwise than")],
+    [("fedproto", {}, "keeps a model per client"), ("fedepd", {"sign": "post_hoc", "mu": 5, "prune": "always"}, "a site is classified otherwise than")],
 )
 def test_a_fetched_run_that_would_predict_otherwise_is_not_exported(tmp_path: Path, method: str, more: dict[str, Any], says: str) -> None:
     with pytest.raises(BadConfig, match=says):

@@ -80,6 +80,11 @@ def test_data_that_does_not_fit(tmp_path: Path, client: dict[str, Any], change: 
         site_data(task(**change), "a", tmp_path / "a.npz")
 
 
+@pytest.mark.parametrize(("method", "counts"), [("fedavg", False), ("fedepd", True), ("fedproto", True), ("lws", True), ("fedgta", False)])
+def test_only_methods_that_count_classes_ask_for_class_sizes(method: str, counts: bool) -> None:
+    assert task(method=method).counts_classes() is counts
+
+
 def test_clients_cannot_be_cut_by_a_setting() -> None:
     """The sites are the clients: their number wins over the setting."""
     assert task(settings={"clients": 7}).experiment().partition.clients == 2

@@ -5,7 +5,7 @@ Between server and client stand exactly the parts that stand there in a federati
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,10 @@ def cross(record: dict[str, Any]) -> Any:
 class ThroughRecords:
     def __init__(self, participants: list[Participant], num_classes: int) -> None:
         self.participants, self.num_classes = participants, num_classes
+
+    def declared(self, clients: Sequence[int]) -> dict[int, Tensor]:
+        records = {k: cross(wire.declaration_record(self.participants[k].class_sizes)) for k in clients}
+        return {k: wire.read_declaration(record, self.num_classes) for k, record in records.items()}
 
     def step(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, Reply]:
         out = {}
@@ -100,10 +104,24 @@ def test_the_owners_filter_hides_rare_classes_in_confusions() -> None:
     assert MinCount(10).process(record, None)["confusions"]["global_val"].tolist() == [[9, 1, 0], [0, 0, 0], [0, 0, 0]]
 
 
+def test_the_owners_filter_hides_rare_classes_in_declared_sizes() -> None:
+    assert MinCount(10).process(Shareable({"class_sizes": np.array([12, 9, 10])}), None)["class_sizes"].tolist() == [12, 0, 10]
+
+
 UNEQUAL = {"prototype.count": np.ones(3), "prototype.x": np.ones(2)}
 
 
-@pytest.mark.parametrize("change", [{"labels": np.ones(3)}, {"tensors": [1]}, {"tensors": UNEQUAL}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"labels": np.ones(3)},
+        {"tensors": [1]},
+        {"tensors": UNEQUAL},
+        {"tensors": {"owned": np.ones(3)}},
+        {"tensors": {"gradient.present": np.ones(3)}},
+        {"class_sizes": np.ones(3)},
+    ],
+)
 def test_the_owners_filter_fails_closed(change: dict[str, Any]) -> None:
     record = prototypes()
     record.update(change)

@@ -11,8 +11,10 @@ import torch
 from fedepd.deploy.wire import (
     Refused,
     confusions_record,
+    declaration_record,
     message_record,
     read_confusions,
+    read_declaration,
     read_message,
     read_reply,
     reply_record,
@@ -88,6 +90,29 @@ def test_a_missing_field_is_refused() -> None:
     del record["num_train"]
     with pytest.raises(Refused, match="num_nodes"):
         read_reply(record, 4)
+
+
+def test_declared_class_sizes_come_back() -> None:
+    back = read_declaration(declaration_record(torch.tensor([5, 0, 2])), 3)
+    assert back.dtype == torch.int64
+    assert back.tolist() == [5, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("record", "field"),
+    [
+        ({"class_sizes": np.array([5, -1, 2])}, "class_sizes"),
+        ({"class_sizes": np.array([5.0, 1.0, 2.0])}, "class_sizes"),
+        ({"class_sizes": np.array([5, 2])}, "class_sizes"),
+        ({"class_sizes": [5, 0, 2]}, "class_sizes"),
+        ({"class_sizes": np.array([5, 0, 2]), "labels": np.ones(3)}, "reply"),
+        ({}, "reply"),
+    ],
+)
+def test_a_declaration_that_is_not_as_agreed_is_refused(record: dict[str, Any], field: str) -> None:
+    with pytest.raises(Refused) as refused:
+        read_declaration(record, 3)
+    assert refused.value.field == field
 
 
 def test_confusions_come_back() -> None:

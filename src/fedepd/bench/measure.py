@@ -6,7 +6,7 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -25,6 +25,9 @@ class Timed:
 
     def __init__(self, simulation: Simulation) -> None:
         self.inner, self.train, self.evaluate_seconds = simulation.exchange, 0.0, 0.0
+
+    def declared(self, clients: Sequence[int]) -> dict[int, Tensor]:
+        return self.inner.declared(clients)
 
     def step(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, Reply]:
         start = time.process_time()

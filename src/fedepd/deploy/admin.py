@@ -18,7 +18,7 @@ from nvflare.fuel.flare_api.flare_api import new_secure_session
 
 from fedepd.deploy.kits import kit_name
 from fedepd.deploy.task import FederationTask
-from fedepd.deploy.wire import EVALUATE, STATUS, STEP
+from fedepd.deploy.wire import DECLARE, EVALUATE, STATUS, STEP
 from fedepd.errors import BadConfig, BadData, BadMessage, FedEPDError
 from fedepd.record import append_line, check_new_folder, write_json
 
@@ -80,7 +80,7 @@ def write_job(folder: Path, task: FederationTask, resume: bool) -> None:
     executor = {"path": "fedepd.deploy.executor.SiteExecutor", "args": {"task": text}}
     nothing: dict[str, Any] = {"format_version": 2, "components": [], "task_data_filters": [], "task_result_filters": []}
     write_json(config / "config_fed_server.json", {**nothing, "server": {"task_request_interval": POLL}, "workflows": [controller]})
-    write_json(config / "config_fed_client.json", {**nothing, "executors": [{"tasks": [STEP, EVALUATE], "executor": executor}]})
+    write_json(config / "config_fed_client.json", {**nothing, "executors": [{"tasks": [DECLARE, STEP, EVALUATE], "executor": executor}]})
     meta = {"name": task.run, "resource_spec": {}, "min_clients": task.min_sites, "deploy_map": {"app": ["@ALL"]}}
     write_json(folder / "meta.json", meta)
 

@@ -65,11 +65,12 @@ class FederationController(Controller):  # type: ignore[misc]
         ledger.load(folder)
         clients = list(range(len(task.sites)))
         every = ledger.experiment.protocol.evaluate_every
-        exchange = OverNVFlare(task, self, fl_ctx, abort_signal)
+        exchange = OverNVFlare(task, ledger.declared(), self, fl_ctx, abort_signal)
         try:
             rounds = train(ledger.experiment.method, ledger.server, ledger.progress.tensors, clients, exchange, every, ledger.next_round)
             for each in rounds:
                 each = replace(each, refused=[*each.refused, *exchange.take_refusals()])
+                ledger.declare(exchange.class_sizes)
                 line = ledger.add(each, exchange.sizes, exchange.counts)
                 ledger.save(folder)
                 self._tell(ledger, line, exchange.missing())

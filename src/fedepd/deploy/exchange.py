@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedepd.deploy.ledger import counted
 from fedepd.deploy.task import FederationTask
-from fedepd.deploy.wire import EVALUATE, PING, STEP, Refused, message_record, read_confusions, read_reply
+from fedepd.deploy.wire import DECLARE, EVALUATE, PING, STEP, Refused, message_record, read_confusions, read_declaration, read_reply
 from fedepd.errors import BadMessage
 from fedepd.gate import Refusal
 from fedepd.types import Reply, Tensors
@@ -62,7 +62,7 @@ class Pulse:
 class OverNVFlare:
     """Carries messages to the sites; what comes back late, broken or not at all is named in ``refusals``."""
 
-    def __init__(self, task: FederationTask, controller: Any, fl_ctx: Any, abort_signal: Any) -> None:
+    def __init__(self, task: FederationTask, declared: Mapping[int, Tensor], controller: Any, fl_ctx: Any, abort_signal: Any) -> None:
         self.task, self.has_global = task, task.experiment().method.has_global
         self._controller, self._fl_ctx, self._abort_signal = controller, fl_ctx, abort_signal
         here = {client.name for client in fl_ctx.get_engine().get_clients()}
@@ -73,6 +73,13 @@ class OverNVFlare:
         """Nodes and training nodes of each client, as it says."""
         self.counts: dict[int, Tensors] = {}
         """What each client of the last step counted by class."""
+        self.class_sizes = dict(declared)
+        """As each client declared them, for the whole run: a site that is started again is held to its first word."""
+
+    def declared(self, clients: Sequence[int]) -> dict[int, Tensor]:
+        new: dict[int, Tensors] = {client: {} for client in clients if client not in self.class_sizes}
+        self.class_sizes |= self._read(self._ask(DECLARE, 0, new), lambda record: read_declaration(record, self.task.num_classes))
+        return self.class_sizes
 
     def step(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, Reply]:
         replies = self._exchange(STEP, round, messages, lambda record: read_reply(record, round))
@@ -95,8 +102,16 @@ class OverNVFlare:
         self._pulse.close()
 
     def _exchange(self, name: str, round: int, messages: Mapping[int, Tensors], read: Callable[[Any], T]) -> dict[int, T]:
+        out = self._read(self._ask(name, round, messages), read)
+        needed = min(self.task.min_sites, len(messages))
+        if len(out) < needed:
+            why = "; ".join(f"{self.task.sites[r.client]}: {r.field} {r.reason}" for r in self.refusals)
+            raise QuorumLost(f"{len(out)} of at least {needed} sites answered {name} in round {round} ({why}); resume when they are back")
+        return out
+
+    def _read(self, answers: Mapping[int, Any], read: Callable[[Any], T]) -> dict[int, T]:
         out: dict[int, T] = {}
-        for client, answer in sorted(self._ask(name, round, messages).items()):
+        for client, answer in sorted(answers.items()):
             try:
                 if isinstance(answer, str):
                     raise Refused("reply", answer)
@@ -105,10 +120,6 @@ class OverNVFlare:
                 out[client] = read(answer)
             except Refused as fault:
                 self.refusals.append(Refusal(client, fault.field, fault.reason))
-        needed = min(self.task.min_sites, len(messages))
-        if len(out) < needed:
-            why = "; ".join(f"{self.task.sites[r.client]}: {r.field} {r.reason}" for r in self.refusals)
-            raise QuorumLost(f"{len(out)} of at least {needed} sites answered {name} in round {round} ({why}); resume when they are back")
         return out
 
     def _ask(self, name: str, round: int, messages: Mapping[int, Tensors]) -> dict[int, Any]:

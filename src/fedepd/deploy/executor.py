@@ -16,7 +16,18 @@ from nvflare.fuel.utils.memory_utils import cleanup_memory
 from fedepd.deploy.kits import SITE_FILE
 from fedepd.deploy.state import SiteState
 from fedepd.deploy.task import FederationTask, site_data
-from fedepd.deploy.wire import EVALUATE, PING, STEP, TIDY_EVERY, Refused, confusions_record, read_message, reply_record
+from fedepd.deploy.wire import (
+    DECLARE,
+    EVALUATE,
+    PING,
+    STEP,
+    TIDY_EVERY,
+    Refused,
+    confusions_record,
+    declaration_record,
+    read_message,
+    reply_record,
+)
 from fedepd.errors import BadConfig, FedEPDError
 from fedepd.participant import Participant
 
@@ -27,6 +38,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         self.task = task
         self._participant: Participant | None = None
         self._states: SiteState | None = None
+        self._declares = False
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
         if event_type == EventType.START_RUN:
@@ -47,12 +59,15 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         participant = task.participant(data)
         participant.prepare()
         self._states = SiteState(Path(workspace.get_root_dir()) / "state" / task.run, task.identity())
+        self._declares = task.counts_classes()
         self._participant = participant
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: Any, abort_signal: Any) -> Shareable:
         if self._participant is None or self._states is None:
             return make_reply(ReturnCode.TASK_UNSUPPORTED)
         try:
+            if task_name == DECLARE and self._declares:
+                return Shareable(declaration_record(self._participant.class_sizes))
             round, message = read_message(shareable)
             if task_name == STEP:
                 return self._step(self._participant, self._states, round, message)

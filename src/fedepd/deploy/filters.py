@@ -11,12 +11,15 @@ from nvflare.apis.shareable import Shareable
 from fedepd.deploy.wire import Refused, record_kind
 
 COUNT = ".count"
+PRESENCE = ("gradient.present", "owned")
+"""Fields of CReFF and LWS that say which classes a site has, but not of how many nodes."""
 
 
 class MinCount(Filter):  # type: ignore[misc]
     """Hide every class of which the site would expose fewer than ``k`` nodes: its row in ``X.count`` and in all ``X.*`` becomes zero.
 
-    Confusion matrices lose the rows of classes with fewer than ``k`` nodes. A record that is neither of the two is refused.
+    Confusion matrices lose the rows of classes with fewer than ``k`` nodes, declared class sizes such classes. What names classes
+    in another way cannot be hidden and is refused, as is any other record.
     """
 
     def __init__(self, k: int = 10) -> None:
@@ -27,11 +30,17 @@ class MinCount(Filter):  # type: ignore[misc]
         if shareable.get_return_code() != "OK":
             return shareable
         kind = record_kind(shareable)
+        if kind == "class_sizes":
+            shareable[kind] = np.where(shareable[kind] < self.k, 0, shareable[kind])
+            return shareable
         if kind == "confusions":
             for name, matrix in shareable["confusions"].items():
                 shareable["confusions"][name] = np.where(matrix.sum(1, keepdims=True) < self.k, 0, matrix)
             return shareable
         tensors = shareable["tensors"]
+        for name in PRESENCE:
+            if name in tensors:
+                raise Refused(name, "says which classes are here, which MinCount cannot hide")
         for name in [name for name in tensors if name.endswith(COUNT)]:
             few = tensors[name] < self.k  # [C]
             for other in [other for other in tensors if other.startswith(name.removesuffix("count"))]:

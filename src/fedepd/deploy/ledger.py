@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedepd import checkpoint
 from fedepd.deploy.task import FederationTask
@@ -62,6 +63,14 @@ class Ledger:
         if stale := stale_classes(each.tensors, [counted for client, counted in (counts or {}).items() if client in each.clients]):
             line["stale"] = stale
         return line
+
+    def declare(self, class_sizes: Mapping[int, Tensor]) -> None:
+        """Keep what clients declared, so that a resumed run holds them to it."""
+        for client, sizes in class_sizes.items():
+            self.facts.setdefault(client, {})["declared"] = sizes.tolist()
+
+    def declared(self) -> dict[int, Tensor]:
+        return {client: torch.tensor(known["declared"]) for client, known in self.facts.items() if "declared" in known}
 
     def class_sizes(self) -> NDArray[np.int64]:
         sizes: NDArray[np.int64] = self._client_class().sum(0)

@@ -9,7 +9,7 @@ import torch
 
 from fedepd.deploy.ledger import Ledger
 from fedepd.deploy.task import FederationTask, site_data
-from fedepd.deploy.wire import confusions_record, reply_record
+from fedepd.deploy.wire import confusions_record, declaration_record, reply_record
 
 FEW = 5
 """A class with fewer nodes in a sum lets a reader of the sum come close to single nodes."""
@@ -50,6 +50,9 @@ def preview(task: FederationTask, site: str, data: Path) -> Preview:
     fields = [Leaving(name, list(value.shape), value.nbytes, "every round") for name, value in reply["tensors"].items()]
     fields += [Leaving(name, [], 8, "every round") for name in ("round", "num_nodes", "num_train", *reply["scalars"])]
     fields += [Leaving(name, list(value.shape), value.nbytes, f"every {every} rounds") for name, value in matrices.items()]
+    if task.counts_classes():
+        sizes = declaration_record(participant.class_sizes)["class_sizes"]
+        fields.append(Leaving("class_sizes", list(sizes.shape), sizes.nbytes, "before the first round"))
     counts = {name: [int(n) for n in value] for name, value in reply["tensors"].items() if name.endswith(".count")}
     return Preview(fields, counts, _warnings(counts))
 

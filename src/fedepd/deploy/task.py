@@ -12,6 +12,7 @@ from typing import Any
 from fedepd.config import Experiment
 from fedepd.datasets.client_file import read_client_file
 from fedepd.errors import BadConfig, BadData, BadMessage, UnknownName
+from fedepd.gate import counts_classes
 from fedepd.methods import Server
 from fedepd.participant import Participant
 from fedepd.runner import with_features
@@ -65,6 +66,13 @@ class FederationTask:
 
     def info(self) -> TaskInfo:
         return TaskInfo(self.num_features, self.num_classes, len(self.sites), self.experiment().training.weighting)
+
+    def counts_classes(self) -> bool:
+        """Whether replies count nodes by class, so that a site declares its class sizes first."""
+        server = self.server()
+        method, tensors = self.experiment().method, server.model.initial(server.info, server.seed)
+        # Choice: as of the last round, because methods with stages count in the later one only.
+        return counts_classes(method.reply_fields(replace(server, round=server.last_round), method.server_init(server, tensors)))
 
     def server(self) -> Server:
         e = self.experiment()

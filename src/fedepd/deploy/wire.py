@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,12 +15,14 @@ from fedepd.types import Reply, Tensors
 
 Record = dict[str, Any]
 
-STEP, EVALUATE, PING, STATUS = "fedepd_step", "fedepd_evaluate", "fedepd_ping", "fedepd_status"
+DECLARE, STEP, EVALUATE, PING, STATUS = "fedepd_declare", "fedepd_step", "fedepd_evaluate", "fedepd_ping", "fedepd_status"
 TIDY_EVERY = 10
 """Rounds between hand-backs of freed memory to the system; NVFlare's workers grow otherwise."""
 ENGINE_FIELD = "__headers__"
 """NVFlare's own entry in every record."""
 REPLY_FIELDS = ("num_nodes", "num_train", "round", "scalars", "tensors")
+RECORDS = {"class_sizes": ("class_sizes",), "confusions": ("confusions", "round"), "tensors": REPLY_FIELDS}
+"""What a site sends: by the field that holds its arrays, all its fields."""
 KINDS = "fiub"
 
 
@@ -56,6 +58,19 @@ def read_message(record: Mapping[str, Any]) -> tuple[int, Tensors]:
     return _count(record, "round"), to_tensors(record["tensors"])
 
 
+def declaration_record(class_sizes: Tensor) -> Record:
+    """All that leaves the house before the first step, with methods that count nodes by class."""
+    return {"class_sizes": class_sizes.numpy()}
+
+
+def read_declaration(record: Mapping[str, Any], num_classes: int) -> Tensor:
+    _check_fields(record, RECORDS["class_sizes"])
+    sizes = to_tensors({"class_sizes": record["class_sizes"]})["class_sizes"]
+    if sizes.dtype != torch.int64 or tuple(sizes.shape) != (num_classes,) or int(sizes.min()) < 0:
+        raise Refused("class_sizes", f"must be {num_classes} counts")
+    return sizes
+
+
 def reply_record(reply: Reply) -> Record:
     """All that leaves the house after a step."""
     return {
@@ -83,7 +98,7 @@ def confusions_record(round: int, confusions: Mapping[str, Tensor]) -> Record:
 
 
 def read_confusions(record: Mapping[str, Any], round: int, num_classes: int, has_global: bool) -> dict[str, Tensor]:
-    _check_fields(record, ("confusions", "round"))
+    _check_fields(record, RECORDS["confusions"])
     _check_round(record, round)
     matrices = to_tensors(record["confusions"], "confusions")
     kinds = ("personal", "global") if has_global else ("personal",)
@@ -96,11 +111,11 @@ def read_confusions(record: Mapping[str, Any], round: int, num_classes: int, has
     return matrices
 
 
-def record_kind(record: Mapping[str, Any]) -> Literal["reply", "confusions"]:
-    """Which of the two records a site sends this is; anything else is refused."""
-    kind: Literal["reply", "confusions"] = "confusions" if "confusions" in record else "reply"
-    _check_fields(record, ("confusions", "round") if kind == "confusions" else REPLY_FIELDS)
-    to_tensors(record["confusions" if kind == "confusions" else "tensors"])
+def record_kind(record: Mapping[str, Any]) -> str:
+    """Which of the records that a site sends this is, by its field of arrays; anything else is refused."""
+    kind = next((kind for kind in RECORDS if kind in record), "tensors")
+    _check_fields(record, RECORDS[kind])
+    to_tensors({kind: record[kind]} if kind == "class_sizes" else record[kind])
     return kind
 
 
