@@ -45,7 +45,7 @@ def test_with_equal_counts_it_is_fedavg(tau: float) -> None:
 
 def test_margins_and_loss_by_hand() -> None:
     """Counts (16, 1): 16^(-1/4) = .5, 1^(-1/4) = 1. z = (0, 0), y = 1: log(1 + e^{1 - .5}) = 0.9741; as printed, log e^{1 - .5} = .5."""
-    margin = FedLC().margins(torch.tensor([16, 1]))
+    margin = FedLC(tau=1.0).margins(torch.tensor([16, 1]))
     assert margin.tolist() == [0.5, 1.0]
     z, y = torch.zeros(1, 2), torch.tensor([1])
     assert float(F.cross_entropy(z - margin, y)) == pytest.approx(math.log(1 + math.exp(0.5)), abs=1e-6)
