@@ -46,6 +46,40 @@ def test_product_with_an_empty_matrix() -> None:
     assert torch.equal(kernels.product(csr_tensor(sp.csr_matrix((3, 4), dtype=np.float32), np.int32), torch.ones(4, 2)), torch.zeros(3, 2))
 
 
+def test_product_refuses_rows_that_are_not_there() -> None:
+    """The matrix has 9 columns: with 3 rows of the other factor the kernel would read beyond them."""
+    with pytest.raises(RuntimeError):
+        kernels.product(csr_tensor(matrix(6, 9), np.int32), torch.ones(3, 4))
+
+
+def test_product_with_64_bit_indices_and_with_values_that_share_one_place() -> None:
+    a = matrix(6, 9)
+    a.data[:] = 2.0
+    wide = csr_tensor(a)
+    expected = torch.from_numpy(a @ np.ones((9, 4), np.float32))
+    assert torch.allclose(kernels.product(wide, torch.ones(9, 4)), expected)
+    narrow = csr_tensor(a, np.int32)
+    shared = torch.tensor([2.0]).expand(a.nnz)
+    spread = torch.sparse_csr_tensor(narrow.crow_indices(), narrow.col_indices(), shared, size=a.shape, check_invariants=False)
+    assert torch.allclose(kernels.product(spread, torch.ones(9, 4)), expected)
+
+
+def test_activate_in_double_precision_and_on_a_transposed_view() -> None:
+    for h in (torch.tensor([[1.5, -1.0]], dtype=torch.float64), torch.randn(3, 2).t()):
+        bias = torch.ones(h.shape[1], dtype=h.dtype)
+        expected = (h + bias).relu()
+        kernels.activate(h, bias, None)
+        assert torch.equal(h, expected)
+
+
+def test_what_is_not_a_number_is_not_hidden() -> None:
+    """A diverged unit is no dead unit: relu(NaN) is NaN, and its gradient passes, as in torch."""
+    h = torch.tensor([[float("nan"), 1.0, -1.0]])
+    kernels.activate(h, torch.zeros(3), None)
+    assert h.isnan().tolist() == [[True, False, False]]
+    assert kernels.activate_backward(torch.ones(1, 3), h, 2.0)[0].tolist() == [[2.0, 2.0, 0.0]]
+
+
 def test_activate_by_hand() -> None:
     """h + bias = [[1, -1, 3]]; relu: [[1, 0, 3]]; bits 0b101: first kept and doubled, second dropped, third doubled: [[2, 0, 6]]."""
     h = torch.tensor([[0.5, -2.0, 1.0]])

@@ -1,5 +1,5 @@
 /* The products and the element-wise steps of one training pass, on float32 rows and 32-bit CSR. Called through ctypes by kernels.py, which
-   checks every shape; each function writes only its outputs and sums in one fixed order, so threads and repeats give the same bits. */
+   checks every shape and type; each function writes only its outputs and sums in one fixed order, so threads and repeats give the same bits. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -60,7 +60,7 @@ FAST void fedepd_activate(int64_t rows, int64_t width, const float *bias, const 
         float *row = h + r * width;
         for (int64_t c = 0; c < width; c++) {
             const float sum = row[c] + bias[c];
-            row[c] = sum > 0 ? sum : 0;
+            row[c] = sum < 0 ? 0 : sum; /* NaN stays NaN, as in torch */
         }
         if (!bits) continue;
         const int64_t first = r * width;
@@ -75,13 +75,13 @@ FAST void fedepd_activate(int64_t rows, int64_t width, const float *bias, const 
     }
 }
 
-/* g = scale * grad where h > 0, else 0; bias_grad = the column sums of g. */
+/* g = 0 where h <= 0, else scale * grad; bias_grad = the column sums of g. */
 FAST void fedepd_activate_backward(int64_t rows, int64_t width, const float *grad, const float *h, float scale, float *g, float *bias_grad) {
     memset(bias_grad, 0, (size_t)width * sizeof(float));
     for (int64_t r = 0; r < rows; r++) {
         const int64_t first = r * width;
         for (int64_t c = 0; c < width; c++) {
-            const float kept = h[first + c] > 0 ? scale * grad[first + c] : 0;
+            const float kept = h[first + c] <= 0 ? 0 : scale * grad[first + c];
             g[first + c] = kept;
             bias_grad[c] += kept;
         }

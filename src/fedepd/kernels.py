@@ -49,22 +49,22 @@ def name() -> str:
 
 
 def product(matrix: Tensor, dense: Tensor) -> Tensor:
-    """``matrix @ dense`` for a float32 CSR matrix with 32-bit indices: [r, w]."""
+    """``matrix @ dense`` for a CSR matrix: [r, w]. No gradient flows through it: that is ``sparse.spmm``."""
     rows, width = matrix.shape[0], dense.shape[1]
     if matrix.values().numel() == 0:  # MKL refuses an empty matrix
         return dense.new_zeros(rows, width)
-    if _library is None or dense.dtype != torch.float32:
+    start, index, value, dense = (part.contiguous() for part in (matrix.crow_indices(), matrix.col_indices(), matrix.values(), dense))
+    if _library is None or not _readable(value, dense) or index.dtype != torch.int32 or matrix.shape[1] != dense.shape[0]:
         return torch.mm(matrix, dense)
-    dense = dense.contiguous()
     out = torch.empty(rows, width)
-    start, index, value = matrix.crow_indices(), matrix.col_indices(), matrix.values()
     _library.fedepd_product(rows, width, start.data_ptr(), index.data_ptr(), value.data_ptr(), dense.data_ptr(), out.data_ptr())
     return out
 
 
 def activate(h: Tensor, bias: Tensor, bits: bytes | None) -> None:
     """h <- dropout(relu(h + bias)) in place; one bit per unit says whether it is dropped or doubled, None: no dropout."""
-    if _library is not None:
+    fits = bias.shape == h.shape[1:] and (bits is None or 8 * len(bits) >= h.numel())
+    if _library is not None and _readable(h, bias) and fits:
         _library.fedepd_activate(*h.shape, bias.data_ptr(), bits, h.data_ptr())
         return
     h.add_(bias).relu_()
@@ -74,14 +74,20 @@ def activate(h: Tensor, bias: Tensor, bits: bytes | None) -> None:
 
 def activate_backward(grad: Tensor, h: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """The gradient before :func:`activate`, ``scale * grad`` where h > 0 and 0 elsewhere, and its column sums."""
-    if _library is None:
+    grad = grad.contiguous()
+    if _library is None or not _readable(grad, h) or grad.shape != h.shape:
         g = torch.ops.aten.threshold_backward(grad, h, 0)
         if scale != 1:
             g.mul_(scale)
         return g, g.sum(0)
-    grad, g, bias_grad = grad.contiguous(), torch.empty_like(h), torch.empty(h.shape[1])
+    g, bias_grad = torch.empty_like(h), torch.empty(h.shape[1])
     _library.fedepd_activate_backward(*h.shape, grad.data_ptr(), h.data_ptr(), scale, g.data_ptr(), bias_grad.data_ptr())
     return g, bias_grad
+
+
+def _readable(*values: Tensor) -> bool:
+    """Whether the compiled functions can read these: float32, one row after the other. Whatever else is torch's to compute or to refuse."""
+    return all(value.dtype == torch.float32 and value.is_contiguous() for value in values)
 
 
 def unpacked(bits: bytes, rows: int, width: int) -> Tensor:
