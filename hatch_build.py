@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -18,16 +19,24 @@ class CompileKernels(BuildHookInterface[Any]):
         source = Path(self.root) / "src" / "fedepd" / "_kernels.c"
         library = source.with_suffix(".so")
         library.unlink(missing_ok=True)
-        compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
-        if compiler is None:
+        command = shlex.split(os.environ.get("CC", "")) or [found for name in ("cc", "gcc") if (found := shutil.which(name))][:1]
+        if not command:
             self.app.display_warning("no C compiler found: fedepd will compute with torch alone")
             return
         part = library.with_suffix(".part")
-        done = subprocess.run([compiler, *FLAGS, "-o", str(part), str(source)], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
+        if why := _compile([*command, *FLAGS, "-o", str(part), str(source)]):
             part.unlink(missing_ok=True)
-            self.app.display_warning(f"{compiler} cannot compile _kernels.c, fedepd will compute with torch alone: {done.stderr.strip()}")
+            self.app.display_warning(f"{shlex.join(command)} cannot compile _kernels.c, fedepd will compute with torch alone: {why}")
             return
         part.replace(library)
         build_data["artifacts"].append("src/fedepd/_kernels.so")
         build_data["pure_python"], build_data["infer_tag"] = False, True
+
+
+def _compile(command: list[str]) -> str:
+    """Why it failed; empty where it did not."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as cause:
+        return str(cause.strerror)
+    return "" if done.returncode == 0 else done.stderr.strip() or f"exit code {done.returncode}"
