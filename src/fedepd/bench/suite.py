@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fedepd import kernels
 from fedepd.errors import FedEPDError
 
 Row = dict[str, Any]
@@ -48,10 +50,10 @@ QUICK_SWEEPS: dict[str, list[Point]] = {
 }
 
 
-def in_process_of_its_own(**arguments: Any) -> Row:
+def in_process_of_its_own(kernels: str = "auto", **arguments: Any) -> Row:
     """One measurement; a failed one is a row that says so."""
     command = [sys.executable, "-m", "fedepd.bench.measure", json.dumps(arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "FEDEPD_KERNELS": kernels})
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["killed: out of memory?"])[-1]
         return {"data": str(arguments["data"]), "method": arguments["method"], "failed": reason}
@@ -60,13 +62,21 @@ def in_process_of_its_own(**arguments: Any) -> Row:
 
 
 def compare(data: Sequence[str], methods: Sequence[str], rounds: int, say: Callable[[str], None]) -> list[Row]:
-    """Every method on every graph, the reference first; "ratio" is the reference's CPU seconds per round over the method's."""
+    """Every method on every graph, the reference first; "ratio" is the reference's CPU seconds per round over the method's.
+
+    Where compiled kernels are at hand, FedAvg is measured without them too.
+    """
     rows: list[Row] = []
+    lines = [(method, "auto") for method in ("reference", *methods)]
+    if kernels.name() == "compiled" and "fedavg" in methods:
+        lines.append(("fedavg", "torch"))
     for name in data:
         yardstick = math.nan
-        for method in ("reference", *methods):
+        for method, with_kernels in lines:
             say(f"{method} on {name}")
-            row = in_process_of_its_own(data=name, method=method, rounds=rounds)
+            row = in_process_of_its_own(with_kernels, data=name, method=method, rounds=rounds)
+            if with_kernels == "torch":
+                row["method"] = f"{method}, torch alone"
             if method == "reference":
                 yardstick = row.get("round", math.nan)
             row["ratio"] = yardstick / row["round"] if "round" in row else math.nan
