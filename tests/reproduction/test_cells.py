@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedepd.datasets import synthetic, write_npz
-from fedepd.errors import BadConfig
+from fedepd.errors import BadConfig, UnknownName
 from fedepd.reproduction.cells import Planned, datasets_of, plan, run_planned, to_run
 from fedepd.reproduction.results import read_results
 from fedepd.reproduction.targets import Row, Target, read_target
@@ -43,6 +43,15 @@ def test_the_folder_is_named_by_the_hash_of_the_run_in_it(data: str, tmp_path: P
     assert to_run(cells) == []
     results = read_results(TARGET, cells)
     assert [sorted(entry.runs) for entry in results.entries] == [[0, 1], [0, 1]]
+
+
+def test_a_target_of_ones_own_names_files_and_what_is_nowhere_is_named(data: str, tmp_path: Path) -> None:
+    mine = replace(TARGET, datasets=(data, "corafull", "nowhere"))
+    datasets, lines = datasets_of(mine, tmp_path)
+    assert datasets == [data, "nowhere"]
+    assert lines == ["CoraFull is not at hand; 'fedepd data fetch corafull' gets it"]
+    with pytest.raises(UnknownName, match="'nowhere'"):
+        plan([mine], {mine.name: datasets}, tmp_path, QUICK)
 
 
 def test_targets_share_cells_that_compute_the_same(data: str, tmp_path: Path) -> None:

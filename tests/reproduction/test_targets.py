@@ -36,7 +36,8 @@ def written(folder: Path, text: str) -> Target:
 
 def test_every_table_and_figure_of_the_paper_ships_and_our_own_steps() -> None:
     assert target_names() == [
-        "steps", "table2", "table3", "fig-convergence", "fig-distribution", "fig-efficiency", "fig-perclass", "fig-sensitivity", "fig-tiers",
+        "steps", "table2", "table3",
+        "fig-convergence", "fig-distribution", "fig-efficiency", "fig-perclass", "fig-sensitivity", "fig-tiers",
     ]  # fmt: skip
     assert [target.name for target in read_targets("all")] == target_names()
 
@@ -89,6 +90,14 @@ def test_a_row_wins_over_the_user_who_wins_over_the_target(tmp_path: Path) -> No
         ('kind = "ablation"', 'kind = "sensitivity"', r"needs a \[grid\] of two settings; it has 0"),
         ('title = "Mine"', "title = Mine", "is not TOML"),
         (MINE[MINE.index("[[rows]]") :], "", r"has no \[\[rows\]\]"),
+        ('datasets = ["synthetic"]', 'datasets = "synthetic"', "'datasets' in '.*' is 'synthetic'; give a list of names"),
+        ('datasets = ["synthetic"]', "datasets = [1]", r"'datasets' in '.*' is \[1\]; give a list of names"),
+        ('title = "Mine"', "title = 'Mine'\nseeds = 'five'", "'seeds' in '.*' is 'five'; give a whole number"),
+        ('title = "Mine"', "title = 'Mine'\nseeds = 0", "'seeds' in '.*' is 0; give a whole number, 1 or more"),
+        ('title = "Mine"', "title = 'Mine'\ngrid = { mu = 1 }", r"'mu' in the \[grid\] of '.*' is 1; give a list of numbers"),
+        ("settings = { epochs = 6 }", "settings = 6", "'settings' in '.*' is 6; give a table"),
+        (MINE[MINE.index("[settings]") :], "rows = [1]", r"'rows' in '.*' is \[1\]; give \[\[rows\]\]"),
+        (MINE[MINE.index("[settings]") :], "rows = 'fig-tiers'", r"'fig-tiers.toml' gives its rows .* take them from 'table2'"),
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, sentence: str) -> None:

@@ -54,11 +54,11 @@ def short_name(dataset: str) -> str:
 
 
 def datasets_of(target: Target, data_dir: str | Path | None) -> tuple[list[str], list[str]]:
-    """The target's datasets that are at hand, else the synthetic default; and one line for each that is not."""
+    """The target's datasets but for those that are yet to be fetched, else the synthetic default; and one line for each of these."""
     present = {row.name for row in available(data_dir) if row.present}
-    missing = [name for name in target.datasets if name not in present]
+    missing = [name for name in target.datasets if name in DATASETS and name not in present]
     lines = [f"{DATASETS[name].description.split(':')[0]} is not at hand; 'fedepd data fetch {name}' gets it" for name in missing]
-    return [name for name in target.datasets if name in present] or ["synthetic"], lines
+    return [name for name in target.datasets if name not in missing] or ["synthetic"], lines
 
 
 def plan(

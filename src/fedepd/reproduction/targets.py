@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -14,6 +14,13 @@ from fedepd.errors import BadConfig, UnknownName
 from fedepd.methods import METHODS
 
 Kind = Literal["comparison", "ablation", "distribution", "per_class", "tiers", "sensitivity", "convergence", "efficiency"]
+Types = dict[str, tuple[Any, str]]
+"""Key -> what it must be, and that in words."""
+
+TEXT, TABLE = (str, "a text in quotes"), (dict, "a table, as { name = value }")
+TARGET_KEYS: Types = {"title": TEXT, "kind": TEXT, "settings": TABLE, "grid": TABLE, "seeds": (int, "a whole number, 1 or more")}
+TARGET_KEYS |= {"datasets": (list, 'a list of names, as ["email"]'), "rows": (list | str, "[[rows]], or a target's name")}
+ROW_KEYS: Types = {"method": TEXT, "preset": TEXT, "label": TEXT, "settings": TABLE, "reference": (bool, "true or false")}
 
 
 @dataclass(frozen=True)
@@ -63,13 +70,14 @@ def read_targets(name: str) -> list[Target]:
     return [read_target(each) for each in target_names()] if name == "all" else [read_target(name)]
 
 
-def read_target(name: str) -> Target:
+def read_target(name: str, for_rows: bool = False) -> Target:
+    """``for_rows``: on behalf of another target that takes its rows from this one."""
     if name.endswith(".toml"):
-        return _target(Path(name).stem, _content(Path(name)), name)
+        return _target(Path(name).stem, _content(Path(name)), name, for_rows)
     if name not in target_names():
         raise UnknownName("target", name, ["all", *target_names()])
     with resources.as_file(resources.files("fedepd") / "experiments" / f"{name}.toml") as path:
-        return _target(name, _content(path), f"{name}.toml")
+        return _target(name, _content(path), f"{name}.toml", for_rows)
 
 
 def _content(path: Path) -> dict[str, Any]:
@@ -81,14 +89,19 @@ def _content(path: Path) -> dict[str, Any]:
         raise BadConfig(f"the target '{path}' is not TOML: {cause}; correct it") from cause
 
 
-def _target(name: str, content: dict[str, Any], place: str) -> Target:
-    _check_keys(content, {f.name for f in fields(Target)} - {"name"}, place)
+def _target(name: str, content: dict[str, Any], place: str, for_rows: bool) -> Target:
+    _check_keys(content, TARGET_KEYS, place)
     for key in ("title", "kind", "datasets"):
         if key not in content:
             raise BadConfig(f"'{place}' has no '{key}'; add it")
     if content["kind"] not in get_args(Kind):
         raise UnknownName(f"kind in '{place}'", str(content["kind"]), get_args(Kind))
-    grid = {setting: tuple(values) for setting, values in content.get("grid", {}).items()}
+    for key, fits in (("seeds", content.get("seeds", 1) >= 1), ("datasets", all(isinstance(each, str) for each in content["datasets"]))):
+        if not fits:
+            raise _unfit(key, content[key], TARGET_KEYS, place)
+    if for_rows and isinstance(content.get("rows"), str):
+        raise BadConfig(f"'{place}' gives its rows to another target but has none of its own; take them from '{content['rows']}'")
+    grid = {setting: tuple(values) for setting, values in _grid(content.get("grid", {}), place).items()}
     rows = _rows(content.get("rows", []), place)
     if content["kind"] == "sensitivity" and len(grid) != 2:
         raise BadConfig(f"'{place}' needs a [grid] of two settings; it has {len(grid)}")
@@ -104,9 +117,11 @@ def _target(name: str, content: dict[str, Any], place: str) -> Target:
 
 def _rows(content: Any, place: str) -> tuple[Row, ...]:
     if isinstance(content, str):
-        return read_target(content).rows
+        return read_target(content, for_rows=True).rows
     for row in content:
-        _check_keys(row, {f.name for f in fields(Row)}, place)
+        if not isinstance(row, dict):
+            raise _unfit("rows", content, TARGET_KEYS, place)
+        _check_keys(row, ROW_KEYS, place)
         if row.get("method") not in METHODS:
             raise UnknownName(f"method in '{place}'", str(row.get("method")), METHODS)
     return tuple(Row(**{**row, "label": row.get("label") or _label(row["method"], row.get("preset", "default"))}) for row in content)
@@ -127,7 +142,20 @@ def _over_grid(rows: tuple[Row, ...], grid: Mapping[str, tuple[float, ...]]) -> 
     )
 
 
-def _check_keys(content: Mapping[str, Any], known: Iterable[str], place: str) -> None:
-    for key in content:
+def _grid(content: dict[str, Any], place: str) -> dict[str, list[float]]:
+    for setting, values in content.items():
+        if not isinstance(values, list) or not values or not all(isinstance(value, int | float) for value in values):
+            raise BadConfig(f"'{setting}' in the [grid] of '{place}' is {values!r}; give a list of numbers")
+    return content
+
+
+def _check_keys(content: Mapping[str, Any], known: Types, place: str) -> None:
+    for key, value in content.items():
         if key not in known:
             raise UnknownName(f"key in '{place}'", key, sorted(known))
+        if not isinstance(value, known[key][0]):
+            raise _unfit(key, value, known, place)
+
+
+def _unfit(key: str, value: Any, known: Types, place: str) -> BadConfig:
+    return BadConfig(f"'{key}' in '{place}' is {value!r}; give {known[key][1]}")
