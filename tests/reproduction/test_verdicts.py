@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from math import isnan, nan
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from fedepd.reproduction.claims import CLAIMS, Claim
 from fedepd.reproduction.contrasts import BASELINES, best, comparable
 from fedepd.reproduction.measures import MEASURES
+from fedepd.reproduction.statistics import welch_p
 from fedepd.reproduction.verdicts import ALL, Verdict, judge, row_name
 
 BY_ID = {claim.id: claim for claim in CLAIMS}
@@ -50,6 +52,37 @@ def test_a_gain(gain: float, spread: float, outcome: str, because: str) -> None:
     assert because in found.because
     assert (found.p < 0.05) == (outcome != "cannot be told")
     assert found.row == "fedepd"
+
+
+def test_a_rival_that_leads_among_many_by_chance_refutes_nothing() -> None:
+    """0.2 above the rival is 0.3 below the half point: t = 3.67, p = 0.0213. Alone that refutes; for the best of three it is 0.0639."""
+    ours, lead = row(bacc=50.2), row()
+    assert verdict("best-bacc", fedepd=ours, fedgta=lead).outcome == "does not hold"
+    among = verdict("best-bacc", fedepd=ours, fedgta=lead, fedavg=row(bacc=30), lws=row(bacc=30))
+    assert among.outcome == "cannot be told"
+    assert "against 50.00 of FedGTA" in among.because
+
+
+def test_the_best_is_shown_to_be_above_every_rival_and_not_only_above_the_one_with_the_highest_mean() -> None:
+    """FedGTA is told from FedEPD by its small spread; FedAvg, with a mean just below FedGTA's, varies by 5 and cannot be."""
+    rows = {"fedepd": row(bacc=51), "fedgta": row(bacc=50), "fedavg": row(5.0, bacc=49.9)}
+    found = verdict("best-bacc", **rows)
+    assert found.outcome == "cannot be told"
+    assert "against 49.90 of FedAvg" in found.because
+    rows["fedavg"]["bacc"][1:] = [nan, nan]
+    assert "1 seed in common" in verdict("best-bacc", **rows).because
+
+
+def test_a_range_by_chance_refutes_nothing() -> None:
+    """Twelve draws of one distribution: the best and the worst lie 5.79 points apart, and Welch's p that this is beyond 1.45 is 0.015.
+    There are 66 pairs to pick from, so that the smallest p of a pair counts 66 times."""
+    draws = np.random.default_rng(12).normal(50, 3, (12, 5))
+    cells = {f"fedepd:mu={i}:gamma=0.5": {"macro_f1": values.tolist()} for i, values in enumerate(draws)}
+    (found,) = judge({"toy": cells}, [BY_ID["insensitive"]])
+    lowest, highest = draws[draws.mean(1).argmin()], draws[draws.mean(1).argmax()]
+    assert welch_p(lowest, highest - 1.45) == pytest.approx(0.015, abs=1e-3)
+    assert found.outcome == "cannot be told"
+    assert found.p > 0.5
 
 
 def test_too_few_seeds_missing_rows_and_missing_datasets_cannot_be_told() -> None:

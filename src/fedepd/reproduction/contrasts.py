@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,26 +54,26 @@ class Missing:
     reason: str
 
 
-ContrastOf = Callable[[Rows, str], Contrast | Missing]
+Found = list[Contrast] | Missing
+"""A claim against several rows is one against each of them."""
+ContrastOf = Callable[[Rows, str], Found]
 """Of a dataset's rows and the row that is judged."""
 
 
 def best(metric: str, rivals: Sequence[str] = BASELINES) -> ContrastOf:
-    """Above the rival with the highest mean."""
+    """Above each of these that was run."""
 
-    def contrast(rows: Rows, judged: str) -> Contrast | Missing:
-        means = _means(rows, rivals, metric)
-        if not means:
-            return Missing(f"no run of {' or '.join(rivals)}")
-        return _against(rows, judged, max(means, key=means.__getitem__), metric)
+    def contrast(rows: Rows, judged: str) -> Found:
+        measured = _means(rows, rivals, metric)
+        return _against(rows, [judged], measured, metric) if measured else Missing(f"no run of {' or '.join(rivals)}")
 
     return contrast
 
 
 def comparable(metric: str, rivals: Sequence[str]) -> ContrastOf:
-    """At most ``COMPARABLE`` points below the best of these."""
+    """At most ``COMPARABLE`` points below each of these."""
 
-    def contrast(rows: Rows, judged: str) -> Contrast | Missing:
+    def contrast(rows: Rows, judged: str) -> Found:
         return _within(COMPARABLE, best(metric, rivals)(rows, judged))
 
     return contrast
@@ -84,72 +85,69 @@ def part_helps(setting: str, preset: str, metric: str) -> ContrastOf:
     Choice: refuted where the part is shown to cost something, not by a gain below half a point: Table 3 prints gains of 0.04.
     """
 
-    def contrast(rows: Rows, judged: str) -> Contrast | Missing:
-        found = _against(rows, judged, _without(judged, setting, preset), metric)
-        return replace(found, refutal=0.0) if isinstance(found, Contrast) else found
+    def contrast(rows: Rows, judged: str) -> Found:
+        found = _against(rows, [judged], [_without(judged, setting, preset)], metric)
+        return found if isinstance(found, Missing) else [replace(each, refutal=0.0) for each in found]
 
     return contrast
 
 
-def purification_matters_most(rows: Rows, judged: str) -> Contrast | Missing:
-    """Even the worse of the two other ablations above the one without purification."""
+def purification_matters_most(rows: Rows, judged: str) -> Found:
+    """Both other ablations above the one without purification."""
     names = [_without(judged, *part) for part in (("consensus", "without_consensus"), ("recalibrate", "without_recalibration"))]
-    others = _means(rows, names, "acc")
-    if missing := next((name for name in names if name not in others), None):
-        return Missing(f"no run of {missing}")
-    return _against(rows, min(others, key=others.__getitem__), _without(judged, "purify", "without_purification"), "acc")
+    return _against(rows, names, [_without(judged, "purify", "without_purification")], "acc")
 
 
-def small_range(rows: Rows, judged: str) -> Contrast | Missing:
-    """The worst cell of the grid at most ``SMALL_RANGE`` below the best one.
-
-    Choice: the best and the worst of many noisy means lie apart by chance alone, which counts against the claim.
-    """
+def small_range(rows: Rows, judged: str) -> Found:
+    """No cell of the grid more than ``SMALL_RANGE`` below any other."""
     cells = _means(rows, [row for row in rows if row.startswith((f"{judged}:mu=", f"{judged}:gamma="))], "macro_f1")
     if len(cells) < 2:
         return Missing(f"no grid of {judged} over mu and gamma")
-    return _within(SMALL_RANGE, _against(rows, min(cells, key=cells.__getitem__), max(cells, key=cells.__getitem__), "macro_f1"))
+    pairs = itertools.combinations(sorted(cells, key=cells.__getitem__), 2)
+    return _within(SMALL_RANGE, [Contrast(rows[low]["macro_f1"], rows[high]["macro_f1"], (low, high)) for low, high in pairs])
 
 
 def cheap(measure: str, limit: float, rivals: Sequence[str]) -> ContrastOf:
-    """At most ``limit`` times the cost of the cheapest of these."""
+    """At most ``limit`` times the cost of each of these."""
 
-    def contrast(rows: Rows, judged: str) -> Contrast | Missing:
+    def contrast(rows: Rows, judged: str) -> Found:
         costs = {row: mean for row, mean in _means(rows, rivals, measure).items() if mean > 0}
         if judged not in rows or not costs:
             return Missing(f"no run of {' or '.join(rivals) if judged in rows else judged}")
-        rival = min(costs, key=costs.__getitem__)
-        ours, theirs = ([-math.log(value) if value > 0 else math.nan for value in rows[row][measure]] for row in (judged, rival))
-        return Contrast(ours, theirs, (judged, rival), -math.log(limit), -math.log(limit), "times")
+        minus_log = {row: [-math.log(value) if value > 0 else math.nan for value in rows[row][measure]] for row in (judged, *costs)}
+        bound = -math.log(limit)
+        return [Contrast(minus_log[judged], minus_log[rival], (judged, rival), bound, bound, "times") for rival in costs]
 
     return contrast
 
 
-def steadier(rows: Rows, judged: str) -> Contrast | Missing:
+def steadier(rows: Rows, judged: str) -> Found:
     """A smaller mean step between evaluations than the long-tailed rivals have on average."""
     rivals = [rows[row]["fluctuation"] for row in _means(rows, LONG_TAILED, "fluctuation")]
     if judged not in rows or not rivals:
         return Missing(f"no run of {'a method for long tails' if judged in rows else judged}")
     ours, theirs = (-np.array(rows[judged]["fluctuation"])).tolist(), (-np.mean(rivals, axis=0)).tolist()
-    return Contrast(ours, theirs, (judged, "the methods for long tails"), refutal=0.0, unit="lower")
+    return [Contrast(ours, theirs, (judged, "the methods for long tails"), refutal=0.0, unit="lower")]
 
 
-def tail_is_worse(rows: Rows, judged: str) -> Contrast | Missing:
+def tail_is_worse(rows: Rows, judged: str) -> Found:
     """A method's head above its own tail."""
     if judged not in rows:
         return Missing(f"no run of {judged}")
-    return Contrast(rows[judged]["head_acc"], rows[judged]["tail_acc"], ("the head", "the tail"))
+    return [Contrast(rows[judged]["head_acc"], rows[judged]["tail_acc"], ("the head", "the tail"))]
 
 
-def _against(rows: Rows, ours: str, theirs: str, metric: str) -> Contrast | Missing:
-    known = _means(rows, (ours, theirs), metric)
-    if missing := next((row for row in (ours, theirs) if row not in known), None):
+def _against(rows: Rows, ours: Iterable[str], theirs: Iterable[str], metric: str) -> Found:
+    """Each of ours above each of theirs."""
+    pairs = list(itertools.product(ours, theirs))
+    named = [row for pair in pairs for row in pair]
+    if missing := next((row for row in named if row not in _means(rows, named, metric)), None):
         return Missing(f"no run of {missing}")
-    return Contrast(rows[ours][metric], rows[theirs][metric], (ours, theirs))
+    return [Contrast(rows[one][metric], rows[other][metric], (one, other)) for one, other in pairs]
 
 
-def _within(limit: float, found: Contrast | Missing) -> Contrast | Missing:
-    return replace(found, proof=-limit, refutal=-limit) if isinstance(found, Contrast) else found
+def _within(limit: float, found: Found) -> Found:
+    return found if isinstance(found, Missing) else [replace(each, proof=-limit, refutal=-limit) for each in found]
 
 
 def _without(judged: str, setting: str, preset: str) -> str:

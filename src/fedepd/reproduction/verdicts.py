@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from fedepd.methods import METHODS
 from fedepd.report.numbers import mean_std
 from fedepd.reproduction.claims import CLAIMS, Claim
-from fedepd.reproduction.contrasts import BASELINES, Contrast, Missing, Rows
+from fedepd.reproduction.contrasts import BASELINES, Contrast, Found, Missing, Rows
 from fedepd.reproduction.statistics import FEWEST_PAIRS, Comparison, compare_seeds, critical_difference, holm
 
 Measured = Mapping[str, Rows]
@@ -43,7 +43,16 @@ class Case:
     claim: Claim
     dataset: str
     row: str
+    found: Found
+
+
+@dataclass(frozen=True)
+class Test:
+    """The one of a case's contrasts that decides, and its p before Holm."""
+
     contrast: Contrast | Missing
+    outcome: Comparison
+    p: float
 
 
 def judge(measured: Measured, claims: Iterable[Claim] = CLAIMS) -> list[Verdict]:
@@ -53,6 +62,8 @@ def judge(measured: Measured, claims: Iterable[Claim] = CLAIMS) -> list[Verdict]
     It *holds* where Welch's test over seeds shows that, with a Holm-corrected p < 0.05.
     It *does not hold* where the test shows the contrary: a gain over rivals below half a point, a part that costs, a loss beyond the
     tolerance. A mean on the wrong side is not enough, nor is a difference that these seeds cannot show.
+    A claim against several rows holds where it is shown against each of them, and does not where the contrary is shown against one, with
+    its p multiplied by their number: the best of many noisy rows is ahead by chance alone.
     Otherwise it *cannot be told*, as with fewer than three seeds, or where a row or a dataset was not run.
     A claim about the mean rank over datasets holds where FedEPD ranks first and Wilcoxon with Holm's correction tells it from every
     baseline, and does not where it is told from the first.
@@ -89,41 +100,59 @@ def _cases(claim: Claim, measured: Measured) -> list[Case]:
         for row in claim.judged:
             there = claim.contrast(measured[dataset], row) if dataset in measured else Missing(f"{dataset} is not among the datasets")
             cases.append(Case(claim, dataset, row, there))
-    known = {case.row for case in cases if isinstance(case.contrast, Contrast)} or {claim.judged[0]}
+    known = {case.row for case in cases if not isinstance(case.found, Missing)} or {claim.judged[0]}
     return [case for case in cases if case.row in known]
 
 
 def _decide(family: Sequence[Case]) -> list[Verdict]:
-    above, below = (
-        [_compare(case.contrast, bound) for case, bound in zip(family, bounds, strict=True)]
-        for bounds in zip(*(_bounds(case.contrast) for case in family), strict=True)
-    )
-    proofs, refutals = (holm([test.welch_p for test in tests]) for tests in (above, below))
+    above, below = [_hardest(case.found) for case in family], [_plainest(case.found) for case in family]
+    proofs, refutals = (holm([test.p for test in tests]) for tests in (above, below))
     verdicts = []
     for case, over, under, proof, refutal in zip(family, above, below, proofs, refutals, strict=True):
         outcome: Outcome = "cannot be told"
-        if over.difference > 0 and proof < ALPHA:
+        if over.outcome.difference > 0 and proof < ALPHA:
             outcome = "holds"
-        elif under.difference < 0 and refutal < ALPHA:
+        elif under.outcome.difference < 0 and refutal < ALPHA:
             outcome = "does not hold"
-        p = proof if outcome == "holds" or (outcome == "cannot be told" and over.difference > 0) else refutal
-        verdicts.append(Verdict(case.claim, case.dataset, case.row, outcome, p, _because(case, outcome, over.n)))
+        by_proof = outcome == "holds" or (outcome == "cannot be told" and over.outcome.difference > 0)
+        decided, p = (over, proof) if by_proof else (under, refutal)
+        verdicts.append(Verdict(case.claim, case.dataset, case.row, outcome, p, _because(case, outcome, decided)))
     return verdicts
 
 
-def _bounds(contrast: Contrast | Missing) -> tuple[float, float]:
-    return (contrast.proof, contrast.refutal) if isinstance(contrast, Contrast) else (0.0, 0.0)
+def _hardest(found: Found) -> Test:
+    """What is shown of this contrast is shown of all."""
+    return max(_tests(found, "proof"), key=lambda test: _doubt(test.outcome, 1))
 
 
-def _compare(contrast: Contrast | Missing, bound: float) -> Comparison:
+def _plainest(found: Found) -> Test:
+    """The contrast that speaks most against the claim, its p corrected for having been picked."""
+    tests = _tests(found, "refutal")
+    known = sum(not math.isnan(test.p) for test in tests)
+    plainest = min(tests, key=lambda test: _doubt(test.outcome, -1))
+    return replace(plainest, p=min(1.0, plainest.p * known) if known else math.nan)
+
+
+def _tests(found: Found, bound: Literal["proof", "refutal"]) -> list[Test]:
     """Ours against theirs moved up by the bound."""
-    if isinstance(contrast, Missing):
-        return compare_seeds([], [])
-    return compare_seeds(contrast.ours, [value + bound for value in contrast.theirs])
+    if isinstance(found, Missing):
+        return [Test(found, compare_seeds([], []), math.nan)]
+    tests = []
+    for each in found:
+        outcome = compare_seeds(each.ours, [value + getattr(each, bound) for value in each.theirs])
+        tests.append(Test(each, outcome, outcome.welch_p))
+    return tests
 
 
-def _because(case: Case, outcome: Outcome, seeds: int) -> str:
-    contrast = case.contrast
+def _doubt(outcome: Comparison, sign: int) -> float:
+    """Twice the one-sided p of a difference with this sign; infinite without a test."""
+    if math.isnan(outcome.welch_p):
+        return math.inf
+    return outcome.welch_p if sign * outcome.difference > 0 else 2 - outcome.welch_p
+
+
+def _because(case: Case, outcome: Outcome, decided: Test) -> str:
+    contrast, seeds = decided.contrast, decided.outcome.n
     if isinstance(contrast, Missing):
         return f"{contrast.reason}."
     rises, falls = ("above", "below") if contrast.unit == "points" else ("below", "above")
