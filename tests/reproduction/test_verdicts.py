@@ -82,7 +82,7 @@ def test_a_range_by_chance_refutes_nothing() -> None:
     lowest, highest = draws[draws.mean(1).argmin()], draws[draws.mean(1).argmax()]
     assert welch_p(lowest, highest - 1.45) == pytest.approx(0.015, abs=1e-3)
     assert found.outcome == "cannot be told"
-    assert found.p > 0.5
+    assert found.p > 0.05
 
 
 def test_too_few_seeds_missing_rows_and_missing_datasets_cannot_be_told() -> None:
