@@ -59,7 +59,7 @@ def test_only_what_predictions_need_leaves_the_run(model: Path, finished: Path) 
     """The run's best tensors hold class prototypes and counts; the model does not."""
     kept, everything = load_file(model / "model.safetensors"), load_file(finished / "model.safetensors")
     assert "prototype.count" in everything
-    assert kept.keys() == {"encoder.weight", "encoder.bias", "classifier.weight", "classifier.bias"}
+    assert kept.keys() == {"encoder.weight", "encoder.bias", "classifier.weight", "classifier.bias", "pruning.votes"}
 
 
 def test_the_card_says_what_a_reviewer_asks(model: Path, finished: Path) -> None:

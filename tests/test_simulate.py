@@ -146,8 +146,8 @@ def test_a_method_without_a_global_model_is_evaluated_personally_only() -> None:
 
 def test_facts_are_of_the_graph_the_method_trains_on() -> None:
     data = toy_client(nodes=30)
-    exchange, _ = exchange_of(FedEPD(), [data])
+    exchange, tensors = exchange_of(FedEPD(prune="always"), [data])
     exchange.prepare()
-    facts = exchange.participants[0].facts()
+    facts = exchange.participants[0].facts(tensors)
     assert facts["edges"] == data.graph.num_edges > facts["edges_kept"] > 0  # type: ignore[operator]
     assert facts["train"] == int(data.train_mask.sum())

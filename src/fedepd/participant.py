@@ -73,9 +73,10 @@ class Participant:
             raise self._failure(round, "evaluate", cause) from cause
         return out
 
-    def facts(self) -> dict[str, float | int | None]:
+    def facts(self, tensors: Tensors) -> dict[str, float | int | None]:
+        """For the report, with the server's tensors."""
         self.prepare()
-        return client_facts(self._true, self.method.training_edges(self._hidden, self._prepared))
+        return client_facts(self._true, self.method.training_edges(self._hidden, self._prepared, tensors))
 
     def _client(self, round: int) -> Client[Any]:
         return Client(self._hidden, self._prepared, self.info, self.model, self.training, self.seed, round, self.last_round)

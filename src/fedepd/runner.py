@@ -181,7 +181,7 @@ def complete(
     try:
         exchange.prepare()
         if out is not None:
-            write_setting(simulation, out)
+            write_setting(simulation, progress.tensors, out)
             spent, found = checkpoint.restore(out, simulation.config["config_hash"], progress, simulation.participants)
             notes = [*notes, *found]
             started = started[0] - spent[0], started[1] - spent[1]
@@ -270,11 +270,11 @@ def summarise(simulation: Simulation, progress: Progress, started: tuple[float, 
     }
 
 
-def write_setting(simulation: Simulation, out: Path) -> None:
+def write_setting(simulation: Simulation, tensors: Tensors, out: Path) -> None:
     """What is known before the first round, beside config.json."""
     if not (out / "env.json").exists():  # else: resumed, and the command that began the run is the one to repeat
         write_json(out / "env.json", environment())
-    write_json(out / "clients.json", [p.facts() for p in simulation.participants])
+    write_clients(simulation, tensors, out)
     graph, part = simulation.graph, simulation.partition
     split = torch.full((graph.num_nodes,), 3, dtype=torch.uint8)
     for c in simulation.clients:
@@ -287,8 +287,13 @@ def write_setting(simulation: Simulation, out: Path) -> None:
     write_arrays(out / "partition.npz", arrays)
 
 
+def write_clients(simulation: Simulation, tensors: Tensors, out: Path) -> None:
+    write_json(out / "clients.json", [p.facts(tensors) for p in simulation.participants])
+
+
 def write_results(simulation: Simulation, progress: Progress, summary: dict[str, Any], out: Path) -> None:
     """What is known after the last round; the summary last, so that a folder with one is complete."""
+    write_clients(simulation, progress.tensors, out)
     write_arrays(out / "confusion.npz", progress.confusions())
     write_tensors(out / "final.safetensors", progress.tensors)
     write_tensors(out / "model.safetensors", progress.best[summary["headline"]].tensors)

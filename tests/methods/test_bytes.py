@@ -21,7 +21,7 @@ Stated = Callable[[int, int], tuple[float, float]]
 
 STATED: dict[str, Stated] = {
     "fedavg": lambda number, p: (MODEL, MODEL),
-    "fedepd": lambda number, p: (MODEL + C * H + C,) * 2,
+    "fedepd": lambda number, p: (MODEL + C * H + C + 2, MODEL + C * H + C + (2 if number == 1 else 0)),
     "fedproto": lambda number, p: (C * H + C,) * 2,
     "fedgta": lambda number, p: (MODEL, MODEL + 2 * 10 * C + 1),
     "graphsmote": lambda number, p: (MODEL + H * H,) * 2,

@@ -15,13 +15,14 @@ import torch
 
 from fedepd.errors import BadConfig
 from fedepd.methods import make_method
+from fedepd.methods.base import Client
 from fedepd.methods.fedavg import FedAvg
-from fedepd.methods.fedepd import PAPER, FedEPD
-from fedepd.methods.purify import pruning_helps
+from fedepd.methods.fedepd import PAPER, FedEPD, Graphs, Prepared, counted_votes
+from fedepd.methods.purify import purified_edges
 from fedepd.methods.steps import model_part, with_prefix
 from fedepd.models import Backbone
 from fedepd.training import Training
-from fedepd.types import ClientData, Tensors
+from fedepd.types import ClientData, Reply, Tensors
 from toy import assert_same, initial, make_client, make_server, run_rounds, toy_client, toy_clients
 
 OFF = {"purify": False, "consensus": False, "recalibrate": False}
@@ -35,6 +36,10 @@ def messages(method: FedEPD, data: ClientData, seed: int = 0) -> Tensors:
         tensors = {**tensors, "prototype.mean": torch.rand(classes, hidden, generator=torch.Generator().manual_seed(seed))}
         tensors["prototype.count"] = torch.ones(classes)
     return tensors
+
+
+def on_graph(method: FedEPD, client: Client[Graphs], tensors: Tensors) -> Prepared:
+    return client.prepared.on(method.prunes(tensors))
 
 
 # 14.19 (1): without its three parts it is FedAvg
@@ -86,10 +91,11 @@ def test_prototypes_are_sums_over_elites_of_the_trained_encoder_in_evaluation_mo
         message = messages(method, data)
         reply, _ = method.client_step(client, message, {})
         encoder = reply.tensors if setting == "local" else message
-        h = client.model.encode(encoder, client.prepared.inputs)
-        h = client.model.smooth(h, client.prepared.inputs) if use == "rehearsal" else h
+        prepared = on_graph(method, client, message)
+        h = client.model.encode(encoder, prepared.inputs)
+        h = client.model.smooth(h, prepared.inputs) if use == "rehearsal" else h
         for c in range(3):
-            chosen = client.prepared.elites[client.prepared.elite_classes == c]
+            chosen = prepared.elites[prepared.elite_classes == c]
             torch.testing.assert_close(reply.tensors["prototype.sum"][c], h[chosen].sum(0))
             assert reply.tensors["prototype.count"][c] == chosen.shape[0] > 0
 
@@ -108,8 +114,8 @@ def test_only_post_hoc_moves_predictions(sign: Any) -> None:
     method = FedEPD(sign=sign)
     data = toy_client(one_node_class=True)
     client, message = make_client(method, data), messages(method, data)
-    raw = client.model.predict(message, client.prepared.inputs)
-    margin = client.prepared.margin
+    raw = client.model.predict(message, on_graph(method, client, message).inputs)
+    margin = on_graph(method, client, message).margin
     assert float(margin.max()) > 0.1
     assert torch.equal(method.predict(client, message), raw + margin if sign == "post_hoc" else raw)
 
@@ -118,7 +124,7 @@ def test_post_hoc_without_recalibration_moves_nothing() -> None:
     method = FedEPD(sign="post_hoc", recalibrate=False)
     data = toy_client(one_node_class=True)
     client, message = make_client(method, data), messages(method, data)
-    assert torch.equal(method.predict(client, message), client.model.predict(message, client.prepared.inputs))
+    assert torch.equal(method.predict(client, message), client.model.predict(message, on_graph(method, client, message).inputs))
 
 
 def test_the_minus_sign_helps_rare_classes_and_the_plus_sign_hurts_them() -> None:
@@ -191,7 +197,7 @@ def test_predictions_on_the_original_graph() -> None:
     data = toy_client(nodes=30)
     method, on_pruned = (FedEPD(infer_on=graph, prune="always") for graph in ("original", "purified"))  # type: ignore[arg-type]
     client, message = make_client(method, data), messages(method, data)
-    assert client.prepared.edges.shape[1] < data.graph.num_edges
+    assert on_graph(method, client, message).edges.shape[1] < data.graph.num_edges
     assert torch.equal(method.predict(client, message), client.model.predict(message, client.model.inputs(data)))
     assert not torch.equal(method.predict(client, message), on_pruned.predict(make_client(on_pruned, data), message))
 
@@ -208,11 +214,30 @@ def test_the_printed_preset() -> None:
     assert make_method("fedepd", "printed") == printed
 
 
-def test_pruning_only_where_it_helps() -> None:
-    """Both graphs are prepared from the same data; the gate decides between exactly these two sets of edges."""
-    data = toy_client(nodes=30)
-    always, gated = (FedEPD(prune=how).prepare(data, Backbone(hidden=4)).edges for how in ("always", "where_it_helps"))  # type: ignore[arg-type]
-    assert torch.equal(gated, always if pruning_helps(data, always) else data.graph.edge_index)
+@pytest.mark.parametrize(("votes", "pruned"), [([0.0, 0.0], False), ([5.0, 5.0], False), ([4.0, 5.0], False), ([6.0, 5.0], True)])
+def test_pruning_by_vote(votes: list[float], pruned: bool) -> None:
+    """The vote decides which graph is trained and predicted on; a tie prunes nothing."""
+    data, method = toy_client(nodes=30), FedEPD()
+    client, message = make_client(method, data), {**messages(method, data), "pruning.votes": torch.tensor(votes)}
+    chosen = method.training_edges(data, client.prepared, message)
+    assert torch.equal(chosen, purified_edges(data.graph) if pruned else data.graph.edge_index)
+    expected = client.model.predict(message, client.model.inputs(data, chosen))
+    assert torch.equal(method.predict(client, message), expected)
+
+
+def test_votes_are_sent_until_there_are_some_and_counted_once() -> None:
+    rounds, exchange = run_rounds(FedEPD(), toy_clients(), rounds=2)
+    votes = [p._prepared.votes() for p in exchange.participants.values()]
+    assert rounds[0].bytes_up["pruning.votes"] == 8 * len(votes)
+    assert "pruning.votes" not in rounds[1].bytes_up
+    for each in rounds:
+        assert torch.equal(each.tensors["pruning.votes"], torch.stack(votes).sum(0))
+
+
+def test_no_client_has_more_votes_than_training_nodes() -> None:
+    replies = {0: Reply({"pruning.votes": torch.tensor([1e6, -3.0])}, 9, 7), 1: Reply({"pruning.votes": torch.tensor([1.0, 2.0])}, 9, 5)}
+    assert counted_votes(torch.zeros(2), replies).tolist() == [8.0, 2.0]
+    assert counted_votes(torch.tensor([3.0, 0.0]), replies).tolist() == [3.0, 0.0]
 
 
 def test_rehearsal_reads_no_hidden_label() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedepd.methods.base import Client
-from fedepd.methods.fedepd import PAPER, FedEPD, class_homophily, global_prototypes, walk_scores
+from fedepd.methods.fedepd import PAPER, FedEPD, Prepared, class_homophily, global_prototypes, walk_scores
 from fedepd.models import Backbone
 from fedepd.types import ClientData, Graph, Reply
 from toy import make_client, toy_client
@@ -43,8 +43,14 @@ def with_counts(counts: list[int]) -> ClientData:
     return tiny([*y, 0, 1], [], list(range(len(y))), len(counts))
 
 
+def derived(method: FedEPD, data: ClientData) -> Prepared:
+    """On the purified graph, where the method purifies."""
+    return method.prepare(data, Backbone(hidden=2)).on(method.purify)
+
+
 def prepared_client(method: FedEPD, data: ClientData, model: Backbone | None = None, **more: Any) -> Client[Any]:
-    return make_client(method, data, model or Backbone(hidden=2, dropout=0.0), **more)
+    client = make_client(method, data, model or Backbone(hidden=2, dropout=0.0), **more)
+    return replace(client, prepared=client.prepared.on(method.purify))
 
 
 # 14.19 (2): injection, Eq. 10-12
@@ -113,7 +119,7 @@ def test_the_walk_equals_dense_numpy(seed: int, steps: int, teleport: float) -> 
 
 
 def elites(method: FedEPD, data: ClientData) -> list[tuple[int, int]]:
-    prepared = method.prepare(data, Backbone(hidden=2))
+    prepared = derived(method, data)
     return list(zip(prepared.elites.tolist(), prepared.elite_classes.tolist(), strict=True))
 
 
@@ -148,7 +154,7 @@ def test_elites_are_chosen_on_the_original_graph() -> None:
 
 
 def method_edges(method: FedEPD, data: ClientData) -> int:
-    return method.training_edges(data, method.prepare(data, Backbone(hidden=2))).shape[1]
+    return derived(method, data).edges.shape[1]
 
 
 # Eq. 7-8: prototypes. 14.19 (8)
@@ -206,14 +212,14 @@ def test_the_gate_reads_kept_edges_only() -> None:
 def test_margins_by_hand(absent: Any, third: float) -> None:
     """Counts (4, 2, 0), gate 1/2, μ = 2: Δ = 2 · ½ · log(4 / N) = (0, log 2, by ``absent``)."""
     method = as_in_the_paper(mu=2.0, gate="constant", absent=absent)
-    margin = method.prepare(with_counts([4, 2, 0]), Backbone(hidden=2)).margin
+    margin = derived(method, with_counts([4, 2, 0])).margin
     torch.testing.assert_close(margin, torch.tensor([0.0, math.log(2), third]))
 
 
 def test_the_gate_scales_the_margin() -> None:
     """Counts (2, 1); the one node of class 1 has one labelled neighbour, of class 0: q_1 = 0 and the margin vanishes; constant: ½ log 2."""
     data = tiny([0, 0, 1], [(1, 2)], [0, 1, 2], classes=2)
-    margins = {gate: as_in_the_paper(gate=gate, purify=False).prepare(data, Backbone(hidden=2)).margin for gate in ("labelled", "constant")}
+    margins = {gate: derived(as_in_the_paper(gate=gate, purify=False), data).margin for gate in ("labelled", "constant")}
     torch.testing.assert_close(margins["labelled"], torch.zeros(2))
     torch.testing.assert_close(margins["constant"], torch.tensor([0.0, 0.5 * math.log(2)]))
 
@@ -223,14 +229,14 @@ def test_the_gate_scales_the_margin() -> None:
 def test_margins_are_never_negative_and_zero_for_the_largest_class(counts: list[int], mu: float, printed: bool) -> None:
     for absent in ("exclude", "zero", "floor1", "eps"):
         method = as_in_the_paper(mu=mu, absent=absent, isolated_gate=0.0 if printed else 0.5)
-        margin = method.prepare(with_counts(counts), Backbone(hidden=2)).margin
+        margin = derived(method, with_counts(counts)).margin
         assert bool((margin >= 0).all())
         assert margin[int(np.argmax(counts))] == 0
 
 
 @pytest.mark.parametrize("absent", ["exclude", "zero", "floor1", "eps"])
 def test_balanced_classes_have_no_margin(absent: Any) -> None:
-    margin = as_in_the_paper(absent=absent).prepare(with_counts([3, 0, 3]), Backbone(hidden=2)).margin
+    margin = derived(as_in_the_paper(absent=absent), with_counts([3, 0, 3])).margin
     assert margin[[0, 2]].tolist() == [0.0, 0.0]
 
 

@@ -18,7 +18,7 @@ from fedepd.methods.purify import (
     kept,
     left_out_hits,
     noise_intensity,
-    pruning_helps,
+    pruning_votes,
     purified_edges,
 )
 from fedepd.sparse import adjacency, csr_tensor, normalised
@@ -200,11 +200,17 @@ def test_pruning_helps_where_edges_join_two_classes() -> None:
     data = client_of(x, [[0] * 6, list(range(6, 12))], [0] * 6 + [1] * 6, False)
     nothing = torch.empty(2, 0, dtype=torch.int64)
     assert left_out_hits(data, nothing) == 12 > left_out_hits(data, data.graph.edge_index)
-    assert pruning_helps(data, nothing)
+    assert pruning_votes(data, nothing).tolist() == [12, left_out_hits(data, data.graph.edge_index)]
 
 
-def test_a_tie_is_no_evidence_for_pruning() -> None:
+def test_a_tie_where_pruning_changes_nothing() -> None:
     """Nodes of one class joined: equal nodes average to themselves, all are right on both graphs."""
     data = client_of([[1, 0]] * 3 + [[0, 1]] * 3, [[0, 3], [1, 4]], [0] * 3 + [1] * 3, False)
-    assert not pruning_helps(data, torch.empty(2, 0, dtype=torch.int64))
-    assert not pruning_helps(data, data.graph.edge_index)
+    assert pruning_votes(data, torch.empty(2, 0, dtype=torch.int64)).tolist() == [6, 6]
+
+
+def test_nobody_to_ask() -> None:
+    """A client without training nodes, or a graph to predict on; no mean is taken of nothing: warnings are errors here."""
+    data = client_of([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]], [[0, 1], [1, 2]], [0, 1, 0], False)
+    untrained = replace(data, train_mask=torch.zeros(3, dtype=torch.bool))
+    assert pruning_votes(untrained, torch.empty(2, 0, dtype=torch.int64)).tolist() == [0, 0]

@@ -113,8 +113,8 @@ class Method(ABC, Generic[P]):
         """The first round whose model is the method's own, for methods with stages; earlier rounds are not selected."""
         return 1
 
-    def training_edges(self, data: ClientData, prepared: P) -> Tensor:
-        """The edges the method trains on, [2, e], for the report."""
+    def training_edges(self, data: ClientData, prepared: P, tensors: Tensors) -> Tensor:
+        """The edges that a client trains on when the server has these tensors, [2, e], for the report."""
         return data.graph.edge_index
 
 

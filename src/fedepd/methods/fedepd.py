@@ -1,18 +1,21 @@
 """FedEPD: purify the graph, agree on prototypes, recalibrate the classifier alone.
 
 Guo et al., "Towards Federated Long-Tailed Graph Learning: An Energy-Guided Dual Decoupling Approach". No code was published.
-Down: the model, prototype.mean [C, w], prototype.count [C].  Up: the model, prototype.sum [C, w], prototype.count [C].
-Bytes each way per client: 4 (|Θ| + C·w + C), w what the classifier reads (as printed: the hidden width); without consensus or recalibration
-4 |Θ|. The default is the paper's method after what a study by validation changed (docs/what-we-changed.md); `printed` is the paper's text.
+Down: the model, prototype.mean [C, w], prototype.count [C], pruning.votes [2].
+Up: the model, prototype.sum [C, w], prototype.count [C]; in round 1 pruning.votes [2].
+Bytes per client: 4 (|Θ| + C·w + C + 2) down, as many up in round 1, then 8 fewer. w is what the classifier reads (as printed: the hidden
+width, and no votes); without consensus or recalibration there are no prototypes.
+The default is the paper's method after what a study by validation changed (docs/what-we-changed.md); `printed` is the paper's text.
 Eq. 1-5 are in purify.py, 9 in steps.py, 10 in sparse.py, 17 in longtail.py; the others and Algorithms 1-2 are here. Numbers like (14.1) are
 sections of our reading of the paper.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, ClassVar, Literal, cast, final
 
 import numpy as np
 import torch
@@ -22,7 +25,7 @@ from torch import Tensor
 from fedepd.errors import BadConfig
 from fedepd.gate import Field, Fields, same_fields
 from fedepd.methods.base import Client, Method, Server
-from fedepd.methods.purify import EPSILON, Score, pruning_helps, purified_edges
+from fedepd.methods.purify import EPSILON, Score, pruning_votes, purified_edges
 from fedepd.methods.steps import Loss, average, class_counts, class_sums, cross_entropy, fit, model_part, reply, with_prefix
 from fedepd.models import Backbone, Inputs
 from fedepd.options import option
@@ -35,9 +38,9 @@ class Prepared:
     """What Algorithm 2 caches in its first round."""
 
     inputs: Inputs
-    """On the purified graph."""
+    """On the graph that is trained on: the purified one, or the whole one."""
     edges: Tensor
-    """The purified edges, [2, e']."""
+    """That graph's edges, [2, e']."""
     elites: Tensor
     """int64 [m]: the elite nodes of all classes."""
     elite_classes: Tensor
@@ -52,18 +55,36 @@ class Prepared:
     """On the graph that predictions are made on."""
 
 
+class Graphs:
+    """A client's whole and purified graph. What the method derives from one is made when it is asked for; only the last one is kept."""
+
+    def __init__(self, data: ClientData, purified: Tensor, derive: Callable[[Tensor], Prepared]) -> None:
+        self._data, self._purified = data, purified
+        self._derived = lru_cache(maxsize=1)(lambda pruned: derive(self.edges(pruned)))
+
+    def edges(self, pruned: bool) -> Tensor:
+        return self._purified if pruned else self._data.graph.edge_index
+
+    def on(self, pruned: bool) -> Prepared:
+        return self._derived(pruned)
+
+    def votes(self) -> Tensor:
+        """How many training nodes are classified right on the purified and on the whole graph, [2]."""
+        return pruning_votes(self._data, self._purified)
+
+
 PAPER: Mapping[str, Any] = {"consensus_by": "injection", "rho": 0.1, "prune": "always"}
 """What the paper does where our default does something else."""
 
 
 @final
 @dataclass(frozen=True)
-class FedEPD(Method[Prepared]):
+class FedEPD(Method[Graphs]):
     label: ClassVar[str] = "FedEPD"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
         "printed": {**PAPER, "mu": 1.0, "sign": "plus", "absent": "eps", "isolated_gate": 0.0},
-        "corrected": {**PAPER, "absent": "exclude"},  # the printed method with the sign and the absent classes mended, nothing else
+        "corrected": {**PAPER, "absent": "exclude"},  # printed, with the sign, absent classes and isolated nodes mended
         "without_purification": {"purify": False},
         "without_consensus": {"consensus": False},
         "without_recalibration": {"recalibrate": False},  # pruning alone: injection lives inside calibration (14.16)
@@ -110,9 +131,12 @@ class FedEPD(Method[Prepared]):
     # Choice: Eq. 13 gives a node without kept neighbours 0, so that pruning itself would lower the gate; 0.5 is the paper's own value for
     # missing statistics (14.7). `printed` keeps the 0.
     isolated_gate: float = option(0.5, "homophily of a training node without kept neighbours; the printed formula gives 0")
-    prune: Literal["where_it_helps", "always"] = option(
-        "where_it_helps", "prune only where the client's own training nodes come closer to their classes by it, or always"
+    prune: Literal["by_vote", "always"] = option(
+        "by_vote", "prune if training nodes of all clients together get easier to classify by it, or always"
     )
+    # Choice: Eq. 5 prunes every client at its own rate, also where the pruned edges were good ones. What a client may know is its training
+    # nodes: in round 1 it counts how many a left-out ridge classifier gets right on either graph, the server adds the counts up, and all
+    # clients prune from then on or none does: one model for one kind of graph, also for graphs it is given later.
     score: Score = option("fused", "what edges are pruned by: Eq. 4, one of its halves, or at random at the same rate")
     infer_on: Literal["purified", "original"] = option("purified", "the graph that predictions are made on")
     # Choice: "original foundational representations" may mean the original graph; Algorithm 2 recomputes them on the purified one (14.8).
@@ -157,10 +181,21 @@ class FedEPD(Method[Prepared]):
     def rehearses(self) -> bool:
         return self.uses_prototypes and self.consensus_by == "rehearsal"
 
-    def prepare(self, data: ClientData, model: Backbone) -> Prepared:
-        edges = purified_edges(data.graph, self.score) if self.purify else data.graph.edge_index
-        if self.purify and self.prune == "where_it_helps" and not pruning_helps(data, edges):
-            edges = data.graph.edge_index
+    @property
+    def votes(self) -> bool:
+        return self.purify and self.prune == "by_vote"
+
+    def prunes(self, tensors: Tensors) -> bool:
+        """Whether the purified graph is the one to use. A tie, as before the vote, is no evidence for it."""
+        return bool(tensors["pruning.votes"][0] > tensors["pruning.votes"][1]) if self.votes else self.purify
+
+    def prepare(self, data: ClientData, model: Backbone) -> Graphs:
+        purified = purified_edges(data.graph, self.score) if self.purify else data.graph.edge_index
+        graphs = Graphs(data, purified, lambda edges: self._derive(data, model, edges))
+        graphs.on(self.purify and not self.votes)
+        return graphs
+
+    def _derive(self, data: ClientData, model: Backbone, edges: Tensor) -> Prepared:
         counts = class_counts(data)
         elites, elite_classes = self._elites(data, counts if self.uses_prototypes else torch.zeros_like(counts))
         inputs = model.inputs(data, edges)
@@ -205,8 +240,16 @@ class FedEPD(Method[Prepared]):
             margin = torch.where(counts == 0, 0.0, margin)
         return margin.to(torch.float32)
 
-    def client_step(self, client: Client[Prepared], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
-        """Algorithm 2."""
+    def client_step(self, client: Client[Graphs], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
+        """One round; the first also votes on pruning."""
+        on_graph: Client[Any] = replace(cast(Client[Any], client), prepared=client.prepared.on(self.prunes(message)))
+        tensors, loss, state = self._train(on_graph, message, state)
+        if self.votes and not bool(message["pruning.votes"].any()):
+            tensors = {**tensors, "pruning.votes": client.prepared.votes()}
+        return reply(client, tensors, loss=loss), state
+
+    def _train(self, client: Client[Prepared], message: Tensors, state: Tensors) -> tuple[Tensors, float, Tensors]:
+        """Algorithm 2: what is sent, the mean base loss, the new state."""
         received, keep_moments = model_part(message), client.training.keep_moments
         client = client.trained_by(keep_moments=True)  # from one stage of this round to the next
         base = cross_entropy(client, client.prepared.inputs)  # Eq. 9, on the purified graph
@@ -219,7 +262,7 @@ class FedEPD(Method[Prepared]):
         prototypes = self._prototypes(client, hidden if self.prototype_encoder == "local" else self._hidden(client, received))
         if not keep_moments:
             state = {name: value for name, value in state.items() if ".moments." not in name}
-        return reply(client, {**params, **prototypes}, loss=float(np.mean(losses or [np.nan]))), {**state, **params}
+        return {**params, **prototypes}, float(np.mean(losses or [np.nan])), {**state, **params}
 
     def _schedule(self, client: Client[Prepared], message: Tensors) -> list[tuple[int, int]]:
         """(base, calibration) epochs of each stage of a round.
@@ -307,30 +350,44 @@ class FedEPD(Method[Prepared]):
         }
 
     def server_init(self, server: Server, params: Tensors) -> Tensors:
+        if self.votes:
+            params = {**params, "pruning.votes": torch.zeros(2)}
         if not self.uses_prototypes:
             return params
         empty = torch.zeros(server.info.num_classes, server.model.width if self.rehearses else server.model.hidden)
         return {**params, "prototype.mean": empty, "prototype.count": torch.zeros(server.info.num_classes)}
 
     def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
-        model = average(server.info, model_part(tensors), replies)
-        if not self.uses_prototypes:
-            return model
-        return {**model, **global_prototypes(tensors, replies)}
+        new = average(server.info, model_part(tensors), replies)
+        if self.votes:
+            new |= {"pruning.votes": counted_votes(tensors["pruning.votes"], replies)}
+        if self.uses_prototypes:
+            new |= global_prototypes(tensors, replies)
+        return new
 
     def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
         fields = same_fields(model_part(tensors))
+        if self.votes and not bool(tensors["pruning.votes"].any()):
+            fields["pruning.votes"] = Field((2,))
         if self.uses_prototypes:
             fields["prototype.sum"] = Field(tuple(tensors["prototype.mean"].shape))
             fields["prototype.count"] = Field(tuple(tensors["prototype.count"].shape), "count")
         return fields
 
-    def predict(self, client: Client[Prepared], tensors: Tensors) -> Tensor:
-        logits = client.model.predict(tensors, client.prepared.inference)
-        return logits + client.prepared.margin if self.sign == "post_hoc" and self.recalibrate else logits
+    def predict(self, client: Client[Graphs], tensors: Tensors) -> Tensor:
+        prepared = client.prepared.on(self.prunes(tensors))
+        logits = client.model.predict(tensors, prepared.inference)
+        return logits + prepared.margin if self.sign == "post_hoc" and self.recalibrate else logits
 
-    def training_edges(self, data: ClientData, prepared: Prepared) -> Tensor:
-        return prepared.edges
+    def training_edges(self, data: ClientData, prepared: Graphs, tensors: Tensors) -> Tensor:
+        return prepared.edges(self.prunes(tensors))
+
+
+def counted_votes(counted: Tensor, replies: Mapping[int, Reply]) -> Tensor:
+    """The votes of the first round in which there were any, [2]; no client has more than one for each of its training nodes."""
+    if bool(counted.any()):
+        return counted
+    return sum((r.tensors["pruning.votes"].clamp(0, r.num_train) for r in replies.values()), torch.zeros(2))
 
 
 def global_prototypes(tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:

@@ -32,31 +32,31 @@ def purified_edges(graph: Graph, score: Score = "fused") -> Tensor:
     return graph.edge_index[:, torch.from_numpy(keep)]
 
 
-def pruning_helps(data: ClientData, edges: Tensor) -> bool:
-    """Whether the client's training nodes are easier to classify after two convolutions over ``edges`` than over all edges.
+def pruning_votes(data: ClientData, edges: Tensor) -> Tensor:
+    """How many training nodes are classified right after two convolutions over ``edges``, and over all edges: [2].
 
-    Choice: Eq. 5 prunes every client at its own rate, also where the pruned edges were good ones. What a client may know is its training
-    nodes: a ridge classifier on their twice-convolved features, each node left out of its own fit, stands for the network to come. A tie
-    is no evidence, and without evidence nothing is pruned.
+    By a ridge classifier that each node is left out of: it stands for the network to come.
     """
-    if edges.shape[1] == data.graph.num_edges:
-        return False
     train = data.train_mask.numpy()
     key = (train, data.graph.y.numpy()[train], edges.numpy(), data.graph.edge_index.numpy(), *feature_arrays(data.graph))
     hits = remembered("left-out-hits", key, lambda: np.array([left_out_hits(data, e) for e in (edges, data.graph.edge_index)]))
-    return bool(hits[0] > hits[1])
+    return torch.from_numpy(hits.astype(np.float32))
 
 
 def left_out_hits(data: ClientData, edges: Tensor) -> int:
     """How many training nodes (at most ``_SAMPLE`` of them) a ridge classifier fitted to the others classifies right."""
     nodes = data.train_mask.numpy().nonzero()[0]
+    if nodes.shape[0] == 0:
+        return 0
     if nodes.shape[0] > _SAMPLE:
         nodes = np.sort(seeded_numpy("pruning gate", data.graph.num_nodes).choice(nodes, _SAMPLE, replace=False))
+    if nodes.shape[0] == 0:
+        return 0
     labels = data.graph.y.numpy()[nodes]
     operator = normalised(adjacency(edges, data.graph.num_nodes))
     products = _gram((operator[nodes] @ operator).tocsr(), data.graph)
     products -= products.mean(0) + products.mean(1)[:, None] - products.mean()  # of features with mean 0
-    products /= max(products.trace() / max(nodes.shape[0], 1), EPSILON)  # and rows of mean square norm 1
+    products /= max(products.trace() / nodes.shape[0], EPSILON)  # and rows of mean square norm 1
     targets = np.eye(data.graph.num_classes)[labels]  # [t, C]
     inverse = np.linalg.inv(products + 1.0 + _RIDGE * np.eye(nodes.shape[0]))  # the 1 is the intercept's
     left_out = targets - inverse @ targets / inverse.diagonal()[:, None]  # the fit without the row itself, in closed form
