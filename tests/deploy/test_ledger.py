@@ -125,7 +125,10 @@ def test_the_card_of_a_fetched_run_says_why_it_is_not_calibrated(tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("method", "more", "says"),
-    [("fedproto", {}, "keeps a model per client"), ("fedepd", {"sign": "post_hoc", "mu": 5, "prune": "always"}, "a site is classified otherwise than")],
+    [
+        ("fedproto", {}, "keeps a model per client"),
+        ("fedepd", {"sign": "post_hoc", "mu": 5, "prune": "always"}, "a site is classified otherwise than"),
+    ],
 )
 def test_a_fetched_run_that_would_predict_otherwise_is_not_exported(tmp_path: Path, method: str, more: dict[str, Any], says: str) -> None:
     with pytest.raises(BadConfig, match=says):

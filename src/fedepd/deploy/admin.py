@@ -136,6 +136,8 @@ def supervise(kit: Path, job: Job, tell: Tell, patience: float = 600.0, resume: 
         outcome, latest = follow(kit, job, tell, patience)
         if outcome["state"] in ("done", "failed"):
             return outcome
+        if "error" in outcome:
+            tell(outcome)
         if not resume or outcome.get("job") == "FINISHED:ABORTED":
             return {**outcome, "state": "stopped"}
         fruitless = 0 if latest > reached else fruitless + 1

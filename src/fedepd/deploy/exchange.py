@@ -158,4 +158,4 @@ class OverNVFlare:
                         answers[client] = "is missing: the site became unreachable"
                     elif time.monotonic() > end:
                         answers[client] = f"is missing: no answer within {self.task.deadline:g} s"
-                ready.wait(0.5)
+                ready.wait(max(0.0, min(0.5, end - time.monotonic())))

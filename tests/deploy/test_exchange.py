@@ -1,0 +1,219 @@
+"""The exchange of a deployed run over a stand-in for NVFlare whose sites can be silent, frozen or wrong; test_faults.py has real ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("nvflare", reason="needs the extra 'federation'")
+
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.shareable import Shareable, make_reply
+
+from fedepd.deploy import exchange as module
+from fedepd.deploy.exchange import OverNVFlare, QuorumLost, Stopped
+from fedepd.deploy.ledger import Ledger
+from fedepd.deploy.task import FederationTask
+from fedepd.deploy.wire import DECLARE, EVALUATE, confusions_record, declaration_record, read_message, reply_record
+from fedepd.gate import Refusal
+from fedepd.loop import train
+from fedepd.types import Reply, Tensors
+from toy import CLASSES, FEATURES, toy_client
+
+SITES = ("a", "b", "c")
+MESSAGES = {k: {"w": torch.tensor([float(k)])} for k in range(3)}
+Answer = Callable[[str, Any], Shareable | None]
+
+
+class StandIn:
+    """What ``OverNVFlare`` uses of a controller and its engine. ``answers``: by site, its record for a task, or None for silence."""
+
+    def __init__(self, answers: dict[str, Answer]) -> None:
+        self.answers, self.frozen = answers, set[str]()
+        self.asked: list[tuple[str, str]] = []
+        self.cancelled: list[Any] = []
+        self.engine = SimpleNamespace(get_clients=self.clients, new_context=lambda: None, send_aux_request=self.ping)
+        self.context = SimpleNamespace(get_engine=lambda: self.engine)
+
+    def clients(self) -> list[Any]:
+        return [SimpleNamespace(name=site) for site in self.answers]
+
+    def ping(self, targets: Sequence[str], *_: Any, **__: Any) -> dict[str, Any]:
+        return {site: make_reply(ReturnCode.OK) for site in targets if site not in self.frozen}
+
+    def broadcast(self, task: Any, fl_ctx: Any, targets: list[str], min_responses: int) -> None:
+        (site,) = targets
+        self.asked.append((site, task.name))
+        record = None if site in self.frozen else self.answers[site](task.name, task.data)
+        if record is not None:
+            task.result_received_cb(SimpleNamespace(result=record), fl_ctx)
+
+    def cancel_task(self, task: Any, fl_ctx: Any) -> None:
+        self.cancelled.append(task)
+
+
+def echo(name: str, record: Any) -> Shareable:
+    """Sends back what it was sent, or declares one node of each class."""
+    if name == DECLARE:
+        return Shareable(declaration_record(torch.ones(CLASSES, dtype=torch.int64)))
+    round, message = read_message(record)
+    return Shareable(reply_record(Reply(message, 5, 3, {}, round)))
+
+
+def silent(name: str, record: Any) -> None:
+    return None
+
+
+Open = Callable[..., OverNVFlare]
+
+
+@pytest.fixture
+def over() -> Iterator[Open]:
+    opened = []
+
+    def make(stand_in: StandIn, min_sites: int = 1, deadline: float = 0.1, **more: Any) -> OverNVFlare:
+        task = FederationTask("r", "fedavg", "default", {}, FEATURES, CLASSES, SITES, min_sites, deadline)
+        abort = SimpleNamespace(triggered=more.get("stopped", False))
+        opened.append(OverNVFlare(task, more.get("declared", {}), stand_in, stand_in.context, abort))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def quick_pings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty times as fast, and nobody needs time to start."""
+    for name, seconds in {"PING_EVERY": 0.1, "PING_TIMEOUT": 0.1, "GONE_AFTER": 0.4, "START_UP": 0.4}.items():
+        monkeypatch.setattr(module, name, seconds)
+
+
+def test_every_site_gets_its_own_message(over: Open) -> None:
+    replies = over(StandIn(dict.fromkeys(SITES, echo))).step(4, MESSAGES)
+    assert {k: reply.tensors["w"].tolist() for k, reply in replies.items()} == {0: [0.0], 1: [1.0], 2: [2.0]}
+    assert [reply.round for reply in replies.values()] == [4, 4, 4]
+
+
+def test_a_site_that_never_answers_costs_the_deadline_and_its_own_reply(over: Open) -> None:
+    stand_in = StandIn({"a": echo, "b": silent, "c": echo})
+    exchange = over(stand_in, min_sites=2, deadline=0.3)
+    start = time.monotonic()
+    assert sorted(exchange.step(1, MESSAGES)) == [0, 2]
+    assert 0.3 <= time.monotonic() - start < 3
+    assert exchange.take_refusals() == [Refusal(1, "reply", "is missing: no answer within 0.3 s")]
+    assert len(stand_in.cancelled) == 1
+    stand_in.answers["b"] = echo
+    assert sorted(exchange.step(2, MESSAGES)) == [0, 1, 2]
+    assert exchange.take_refusals() == []
+
+
+def test_a_frozen_site_is_noticed_by_its_pulse_and_is_back_when_it_answers_again(over: Open, quick_pings: None) -> None:
+    stand_in = StandIn(dict.fromkeys(SITES, echo))
+    exchange = over(stand_in, deadline=60)
+    assert sorted(exchange.step(1, MESSAGES)) == [0, 1, 2]
+    stand_in.frozen.add("c")
+    start = time.monotonic()
+    assert sorted(exchange.step(2, MESSAGES)) == [0, 1]
+    assert time.monotonic() - start < 5
+    assert exchange.take_refusals() == [Refusal(2, "reply", "is missing: the site became unreachable")]
+    assert exchange.missing() == ["c"]
+    asked = len(stand_in.asked)
+    assert sorted(exchange.step(3, MESSAGES)) == [0, 1]
+    assert stand_in.asked[asked:] == [("a", "fedepd_step"), ("b", "fedepd_step")]
+    stand_in.frozen.clear()
+    end = time.monotonic() + 5
+    while exchange.missing() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert sorted(exchange.step(4, MESSAGES)) == [0, 1, 2]
+
+
+def test_a_site_that_is_not_in_the_job_is_missing_from_the_first_round_on(over: Open) -> None:
+    exchange = over(StandIn({"a": echo, "c": echo}), deadline=60)
+    assert sorted(exchange.step(1, MESSAGES)) == [0, 2]
+    assert exchange.take_refusals() == [Refusal(1, "reply", "is missing: the site is unreachable")]
+
+
+def test_a_lost_quorum_names_who_was_missing(over: Open) -> None:
+    exchange = over(StandIn({"a": echo, "b": silent}), min_sites=2)
+    with pytest.raises(QuorumLost, match=r"1 of at least 2 sites answered fedepd_step in round 7 \(b: .* within 0.1 s; c: .*unreachable\)"):
+        exchange.step(7, MESSAGES)
+
+
+def test_a_stopped_job_stops_waiting(over: Open) -> None:
+    with pytest.raises(Stopped):
+        over(StandIn(dict.fromkeys(SITES, silent)), deadline=60, stopped=True).step(1, MESSAGES)
+
+
+def test_failed_and_broken_answers_are_refused_by_name(over: Open) -> None:
+    def failing(name: str, record: Any) -> Shareable:
+        return make_reply(ReturnCode.EXECUTION_EXCEPTION)
+
+    def wrong(name: str, record: Any) -> Shareable:
+        return Shareable({**echo(name, record), "labels": np.ones(3)})
+
+    exchange = over(StandIn({"a": failing, "b": wrong, "c": echo}))
+    assert sorted(exchange.step(1, MESSAGES)) == [2]
+    assert [(r.client, r.field) for r in exchange.refusals] == [(0, "reply"), (1, "reply")]
+    assert "its own log says why" in exchange.refusals[0].reason
+    assert "labels" in exchange.refusals[1].reason
+
+
+def test_class_sizes_are_asked_for_once_and_again_where_they_are_unknown(over: Open) -> None:
+    stand_in = StandIn({"a": echo, "b": silent, "c": echo})
+    exchange = over(stand_in, declared={2: torch.tensor([7, 7, 7])})
+    assert {k: sizes.tolist() for k, sizes in exchange.declared([0, 1, 2]).items()} == {0: [1, 1, 1], 2: [7, 7, 7]}
+    stand_in.answers["b"] = echo
+    assert sorted(exchange.declared([0, 1, 2])) == [0, 1, 2]
+    exchange.declared([0, 1, 2])
+    assert stand_in.asked == [("a", DECLARE), ("b", DECLARE), ("b", DECLARE)]
+
+
+class Site:
+    """A participant behind records; each of its steps is lost with the given probability."""
+
+    def __init__(self, participant: Any, loss: float) -> None:
+        self.participant, self.loss, self.losses = participant, loss, np.random.default_rng(participant.client_id)
+
+    def __call__(self, name: str, record: Any) -> Shareable | None:
+        if name == DECLARE:
+            return Shareable(declaration_record(self.participant.class_sizes))
+        round, message = read_message(record)
+        if name == EVALUATE:
+            return Shareable(confusions_record(round, self.participant.evaluate(round, message)))
+        reply = self.participant.step(round, message)
+        return None if self.losses.random() < self.loss else Shareable(reply_record(reply))
+
+
+def test_thirty_percent_of_answers_lost_over_fifty_rounds(tmp_path: Path) -> None:
+    """Class 2 lives at site c alone: in rounds without c it keeps its prototype, bit for bit, and the round's line says so."""
+    settings = {"rounds": 50, "evaluate_every": 50, "hidden": 4, "epochs": 1}
+    task = FederationTask("r", "fedepd", "default", settings, FEATURES, CLASSES, SITES, min_sites=1, deadline=0.05)
+    clients = [toy_client(0, missing_class=True), toy_client(1, missing_class=True), toy_client(2)]
+    losses = {"a": 0.0, "b": 0.3, "c": 0.3}  # all three lost would end the run, as it should
+    stand_in = StandIn({site: Site(task.participant(c), losses[site]) for site, c in zip(SITES, clients, strict=True)})
+    exchange = OverNVFlare(task, {}, stand_in, stand_in.context, SimpleNamespace(triggered=False))
+    ledger = Ledger(task)
+    kept: Tensors = {}
+    absent = 0
+    try:
+        for each in train(ledger.experiment.method, ledger.server, ledger.progress.tensors, [0, 1, 2], exchange, 50):
+            line = ledger.add(each, exchange.sizes, exchange.counts)
+            assert line.get("stale", {}) == ({"prototype.count": [2]} if kept and 2 not in each.clients else {})
+            assert {r.client for r in exchange.take_refusals()} == {0, 1, 2} - set(each.clients)
+            if 2 in each.clients:
+                kept = {"last": each.tensors["prototype.mean"][2]}
+            elif kept:
+                absent += 1
+                assert torch.equal(each.tensors["prototype.mean"][2], kept["last"])
+    finally:
+        exchange.close()
+    assert ledger.next_round == 51
+    assert 5 < absent < 25
