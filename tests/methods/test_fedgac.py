@@ -172,6 +172,14 @@ def test_values_and_attention_take_turns() -> None:
     assert "attention.moments.first.encoder.weight" not in state
 
 
+def test_moments_last_a_round_whether_or_not_they_are_kept_between_rounds() -> None:
+    """The first round starts without moments either way, and leaves some only where they are kept."""
+    both = [run_rounds(FedGACReading(), toy_clients(2), 1, training=Training(keep_moments=keep)) for keep in (True, False)]
+    assert_same(both[0][0][-1].tensors, both[1][0][-1].tensors)
+    left = [any(".moments." in name for name in exchange.participants[0].state) for _, exchange in both]
+    assert left == [True, False]
+
+
 def test_parallel_updates_and_equal_counts_are_fedavg() -> None:
     """(h 1) κ = 0, equal counts, Δ_k = s_k V: every cosine is 1, q ∝ w; the classifier mean over equal counts is FedAvg's too, the
     clients being equally large."""

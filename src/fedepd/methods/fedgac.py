@@ -156,7 +156,8 @@ class FedGACReading(Method[Prepared]):
             nonlocal attention, moments, known
             known = replace(known, values=product(features, side_by_side(model, values["encoder.weight"])))
             both, loss, names = {**values, **attention}, partial(balanced, known=known), sorted(attention)
-            both, moments, _ = fit(client, both, moments, loss, trainable=names, epochs=1, stage="attention")
+            through = client.trained_by(keep_moments=True)  # from one step of this round to the next, as the values' moments are
+            both, moments, _ = fit(through, both, moments, loss, trainable=names, epochs=1, stage="attention")
             attention = with_prefix(both, "attention.")
 
         def values_loss(values: Tensors) -> Tensor:
@@ -172,6 +173,7 @@ class FedGACReading(Method[Prepared]):
             attention_step(values)
         # Choice: counts go with every reply (4 C bytes), not once, so that the server needs no memory of who joined when.
         params = {**values, **attention}
+        moments = moments if client.training.keep_moments else {}
         return reply(client, {**params, "class.count": client.prepared.counts}, loss=loss), {**state, **moments, **params}
 
     def _loss(self, client: Client[Prepared], purpose: str, class_weights: Tensor | None) -> Callable[..., Tensor]:
