@@ -28,6 +28,13 @@ def test_the_best_rival_is_found_by_mean(results: Results) -> None:
     assert [rival.row.method for rival in rivals if rival] == ["fedlc", "fedavg"]
 
 
+def test_a_rival_without_a_number_is_not_the_best(make_results: MakeResults) -> None:
+    results = make_results({("fedepd", "x"): OURS, ("fedavg", "x"): [float("nan")] * 3, ("fedlc", "x"): BEST})
+    rival = best_rival(results, "x", "acc")
+    assert rival is not None
+    assert rival.row.method == "fedlc"
+
+
 def test_every_metric_on_every_dataset_corrected_together(results: Results) -> None:
     """Three metrics on two datasets with equal scores: six equal p-values, each times six, at most 1; the difference is 52 - 49 = 3."""
     found = duels(results)

@@ -46,8 +46,6 @@ def pruning_votes(data: ClientData, edges: Tensor) -> Tensor:
 def left_out_hits(data: ClientData, edges: Tensor) -> int:
     """How many training nodes (at most ``_SAMPLE`` of them) a ridge classifier fitted to the others classifies right."""
     nodes = data.train_mask.numpy().nonzero()[0]
-    if nodes.shape[0] == 0:
-        return 0
     if nodes.shape[0] > _SAMPLE:
         nodes = np.sort(seeded_numpy("pruning gate", data.graph.num_nodes).choice(nodes, _SAMPLE, replace=False))
     if nodes.shape[0] == 0:

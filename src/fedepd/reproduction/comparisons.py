@@ -27,8 +27,8 @@ class Duel:
 
 def best_rival(results: Results, dataset: str, metric: str, scoring: Scoring = HEADLINE) -> Entry | None:
     """The highest mean among rows that are neither FedEPD nor a reference."""
-    rivals = [entry for entry in results.finished(dataset, references=False) if entry.row.method != "fedepd"]
-    return max(rivals, key=lambda entry: entry.mean(metric, scoring), default=None)
+    rivals = {entry: entry.mean(metric, scoring) for entry in results.finished(dataset, references=False) if entry.row.method != "fedepd"}
+    return max((entry for entry, mean in rivals.items() if not math.isnan(mean)), key=rivals.__getitem__, default=None)
 
 
 def duels(results: Results, scoring: Scoring = HEADLINE) -> list[Duel]:
