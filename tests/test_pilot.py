@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from fedepd import pilot
 from fedepd.config import Experiment
 from fedepd.datasets.synthetic import synthetic
 from fedepd.errors import BadConfig
+from fedepd.loop import Round
+from fedepd.resumer import resume
 from fedepd.runner import build, run
+from fedepd.types import ClientData, TaskInfo
 
 SETTINGS: dict[str, Any] = {"rounds": 10, "hidden": 8, "evaluate_every": 2, "clients": 3}
 GRAPH = synthetic(nodes=300, edges=900, classes=4, features=8, imbalance=4.0, smallest=None, communities=6)
@@ -38,5 +43,23 @@ def test_without_validation_nodes_there_is_nothing_to_choose_by() -> None:
 
 
 def test_nothing_is_built_with_auto() -> None:
+    """Not the simulation, nor the parts of it that a federation builds by itself."""
+    experiment = Experiment.make("fedavg", backbone="auto")
     with pytest.raises(BadConfig, match="give gcn or sage"):
-        build(Experiment.make("fedavg", backbone="auto"), GRAPH)
+        build(experiment, GRAPH)
+    with pytest.raises(BadConfig, match="give gcn or sage"):
+        experiment.model.initial(TaskInfo(8, 4, 3), 0)
+    nobody = torch.zeros(GRAPH.num_nodes, dtype=torch.bool)
+    with pytest.raises(BadConfig, match="give gcn or sage"):
+        experiment.model.inputs(ClientData(0, GRAPH, nobody, nobody, nobody, torch.arange(GRAPH.num_nodes)))
+
+
+def test_a_resumed_run_still_says_who_chose(tmp_path: Path) -> None:
+    def stop(each: Round) -> None:
+        if each.number == 4 and (tmp_path / "run" / "config.json").exists():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(GRAPH, "fedavg", backbone="auto", out=tmp_path / "run", on_round=stop, **SETTINGS)
+    resumed = resume(tmp_path / "run", GRAPH)
+    assert [note for note in resumed.summary["warnings"] if "chosen by validation" in note]

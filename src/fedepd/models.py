@@ -58,6 +58,11 @@ class Backbone:
         if not 0 <= self.dropout < 1:
             raise BadConfig(f"dropout is {self.dropout}; it must lie in [0, 1)")
 
+    def check_chosen(self) -> None:
+        """``auto`` is no network: it must have become one before anything is built."""
+        if self.backbone == "auto":
+            raise BadConfig("backbone auto is chosen by 'fedepd run' and fedepd.run before anything is built; give gcn or sage here")
+
     @property
     def width(self) -> int:
         """Columns of S, what the classifier reads."""
@@ -65,6 +70,7 @@ class Backbone:
 
     @property
     def _parts(self) -> int:
+        self.check_chosen()
         return 2 if self.backbone == "sage" else 1
 
     def init(self, info: TaskInfo, generator: torch.Generator) -> Tensors:
@@ -85,6 +91,7 @@ class Backbone:
 
     def inputs(self, data: ClientData, edge_index: Tensor | None = None) -> Inputs:
         """The client's graph made ready; ``edge_index`` replaces its edges (e.g. purified ones)."""
+        self.check_chosen()
         graph = data.graph
         adj = adjacency(graph.edge_index if edge_index is None else edge_index, graph.num_nodes)
         operator = Sparse.of(normalised(adj), symmetric=True) if self.backbone == "gcn" else Sparse.of(neighbour_mean(adj))

@@ -34,7 +34,8 @@ def resume(
     if is_finished(folder):
         raise BadConfig(f"the run in '{folder}' is already finished; read its summary.json or start another with 'fedepd run'")
     with held(folder):
-        return complete(rebuild(folder, data, data_dir, workers), folder, on_round, checkpoint_every, started)
+        simulation, notes = rebuild(folder, data, data_dir, workers), read_config(folder).get("notes", [])
+        return complete(simulation, folder, on_round, checkpoint_every, started, notes)
 
 
 def is_finished(folder: Path) -> bool:

@@ -116,8 +116,7 @@ class Simulation:
 
 
 def build(experiment: Experiment, data: Graph | Sequence[ClientData], workers: int = 1) -> Simulation:
-    if experiment.model.backbone == "auto":
-        raise BadConfig("backbone auto is chosen by 'fedepd run' and fedepd.run before anything is built; give gcn or sage here")
+    experiment.model.check_chosen()
     seed, rounds, training = experiment.protocol.seed, experiment.protocol.rounds, experiment.training
     graph = with_features(data if isinstance(data, Graph) else joined(data), experiment.protocol.features)
     if isinstance(data, Graph):
@@ -163,7 +162,7 @@ def execute(
         return complete(simulation, None, on_round, 0, started, notes)
     claim_folder(out, simulation.config["config_hash"])
     with held(out):
-        write_json(out / "config.json", {**simulation.config, "source": source and asdict(source)})
+        write_json(out / "config.json", {**simulation.config, "source": source and asdict(source), "notes": notes})
         return complete(simulation, out, on_round, checkpoint_every, started, notes)
 
 
