@@ -1,9 +1,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from fedepd.deploy.loopback import Loopback
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "xdist_group(name): tests of a group share one worker under --dist loadgroup")
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +25,11 @@ def quick_login() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(api, "Authenticator", impatient)
         yield
+
+
+@pytest.fixture(scope="session")
+def federation(tmp_path_factory: pytest.TempPathFactory, quick_login: None) -> Iterator[Loopback]:
+    from deploy.running import running_federation
+
+    with running_federation(tmp_path_factory.mktemp("federation")) as made:
+        yield made

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -19,54 +16,19 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
+from deploy.running import MARKS, MEMBER, SITES, make_task
 from fedepd import checkpoint, load_model
-from fedepd.datasets.client_file import write_client_file
 from fedepd.deploy import admin, kits
 from fedepd.deploy.loopback import Loopback
 from fedepd.deploy.rehearse import rehearse
-from fedepd.deploy.task import FederationTask
 from fedepd.errors import BadMessage
 from fedepd.exporter import export
 from fedepd.report.runs import read_run
-from toy import CLASSES, FEATURES, toy_clients
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds the processes it started through /proc")]
+pytestmark = MARKS
 
-MEMBER = "member@fedepd.local"
 METHODS = ("fedavg", "fedepd", "fedproto", "fedgta")
 """The model alone, more than the model, no model, and another message for every site."""
-SITES = ("bank-a", "bank-b")
-PRIVACY = {
-    "scopes": [
-        {"name": "open"},
-        {"name": "strict", "task_result_filters": [{"path": "fedepd.deploy.filters.MinCount", "args": {"k": 1000}}]},
-    ],
-    "default_scope": "open",
-}
-"""The owners' own; k is more than any class has, so nothing about classes may leave."""
-
-
-def make_task(run: str, method: str) -> FederationTask:
-    return FederationTask(run, method, "default", {"rounds": 4, "evaluate_every": 2, "hidden": 4}, FEATURES, CLASSES, SITES, min_sites=2)
-
-
-@pytest.fixture(scope="module")
-def federation(tmp_path_factory: pytest.TempPathFactory, quick_login: None) -> Iterator[Loopback]:
-    folder = tmp_path_factory.mktemp("federation")
-    files = {site: folder / f"{site}.npz" for site in SITES}
-    for client, file in zip(toy_clients(2), files.values(), strict=True):
-        write_client_file(client, file)
-    project = kits._project
-    with pytest.MonkeyPatch.context() as patch:
-        extra = {"name": MEMBER, "type": "admin", "org": kits.ORG, "role": "member"}
-        patch.setattr(kits, "_project", lambda *a: {**project(*a), "participants": [*project(*a)["participants"], extra]})
-        made = Loopback(folder / "fed", files)
-    for site in SITES:
-        (made.kits[site] / "local" / "privacy.json").write_text(json.dumps(PRIVACY))
-    with made:
-        made.wait()
-        yield made
-    assert all(made.members(name) == [] for name in made.kits)
 
 
 @pytest.fixture(scope="module")
@@ -212,21 +174,3 @@ def test_a_site_cannot_take_another_sites_name(federation: Loopback, tmp_path: P
 
 def refusals(log: Path, start: int) -> list[str]:
     return [line for line in log.read_text()[start:].splitlines() if "claimed endpoint" in line]
-
-
-def test_a_killed_worker_costs_time_but_not_a_bit(federation: Loopback) -> None:
-    """NVFlare ends the whole job; the supervisor submits it again, and it goes on from the last round."""
-    settings = {"rounds": 16, "evaluate_every": 8, "hidden": 4}  # 16 rounds last for several looks of the supervisor
-    task = FederationTask("run-killed", "fedepd", "default", settings, FEATURES, CLASSES, SITES, min_sites=2)
-    said: list[str] = []
-
-    def kill_once(now: dict[str, Any]) -> None:
-        said.append(now["state"])
-        if now["state"] == "training" and "killed" not in said:
-            os.kill(federation.members("bank-b")[-1], signal.SIGKILL)
-            said.append("killed")
-
-    end = admin.supervise(federation.admin, admin.submit(federation.admin, task), kill_once, patience=60)
-    assert "killed" in said
-    assert "resumed" in said
-    assert end["digest"] == rehearse(task, list(federation.files.values())).digest()

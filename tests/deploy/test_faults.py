@@ -1,0 +1,58 @@
+"""What breaks while a real federation trains: a site that never answers, a killed worker, a killed server."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+
+pytest.importorskip("nvflare", reason="needs the extra 'federation'")
+
+from deploy.running import MARKS, make_task
+from fedepd.deploy import admin
+from fedepd.deploy.loopback import Loopback
+from fedepd.deploy.rehearse import rehearse
+
+pytestmark = MARKS
+
+
+def test_a_silent_site_costs_the_quorum_and_is_named(federation: Loopback) -> None:
+    """bank-b's disk hangs (a pipe nobody writes to), so its worker answers pings but no task. Both sites are needed, so
+    the job ends after the deadline with a sentence that says who was silent."""
+    task = make_task("run-silent", "fedavg", deadline=4.0)
+    hanging = federation.kits["bank-b"] / "state" / task.run / "checkpoint-000000"
+    hanging.parent.mkdir(parents=True)
+    os.mkfifo(hanging)
+    said: list[str] = []
+    job = admin.submit(federation.admin, task)
+    end = admin.supervise(federation.admin, job, lambda now: said.append(admin.describe(now)), patience=60, resume=False)
+    assert end["state"] == "stopped"
+    assert "1 of at least 2 sites answered fedepd_step in round 1" in end["error"]
+    assert "bank-b: reply is missing: no answer within 4 s" in end["error"]
+    assert end["error"] in said[-1]
+
+
+@pytest.mark.parametrize("who", ["worker", "server"])
+def test_a_killed_process_costs_time_but_not_a_bit(federation: Loopback, who: str) -> None:
+    """NVFlare ends the whole job with a worker and loses it with the server: the supervisor submits it again, and it goes on from the
+    last round."""
+    task = make_task(f"run-killed-{who}", "fedepd", rounds=20)  # they last for several looks of the supervisor
+    said: list[str] = []
+
+    def kill_once(now: dict[str, Any]) -> None:
+        said.append(now["state"])
+        if now["state"] != "training" or "killed" in said:
+            return
+        said.append("killed")
+        if who == "worker":
+            os.kill(federation.members("bank-b")[-1], signal.SIGKILL)
+        else:
+            federation.kill("server")
+            federation.start_server()
+
+    end = admin.supervise(federation.admin, admin.submit(federation.admin, task), kill_once, patience=90)
+    assert "killed" in said
+    assert "resumed" in said
+    assert end["digest"] == rehearse(task, list(federation.files.values())).digest()
