@@ -34,7 +34,7 @@ demo: .venv/.run  ## train FedEPD and FedAvg on a built-in graph, print a table,
 	$(BIN)/fedepd compare fedepd fedavg --seeds 3 --workers 2 --rounds $(DEMO_ROUNDS) --out $(DEMO)
 
 test: .venv/.dev  ## all tests, two at a time
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: .venv/.dev  ## ruff and mypy --strict
 	$(BIN)/ruff check .

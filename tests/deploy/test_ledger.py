@@ -96,9 +96,10 @@ def fetched(tmp_path: Path, method: str, **more: Any) -> Path:
 
 def test_a_fetched_run_predicts_as_the_sites_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exported without any graph, the model has on the sites' graphs the very confusion matrices that the sites sent."""
-    run, model = fetched(tmp_path, "fedepd", prune="always"), tmp_path / "model"
+    run, model = fetched(tmp_path, "fedepd"), tmp_path / "model"
     assert main(["export", str(run), "-o", str(model)]) == 0
-    assert sorted(load_file(model / "model.safetensors")) == ["classifier.bias", "classifier.weight", "encoder.bias", "encoder.weight"]
+    network = ["classifier.bias", "classifier.weight", "encoder.bias", "encoder.weight"]
+    assert sorted(load_file(model / "model.safetensors")) == [*network, "pruning.votes"]
     assert json.loads((model / "labels.json").read_bytes()) == {"labels": ["0", "1", "2"]}
     assert json.loads((model / "schema.json").read_bytes()) == {"features": FEATURES, "columns": None}
     assert set(json.loads((model / "config.json").read_bytes())["temperatures"].values()) == {1.0}
@@ -127,7 +128,7 @@ def test_the_card_of_a_fetched_run_says_why_it_is_not_calibrated(tmp_path: Path)
     ("method", "more", "says"),
     [
         ("fedproto", {}, "keeps a model per client"),
-        ("fedepd", {"sign": "post_hoc", "mu": 5, "prune": "always"}, "a site is classified otherwise than"),
+        ("fedepd", {"sign": "post_hoc", "mu": 5}, "a site is classified otherwise than"),
     ],
 )
 def test_a_fetched_run_that_would_predict_otherwise_is_not_exported(tmp_path: Path, method: str, more: dict[str, Any], says: str) -> None:

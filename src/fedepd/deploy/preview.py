@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -44,10 +44,14 @@ def preview(task: FederationTask, site: str, data: Path) -> Preview:
     # Choice: the last round, because methods with a warm-up send less in the first ones.
     last = task.server().last_round
     message = method.message(tensors, participant.client_id)
-    reply = reply_record(participant.step(last, message))
+    answer = participant.step(last, message)
+    reply = reply_record(answer)
+    after = method.server_step(replace(task.server(), round=last), tensors, {participant.client_id: answer})
+    again = participant.step(last, method.message(after, participant.client_id)).tensors
     matrices = confusions_record(last, participant.evaluate(last, message))["confusions"]
     every = task.experiment().protocol.evaluate_every
-    fields = [Leaving(name, list(value.shape), value.nbytes, "every round") for name, value in reply["tensors"].items()]
+    when = {name: "every round" if name in again else "once" for name in reply["tensors"]}
+    fields = [Leaving(name, list(value.shape), value.nbytes, when[name]) for name, value in reply["tensors"].items()]
     fields += [Leaving(name, [], 8, "every round") for name in ("round", "num_nodes", "num_train", *reply["scalars"])]
     fields += [Leaving(name, list(value.shape), value.nbytes, f"every {every} rounds") for name, value in matrices.items()]
     if task.counts_classes():
