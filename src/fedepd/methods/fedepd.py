@@ -136,7 +136,8 @@ class FedEPD(Method[Graphs]):
     )
     # Choice: Eq. 5 prunes every client at its own rate, also where the pruned edges were good ones. What a client may know is its training
     # nodes: in round 1 it counts how many a left-out ridge classifier gets right on either graph, the server adds the counts up, and all
-    # clients prune from then on or none does: one model for one kind of graph, also for graphs it is given later.
+    # clients prune from then on or none does: one model for one kind of graph, also for graphs it is given later. With partial
+    # participation the clients of the first round decide for all.
     score: Score = option("fused", "what edges are pruned by: Eq. 4, one of its halves, or at random at the same rate")
     infer_on: Literal["purified", "original"] = option("purified", "the graph that predictions are made on")
     # Choice: "original foundational representations" may mean the original graph; Algorithm 2 recomputes them on the purified one (14.8).
