@@ -7,7 +7,7 @@ DEMO := runs/demo
 DEMO_ROUNDS ?= 60
 export OMP_NUM_THREADS = 1
 
-.PHONY: help install demo test lint bench clean
+.PHONY: help install demo test test-heavy lint bench clean
 .DEFAULT_GOAL := help
 
 help:  ## what there is to make
@@ -35,6 +35,9 @@ demo: .venv/.run  ## train FedEPD and FedAvg on a built-in graph, print a table,
 
 test: .venv/.dev  ## all tests, two at a time
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+test-heavy: .venv/.dev  ## faults of a running federation and its demo without a network: minutes
+	$(BIN)/python -m pytest -m heavy
 
 lint: .venv/.dev  ## ruff and mypy --strict
 	$(BIN)/ruff check .

@@ -16,6 +16,7 @@ FEDEPD = Path(sys.executable).with_name("fedepd")
 ALONE = 'ip link set lo up && ip route add 10.255.255.255/32 dev lo && "$@" && cat /proc/net/snmp /proc/net/snmp6'
 
 pytestmark = [
+    pytest.mark.heavy,
     pytest.mark.slow,
     pytest.mark.skipif(not FEDEPD.exists(), reason="the command 'fedepd' is not installed beside this Python"),
     pytest.mark.skipif(shutil.which("unshare") is None or shutil.which("ip") is None, reason="needs 'unshare' and 'ip'"),

@@ -15,7 +15,7 @@ from fedepd.deploy import admin
 from fedepd.deploy.loopback import Loopback
 from fedepd.deploy.rehearse import rehearse
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.heavy]
 
 
 def test_a_silent_site_costs_the_quorum_and_is_named(federation: Loopback) -> None:
