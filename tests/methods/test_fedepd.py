@@ -17,9 +17,11 @@ from fedepd.errors import BadConfig
 from fedepd.methods import make_method
 from fedepd.methods.base import Client
 from fedepd.methods.fedavg import FedAvg
-from fedepd.methods.fedepd import PAPER, FedEPD, Graphs, Prepared, counted_votes
+from fedepd.methods.fedepd import PAPER, FedEPD
 from fedepd.methods.purify import purified_edges
 from fedepd.methods.steps import model_part, with_prefix
+from fedepd.methods.structure import Graphs, Prepared
+from fedepd.methods.vote import counted_votes
 from fedepd.models import Backbone
 from fedepd.training import Training
 from fedepd.types import ClientData, Reply, Tensors

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedepd.methods.base import Client
-from fedepd.methods.fedepd import PAPER, FedEPD, Prepared, class_homophily, global_prototypes, walk_scores
+from fedepd.methods.fedepd import PAPER, FedEPD, global_prototypes
+from fedepd.methods.structure import Prepared, class_homophily, walk_scores
 from fedepd.models import Backbone
 from fedepd.types import ClientData, Graph, Reply
 from toy import make_client, toy_client

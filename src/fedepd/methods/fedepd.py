@@ -6,15 +6,14 @@ Up: the model, prototype.sum [C, w], prototype.count [C]; in round 1 pruning.vot
 Bytes per client: 4 (|Θ| + C·w + C + 2) down, as many up in round 1, then 8 fewer. w is what the classifier reads (as printed: the hidden
 width, and no votes); without consensus or recalibration there are no prototypes.
 The default is the paper's method after what a study by validation changed (docs/what-we-changed.md); `printed` is the paper's text.
-Eq. 1-5 are in purify.py, 9 in steps.py, 10 in sparse.py, 17 in longtail.py; the others and Algorithms 1-2 are here. Numbers like (14.1) are
-sections of our reading of the paper.
+Eq. 1-5 are in purify.py, 6, 13 and 14 in structure.py, 9 in steps.py, 10 in sparse.py, 17 in longtail.py; the others and Algorithms 1-2
+are here. Numbers like (14.1) are sections of our reading of the paper.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, ClassVar, Literal, cast, final
 
 import numpy as np
@@ -25,53 +24,13 @@ from torch import Tensor
 from fedepd.errors import BadConfig
 from fedepd.gate import Field, Fields, same_fields
 from fedepd.methods.base import Client, Method, Server
-from fedepd.methods.purify import EPSILON, Score, pruning_votes, purified_edges
+from fedepd.methods.purify import EPSILON, Score, purified_edges
 from fedepd.methods.steps import Loss, average, class_counts, class_sums, cross_entropy, fit, model_part, reply, with_prefix
-from fedepd.models import Backbone, Inputs
+from fedepd.methods.structure import Graphs, Prepared, central_nodes, class_homophily, low_pass_rows
+from fedepd.methods.vote import counted_votes
+from fedepd.models import Backbone
 from fedepd.options import option
-from fedepd.sparse import Sparse, adjacency, inverse_degrees, normalised
 from fedepd.types import ClientData, Reply, Tensors
-
-
-@dataclass(frozen=True, eq=False)
-class Prepared:
-    """What Algorithm 2 caches in its first round."""
-
-    inputs: Inputs
-    """On the graph that is trained on: the purified one, or the whole one."""
-    edges: Tensor
-    """That graph's edges, [2, e']."""
-    elites: Tensor
-    """int64 [m]: the elite nodes of all classes."""
-    elite_classes: Tensor
-    """int64 [m]: the class each of them stands for."""
-    margin: Tensor
-    """Δ of Eq. 15, [C], for present classes; absent ones as the method's ``absent`` says."""
-    absent: Tensor
-    """bool [C]."""
-    low_pass: Sparse
-    """The training rows of Eq. 10 on the purified graph, [t, n], whatever operator the backbone itself uses."""
-    inference: Inputs
-    """On the graph that predictions are made on."""
-
-
-class Graphs:
-    """A client's whole and purified graph. What the method derives from one is made when it is asked for; only the last one is kept."""
-
-    def __init__(self, data: ClientData, purified: Tensor, derive: Callable[[Tensor], Prepared]) -> None:
-        self._data, self._purified = data, purified
-        self._derived = lru_cache(maxsize=1)(lambda pruned: derive(self.edges(pruned)))
-
-    def edges(self, pruned: bool) -> Tensor:
-        return self._purified if pruned else self._data.graph.edge_index
-
-    def on(self, pruned: bool) -> Prepared:
-        return self._derived(pruned)
-
-    def votes(self) -> Tensor:
-        """How many training nodes are classified right on the purified and on the whole graph, [2]."""
-        return pruning_votes(self._data, self._purified)
-
 
 PAPER: Mapping[str, Any] = {"consensus_by": "injection", "rho": 0.1, "prune": "always"}
 """What the paper does where our default does something else."""
@@ -145,7 +104,7 @@ class FedEPD(Method[Graphs]):
         "local", "prototypes from the trained local encoder (paper) or from the received averaged one"
     )
     purify: bool = option(True, "topological purification")
-    consensus: bool = option(True, "global prototypes and their injection")
+    consensus: bool = option(True, "global prototypes, and what consensus_by does with them")
     recalibrate: bool = option(True, "the calibration stage")
 
     def __post_init__(self) -> None:
@@ -198,7 +157,8 @@ class FedEPD(Method[Graphs]):
 
     def _derive(self, data: ClientData, model: Backbone, edges: Tensor) -> Prepared:
         counts = class_counts(data)
-        elites, elite_classes = self._elites(data, counts if self.uses_prototypes else torch.zeros_like(counts))
+        wanted = counts if self.uses_prototypes else torch.zeros_like(counts)
+        elites, elite_classes = central_nodes(data, wanted, self.rho, self.elites, self.teleport, self.walk_steps)
         inputs = model.inputs(data, edges)
         return Prepared(
             inputs=inputs,
@@ -210,24 +170,6 @@ class FedEPD(Method[Graphs]):
             low_pass=inputs.train_rows if model.backbone == "gcn" else low_pass_rows(data, edges),
             inference=inputs if self.infer_on == "purified" else model.inputs(data),
         )
-
-    def _elites(self, data: ClientData, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """The top-m_k^c nodes of each present class by personalised PageRank on the original graph (Eq. 6)."""
-        if self.elites == "train" and self.rho == 1 and bool(counts.any()):
-            nodes_of_all = data.train_mask.nonzero().reshape(-1)
-            return nodes_of_all, data.graph.y[nodes_of_all]
-        present = counts.nonzero().reshape(-1)
-        ranks = walk_scores(data, present, self.teleport, self.walk_steps)  # [n, present]
-        nodes, classes = [], []
-        for column, c in enumerate(present.tolist()):
-            # Choice: N_k^c counts training nodes; over all nodes it would read test labels (14.3).
-            m = max(1, int(np.floor(self.rho * int(counts[c]))))
-            members = data.train_mask & (data.graph.y == c) if self.elites == "train" else torch.ones_like(data.train_mask)
-            candidates = members.nonzero().reshape(-1)
-            order = torch.argsort(ranks[candidates, column], descending=True, stable=True)  # Choice: ties by node id (14.6)
-            nodes.append(candidates[order[:m]])
-            classes.append(torch.full((m,), c))
-        return (torch.cat(nodes), torch.cat(classes)) if nodes else (torch.empty(0, dtype=torch.int64),) * 2
 
     def _margin(self, data: ClientData, edges: Tensor, counts: Tensor) -> Tensor:
         """Δ_k^c of Eq. 15, [C]: never negative, 0 for the largest class."""
@@ -384,13 +326,6 @@ class FedEPD(Method[Graphs]):
         return prepared.edges(self.prunes(tensors))
 
 
-def counted_votes(counted: Tensor, replies: Mapping[int, Reply]) -> Tensor:
-    """The votes of the first round in which there were any, [2]; no client has more than one for each of its training nodes."""
-    if bool(counted.any()):
-        return counted
-    return sum((r.tensors["pruning.votes"].clamp(0, r.num_train) for r in replies.values()), torch.zeros(2))
-
-
 def global_prototypes(tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
     """Eq. 8; a class that nobody ever had has count 0. Choice: a class whose owners are all absent keeps its last prototype."""
     mean, count = tensors["prototype.mean"], tensors["prototype.count"]
@@ -406,40 +341,3 @@ def global_prototypes(tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors
         "prototype.mean": torch.where(seen[:, None], fresh, mean),
         "prototype.count": torch.where(seen, counts.to(torch.float32), count),
     }
-
-
-def walk_scores(data: ClientData, classes: Tensor, teleport: float, steps: int) -> Tensor:
-    """π^(L) of Eq. 6, one column per class, restarting from its training nodes: [n, classes]."""
-    train, labels = data.train_mask.numpy(), data.graph.y.numpy()
-    restart = (labels[:, None] == classes.numpy()) & train[:, None]
-    restart = restart / np.maximum(restart.sum(0), 1)  # r, [n, classes]
-    adj = adjacency(data.graph.edge_index, data.graph.num_nodes).astype(np.float64)
-    step = adj.multiply(inverse_degrees(adj)[None, :]).tocsr()  # A D^-1; an isolated node passes nothing on
-    scores = restart
-    for _ in range(steps):
-        scores = teleport * restart + (1 - teleport) * (step @ scores)  # Eq. 6
-    return torch.from_numpy(np.round(scores, 15))  # equal places score equally, whatever the order of the sums
-
-
-def class_homophily(data: ClientData, edges: Tensor, isolated: float) -> Tensor:
-    """q_k^c of Eq. 13-14 over training-labelled neighbours: float64 [C]; 0.5 for a class without training nodes.
-
-    Choice: a training node whose kept neighbours are all unlabelled has no statistic and counts as 0.5 (14.7).
-    """
-    y, n = data.hidden().graph.y, data.graph.num_nodes
-    src, dst = torch.cat([edges, edges.flip(0)], dim=1)
-    labelled = (y[dst] >= 0).to(torch.float64)
-    same = (y[src] == y[dst]).to(torch.float64) * labelled
-    neighbours = torch.bincount(src, minlength=n)
-    with_label = torch.zeros(n, dtype=torch.float64).index_add_(0, src, labelled)
-    node = torch.zeros(n, dtype=torch.float64).index_add_(0, src, same) / (with_label + EPSILON)  # Eq. 13
-    node = torch.where(with_label > 0, node, 0.5)
-    node = torch.where(neighbours > 0, node, isolated)
-    counts = class_counts(data)
-    sums = torch.zeros(counts.shape[0], dtype=torch.float64).index_add_(0, y[data.train_mask], node[data.train_mask])
-    return torch.where(counts > 0, sums / counts.clamp(min=1), 0.5)  # Eq. 14
-
-
-def low_pass_rows(data: ClientData, edges: Tensor) -> Sparse:
-    """The training nodes' rows of the operator: [t, n]."""
-    return Sparse.of(normalised(adjacency(edges, data.graph.num_nodes))[data.train_mask.numpy()])  # Eq. 10

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from fedepd.cache import remembered
 from fedepd.rng import seeded_numpy
-from fedepd.sparse import adjacency, normalised, to_scipy
-from fedepd.types import ClientData, Graph
+from fedepd.sparse import to_scipy
+from fedepd.types import Graph
 
 Floats = NDArray[np.float64]
 Score = Literal["fused", "energy", "cosine", "random"]
@@ -21,8 +21,6 @@ Score = Literal["fused", "energy", "cosine", "random"]
 EPSILON = 1e-12
 _CHUNK = 1 << 16
 """Edges scored at a time, so that no [e, d] temporary exists."""
-_SAMPLE, _RIDGE, _COLUMNS = 1000, 0.1, 2048
-"""Of the gate: most training nodes asked, ridge penalty for features of unit size, columns multiplied at a time."""
 
 
 def purified_edges(graph: Graph, score: Score = "fused") -> Tensor:
@@ -30,46 +28,6 @@ def purified_edges(graph: Graph, score: Score = "fused") -> Tensor:
     key = (score, graph.name, graph.edge_index.numpy(), *feature_arrays(graph))
     keep = remembered("purified-2", key, lambda: kept(*edge_metrics(graph), score, graph))
     return graph.edge_index[:, torch.from_numpy(keep)]
-
-
-def pruning_votes(data: ClientData, edges: Tensor) -> Tensor:
-    """How many training nodes are classified right after two convolutions over ``edges``, and over all edges: [2].
-
-    By a ridge classifier that each node is left out of: it stands for the network to come.
-    """
-    train = data.train_mask.numpy()
-    key = (train, data.graph.y.numpy()[train], edges.numpy(), data.graph.edge_index.numpy(), *feature_arrays(data.graph))
-    hits = remembered("left-out-hits", key, lambda: np.array([left_out_hits(data, e) for e in (edges, data.graph.edge_index)]))
-    return torch.from_numpy(hits.astype(np.float32))
-
-
-def left_out_hits(data: ClientData, edges: Tensor) -> int:
-    """How many training nodes (at most ``_SAMPLE`` of them) a ridge classifier fitted to the others classifies right."""
-    nodes = data.train_mask.numpy().nonzero()[0]
-    if nodes.shape[0] > _SAMPLE:
-        nodes = np.sort(seeded_numpy("pruning gate", data.graph.num_nodes).choice(nodes, _SAMPLE, replace=False))
-    if nodes.shape[0] == 0:
-        return 0
-    labels = data.graph.y.numpy()[nodes]
-    operator = normalised(adjacency(edges, data.graph.num_nodes))
-    products = _gram((operator[nodes] @ operator).tocsr(), data.graph)
-    products -= products.mean(0) + products.mean(1)[:, None] - products.mean()  # of features with mean 0
-    products /= max(products.trace() / nodes.shape[0], EPSILON)  # and rows of mean square norm 1
-    targets = np.eye(data.graph.num_classes)[labels]  # [t, C]
-    inverse = np.linalg.inv(products + 1.0 + _RIDGE * np.eye(nodes.shape[0]))  # the 1 is the intercept's
-    left_out = targets - inverse @ targets / inverse.diagonal()[:, None]  # the fit without the row itself, in closed form
-    return int((left_out.argmax(1) == labels).sum())
-
-
-def _gram(rows: sp.csr_matrix, graph: Graph) -> Floats:
-    """All scalar products of the rows of ``rows @ X``, some columns of X at a time: [t, t]."""
-    x = to_scipy(graph.x).tocsc() if graph.is_sparse else graph.x.numpy()
-    total = np.zeros((rows.shape[0], rows.shape[0]))
-    for start in range(0, x.shape[1], _COLUMNS):
-        part = rows @ x[:, start : start + _COLUMNS]
-        part = part.toarray() if sp.issparse(part) else part
-        total += part @ part.T
-    return total
 
 
 def feature_arrays(graph: Graph) -> tuple[NDArray[Any], ...]:
