@@ -93,7 +93,7 @@ def _failure(exitcode: int, pipe: connection.Connection) -> str:
     if exitcode < 0:
         return f"its process was killed ({signal.Signals(-exitcode).name}), perhaps for want of memory; give fewer --workers"
     try:
-        return str(pipe.recv())
+        return pipe.recv_bytes().decode()
     except EOFError:
         return f"its process ended with exit code {exitcode} before the run did; run it alone with 'fedepd run' to see why"
 
@@ -109,7 +109,7 @@ def _work(cell: Cell, pipe: connection.Connection) -> None:
     except Exception as mistake:  # one cell's defect must not end the others
         place = traceback.extract_tb(mistake.__traceback__)[-1]
         failure = f"{type(mistake).__name__}: {mistake} ({Path(place.filename).name}, line {place.lineno})"
-    pipe.send(failure[:2000])
+    pipe.send_bytes(failure[:2000].encode())
 
 
 def run_cell(cell: Cell) -> None:
