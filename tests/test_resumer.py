@@ -325,10 +325,10 @@ def config_hash(folder: Path) -> str:
 
 
 def test_the_command_says_how_to_go_on(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from fedepd.cli_model import stoppable
+    from fedepd.cli_model import by_resuming, stoppable
 
     (tmp_path / "config.json").touch()
-    with pytest.raises(SystemExit) as stop, stoppable(tmp_path):
+    with pytest.raises(SystemExit) as stop, stoppable(lambda: by_resuming(tmp_path)):
         signal.raise_signal(signal.SIGTERM)
     assert stop.value.code == 143
     assert capsys.readouterr().err == f"fedepd: stopped; 'fedepd resume {tmp_path}' goes on\n"

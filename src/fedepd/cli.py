@@ -103,7 +103,7 @@ def _main(arguments: list[str]) -> int:
 
 
 def command_run(arguments: list[str]) -> int:
-    from fedepd.cli_model import show_result, stoppable
+    from fedepd.cli_model import by_resuming, show_result, stoppable
     from fedepd.config import Experiment, read_toml
     from fedepd.runner import execute
     from fedepd.source import Source
@@ -121,7 +121,8 @@ def command_run(arguments: list[str]) -> int:
     experiment = Experiment.make(method, preset, **settings)
     source = Source.make(data, values.data_dir, values.clients_dir)
     out = Path(values.out) if values.out is not None else None
-    with stoppable(out), progress_bar(f"{method} on {values.clients_dir or data}", experiment.protocol.rounds, values.quiet) as advance:
+    title = f"{method} on {values.clients_dir or data}"
+    with stoppable(lambda: by_resuming(out)), progress_bar(title, experiment.protocol.rounds, values.quiet) as advance:
         graph = source.load(experiment)
         result = execute(experiment, graph, out, values.workers, lambda _: advance(1), values.checkpoint_every, source)
     return show_result(result, values.json)

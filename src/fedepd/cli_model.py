@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -15,6 +15,7 @@ from fedepd.errors import BadConfig
 
 if TYPE_CHECKING:
     from fedepd.runner import RunResult
+
 
 def resume(arguments: list[str]) -> int:
     parser = Parser(prog="fedepd resume", allow_abbrev=False, description="Finish an interrupted run, to the same numbers.")
@@ -33,7 +34,8 @@ def resume(arguments: list[str]) -> int:
         print(f"the run in '{folder}' is already finished")
         return 0
     config = read_config(folder)
-    with stoppable(folder), progress_bar(f"{config['method']} in {folder}", config["rounds"], values.quiet) as advance:
+    title = f"{config['method']} in {folder}"
+    with stoppable(lambda: by_resuming(folder)), progress_bar(title, config["rounds"], values.quiet) as advance:
         done = 0
 
         def watch(round: int) -> None:
@@ -114,9 +116,17 @@ def _predict_parser() -> Parser:
 # --- how runs end ------------------------------------------------------------------------------------------------------------------------
 
 
+def by_resuming(folder: Path | None) -> str:
+    """How to go on with a run, where there is anything to go on with."""
+    return f"'fedepd resume {folder}' goes on" if folder is not None and (folder / "config.json").exists() else ""
+
+
 @contextmanager
-def stoppable(folder: Path | None) -> Iterator[None]:
-    """SIGINT and SIGTERM end a run at once, with exit codes 130 and 143; what is on disk is whole at every instant."""
+def stoppable(how_to_go_on: Callable[[], str]) -> Iterator[None]:
+    """SIGINT and SIGTERM end a run at once, with exit codes 130 and 143; what is on disk is whole at every instant.
+
+    ``how_to_go_on`` is asked then, and said if it is anything.
+    """
 
     def stop(number: int, _: object) -> NoReturn:
         raise SystemExit(128 + number)
@@ -125,8 +135,7 @@ def stoppable(folder: Path | None) -> Iterator[None]:
     try:
         yield
     except SystemExit:
-        more = f"; 'fedepd resume {folder}' goes on" if folder is not None and (folder / "config.json").exists() else ""
-        print(f"fedepd: stopped{more}", file=sys.stderr)
+        print("; ".join(["fedepd: stopped", *filter(None, [how_to_go_on()])]), file=sys.stderr)
         raise
     finally:
         for number, handler in before.items():

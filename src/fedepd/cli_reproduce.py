@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
 from fedepd.cli import Parser, add_settings, console
 from fedepd.errors import BadConfig
@@ -24,6 +23,7 @@ OWN = ("target", "list", "data", "data_dir", "seeds", "workers", "out", "quiet",
 
 
 def reproduce(arguments: list[str]) -> int:
+    from fedepd.cli_model import stoppable
     from fedepd.reproduction.cells import plan, run_planned, to_run
     from fedepd.reproduction.targets import read_targets
 
@@ -34,13 +34,15 @@ def reproduce(arguments: list[str]) -> int:
         raise BadConfig(f"seeds is {values.seeds}; give at least 1")
     settings = {name: value for name, value in vars(values).items() if name not in OWN}
     targets, out = read_targets(values.target), Path(values.out)
+    command = f"fedepd reproduce {shlex.join(arguments)}"
     planned = plan(targets, _datasets(targets, values), out, settings, values.seeds, values.data_dir)
     failures = 0
     if not values.no_run:
         waiting = to_run(planned)
-        with _stoppable(arguments), _display(waiting, len({each.cell.out for each in planned}), values.workers, values.quiet) as hooks:
+        display = _display(waiting, len({each.cell.out for each in planned}), values.workers, values.quiet)
+        with stoppable(lambda: f"'{command}' goes on where it was"), display as hooks:
             failures = run_planned(waiting, values.workers, *hooks)
-    _write(values.target, targets, planned, out, f"fedepd reproduce {shlex.join(arguments)}")
+    _write(values.target, targets, planned, out, command)
     if failures:
         them = "it" if failures == 1 else "them"
         print(f"fedepd: {failures} cell{'s'[: failures != 1]} failed; the same command tries {them} again", file=sys.stderr)
@@ -128,23 +130,6 @@ def _rounds(planned: Planned) -> int:
     from fedepd.config import Protocol
 
     return int(planned.cell.settings.get("rounds", Protocol.rounds))
-
-
-@contextmanager
-def _stoppable(arguments: Sequence[str]) -> Iterator[None]:
-    """SIGINT and SIGTERM stop the cells that run, which lose at most the rounds since their last checkpoint."""
-    def stop(number: int, _: Any) -> NoReturn:
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    except SystemExit:
-        print(f"fedepd: stopped; 'fedepd reproduce {shlex.join(arguments)}' goes on where it was", file=sys.stderr)
-        raise
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _write(name: str, targets: Sequence[Target], planned: Sequence[Planned], out: Path, command: str) -> None:
