@@ -74,10 +74,10 @@ def per_class(groups: Sequence[Group]) -> str:
     def draw(figure: Any) -> None:
         size_axis = figure.subplots()
         axis = size_axis.twinx()
-        _draw_sizes(size_axis, parts, sizes, groups[0].first.summary["tiers"])
+        draw_sizes(size_axis, parts, sizes, groups[0].first.summary["tiers"])
         for place, group in enumerate(groups):
             mean, low, high = (100 * values for values in bin_accuracy(group, parts))  # [B] each
-            x, style = np.arange(len(parts)) + _dodge(place, len(groups), 0.5), look[group.label]
+            x, style = np.arange(len(parts)) + dodge(place, len(groups), 0.5), look[group.label]
             axis.errorbar(
                 x, mean, yerr=[mean - low, high - mean], label=group.label, color=style.colour, linestyle=style.line,
                 marker=style.marker, markersize=4.5, linewidth=1.6, elinewidth=0.8, capsize=1.5,
@@ -92,7 +92,7 @@ def per_class(groups: Sequence[Group]) -> str:
     return _svg("per-class", "Test accuracy by class size", 4.4, draw, groups[0].first)
 
 
-def _draw_sizes(axis: Any, parts: list[list[int]], sizes: Any, tiers: dict[str, list[int]]) -> None:
+def draw_sizes(axis: Any, parts: list[list[int]], sizes: Any, tiers: dict[str, list[int]]) -> None:
     left = {c: b - 0.5 + place / len(part) for b, part in enumerate(parts) for place, c in enumerate(part)}
     right = {c: left[c] + 1 / len(part) for part in parts for c in part}
     for tier, classes in tiers.items():
@@ -124,7 +124,7 @@ def tier_bars(groups: Sequence[Group]) -> str:
         for place, group in enumerate(groups):
             stats = [mean_std(100 * run.metric(f"{tier}_acc") for run in group.runs) for tier in TIER_COLOURS]
             mean, std = np.array(stats).T  # [3], [3]
-            x, style = np.arange(3) + _dodge(place, len(groups)), look[group.label]
+            x, style = np.arange(3) + dodge(place, len(groups)), look[group.label]
             axis.bar(x, mean, 0.75 / len(groups), label=group.label, color=style.colour, hatch=style.hatch, edgecolor="white", linewidth=0)
             axis.errorbar(x, mean, std, fmt="none", ecolor=DARK, elinewidth=1, capsize=2)
         axis.set_xticks(range(3), list(TIER_COLOURS))
@@ -172,8 +172,8 @@ def partition_heatmap(run: Run) -> str:
         shades = LogNorm(1, max(2, counts.max()))
         mesh = axis.pcolormesh(np.ma.masked_equal(counts, 0), cmap="cividis_r", norm=shades, **look)
         axis.invert_yaxis()
-        axis.set_yticks(*_ticks([str(c) for c in range(clients)], most=20))
-        axis.set_xticks(*_ticks([str(c) for c in order], most=24))
+        axis.set_yticks(*ticks_of([str(c) for c in range(clients)], most=20))
+        axis.set_xticks(*ticks_of([str(c) for c in order], most=24))
         axis.tick_params(length=0, labelsize=8)
         axis.set_xlabel("class number, largest class to smallest")
         axis.set_ylabel("client")
@@ -190,7 +190,7 @@ def purification(groups: Sequence[Group]) -> str:
         share_axis, homophily_axis = figure.subplots(1, 2)
         for place, (pruning, clients) in enumerate(found):
             label, style = ", ".join(group.label for group in pruning), look[pruning[0].label]
-            x = np.arange(len(clients)) + _dodge(place, len(found))
+            x = np.arange(len(clients)) + dodge(place, len(found))
             share = [100 * pruned_share(client) for client in clients]
             share_axis.bar(x, share, 0.75 / len(found), color=style.colour, hatch=style.hatch, edgecolor="white", linewidth=0, label=label)
             before, after = (100 * np.array([c[f"homophily_{when}"] for c in clients], dtype=float) for when in ("before", "after"))
@@ -206,7 +206,7 @@ def purification(groups: Sequence[Group]) -> str:
             axis.set_ylim(0, 104)
             axis.grid(axis="y")
             axis.set_xlabel("client")
-            axis.set_xticks(*_ticks([str(client["client"]) for client in found[0][1]], most=20, offset=0.0))
+            axis.set_xticks(*ticks_of([str(client["client"]) for client in found[0][1]], most=20, offset=0.0))
         _legend(figure, share_axis)
 
     return _svg("purification", "Edges pruned and homophily by client", 3.6, draw, groups[0].first) if found else ""
@@ -264,12 +264,12 @@ def reliability(group: Group) -> str:
     return _svg(f"reliability-{zlib.crc32(group.label.encode()):08x}", f"Reliability of {group.label}", 3.8, draw, run)
 
 
-def _dodge(place: int, count: int, width: float = 0.8) -> float:
+def dodge(place: int, count: int, width: float = 0.8) -> float:
     """Where the place-th of several things that share an x stands beside it."""
     return width * ((place + 0.5) / count - 0.5)
 
 
-def _ticks(labels: list[str], most: int, offset: float = 0.5) -> tuple[list[float], list[str]]:
+def ticks_of(labels: list[str], most: int, offset: float = 0.5) -> tuple[list[float], list[str]]:
     places = range(0, len(labels), -(-len(labels) // most))
     return [place + offset for place in places], [labels[place] for place in places]
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fedepd.longtail import bins, class_order, imbalance_ratio
 from fedepd.report.numbers import bin_accuracy, mean_std
-from fedepd.report.plots import DARK, GREY, METHOD_COLOURS, TIER_COLOURS, _dodge, _draw_sizes, _ticks
+from fedepd.report.plots import DARK, GREY, METHOD_COLOURS, TIER_COLOURS, dodge, draw_sizes, ticks_of
 from fedepd.report.runs import Group, Run
 from fedepd.reproduction.drawing import (
     COLUMN,
@@ -113,7 +113,7 @@ def _draw_clients(axis: Any, title: str, run: Run) -> Any:
     shades = LogNorm(1, max(2, held.max()))
     mesh = axis.pcolormesh(edges, range(len(held) + 1), np.ma.masked_equal(held, 0), cmap="cividis_r", norm=shades, rasterized=True, **look)
     axis.invert_yaxis()
-    axis.set_yticks(*_ticks([f"{k}: {imbalance_ratio(own):.0f}" if own.any() else str(k) for k, own in enumerate(held)], most=10))
+    axis.set_yticks(*ticks_of([f"{k}: {imbalance_ratio(own):.0f}" if own.any() else str(k) for k, own in enumerate(held)], most=10))
     axis.set(xlabel="class, largest to smallest", ylabel="client: its IR", title=f"{title}: {len(held)} clients")
     axis.xaxis.get_major_locator().set_params(integer=True)
     return mesh
@@ -132,11 +132,11 @@ def per_class(panels: Panels) -> Figure:
         parts = bins(sizes, 10)
         axis = size_axis.twinx()
         drawn.append(axis)
-        _draw_sizes(size_axis, parts, sizes, groups[0].first.summary["tiers"])
+        draw_sizes(size_axis, parts, sizes, groups[0].first.summary["tiers"])
         size_axis.tick_params(axis="x", labelsize=5 if len(panels) > 1 else 7, rotation=30 if len(panels) > 1 and len(sizes) > 99 else 0)
         for place, group in enumerate(groups):
             mean, low, high = (100 * values for values in bin_accuracy(group, parts))  # [B] each
-            x, bars = np.arange(len(parts)) + _dodge(place, len(groups), 0.5), None if most > 6 else [mean - low, high - mean]
+            x, bars = np.arange(len(parts)) + dodge(place, len(groups), 0.5), None if most > 6 else [mean - low, high - mean]
             axis.errorbar(x, mean, yerr=bars, label=marked_label(group), elinewidth=0.5, **line_look(look_of[group.label]))
         axis.set(ylim=(-2, 112), yticks=range(0, 101, 20), ylabel="test accuracy (%)")
         axis.yaxis.tick_left()
@@ -157,7 +157,7 @@ def tiers(panels: Panels) -> Figure:
     for (title, groups), axis in zip(panels.items(), axes, strict=True):
         for place, group in enumerate(groups):
             mean, std = np.array([mean_std(100 * run.metric(f"{tier}_acc") for run in group.runs) for tier in TIER_COLOURS]).T
-            x, style = np.arange(3) + _dodge(place, len(groups), 0.86), look_of[group.label]
+            x, style = np.arange(3) + dodge(place, len(groups), 0.86), look_of[group.label]
             fill = {"color": style.colour, "hatch": 2 * style.hatch, "edgecolor": "white", "linewidth": 0}
             axis.bar(x, mean, 0.8 / len(groups), label=marked_label(group), **fill)
             axis.errorbar(x, mean, np.nan_to_num(std), fmt="none", ecolor=DARK, elinewidth=0.7, capsize=1.2, capthick=0.7)
