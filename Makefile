@@ -40,7 +40,7 @@ test-heavy: .venv/.dev  ## faults of a running federation and its demo without a
 	$(BIN)/python -m pytest -m heavy
 
 lint: .venv/.dev  ## ruff and mypy --strict
-	$(BIN)/ruff check .
+	$(BIN)/ruff check . && $(BIN)/ruff format --check -q .
 	$(BIN)/mypy
 
 bench: .venv/.dev  ## what a round costs beside a plain torch_geometric loop, and how it grows; writes benchmarks/out

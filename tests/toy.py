@@ -43,9 +43,7 @@ def toy_client(client_id: int = 0, nodes: int = 24, seed: int = 0, sparse: bool 
     role = torch.arange(nodes) % 5  # 0, 1, 2 train; 3 val; 4 test
     if one_node_class:
         role[3] = 0
-    return ClientData(
-        client_id, graph, (role < 3) & train, role == 3, role == 4, torch.arange(nodes) + 1000 * client_id
-    )
+    return ClientData(client_id, graph, (role < 3) & train, role == 3, role == 4, torch.arange(nodes) + 1000 * client_id)
 
 
 def toy_clients(count: int = 3, **more: Any) -> list[ClientData]:

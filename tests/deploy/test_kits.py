@@ -87,7 +87,8 @@ def test_preview_says_what_leaves_the_house(made: Path, capsys: pytest.CaptureFi
     seen = json.loads(capsys.readouterr().out)
     assert seen["bytes_per_round"] == 4 * (6 * 4 + 4 + 4 * 3 + 3 + 3 * 4 + 3) + 4 * 8
     assert {each["field"] for each in seen["fields"] if each["when"] not in ("every round", "before the first round")} == {
-        "pruning.votes", *(f"{kind}_{split}" for kind in ("global", "personal") for split in ("val", "test"))
+        "pruning.votes",
+        *(f"{kind}_{split}" for kind in ("global", "personal") for split in ("val", "test")),
     }
     assert {"field": "pruning.votes", "shape": [2], "bytes": 8, "when": "once"} in seen["fields"]
     assert [each for each in seen["fields"] if each["when"] == "before the first round"] == [

@@ -67,12 +67,12 @@ def test_the_page_works(browser: Any, study: Path) -> None:
     assert all(browser.execute_script("return document.querySelector(arguments[0]) !== null", link) for link in links)
 
     table = "table[data-name='table2-headline-all']"
-    first = f"return document.querySelector(\"{table}\").tBodies[0].rows[0].cells[0].textContent"
+    first = f'return document.querySelector("{table}").tBodies[0].rows[0].cells[0].textContent'
     assert browser.execute_script(first) == "FedAvg"
     button = browser.find_elements("css selector", f"{table} th button")[1]
     browser.execute_script("arguments[0].click()", button)
     values = browser.execute_script(
-        f"return [...document.querySelector(\"{table}\").tBodies[0].rows].map(r => Number(r.cells[1].dataset.value))"
+        f'return [...document.querySelector("{table}").tBodies[0].rows].map(r => Number(r.cells[1].dataset.value))'
     )
     assert len(values) == 13
     assert values == sorted(values, reverse=True)

@@ -168,7 +168,7 @@ def needs(module: str) -> ModuleType:
     try:
         return import_module(module)
     except ImportError:
-        raise BadConfig(f"{module.split('.')[0]} is not installed; run: pip install \"fedepd[data]\"") from None
+        raise BadConfig(f'{module.split(".")[0]} is not installed; run: pip install "fedepd[data]"') from None
 
 
 def _read_parquet(path: Path) -> Table:

@@ -116,5 +116,3 @@ class Method(ABC, Generic[P]):
     def training_edges(self, data: ClientData, prepared: P, tensors: Tensors) -> Tensor:
         """The edges that a client trains on when the server has these tensors, [2, e], for the report."""
         return data.graph.edge_index
-
-

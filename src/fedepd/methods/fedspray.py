@@ -62,7 +62,11 @@ class FedSpray(Method[Prepared]):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
         "official": {
-            "lam": 1.0, "train_proxies": "kept", "index_start": True, "second_head": "first", "proxy_weights": "shares",
+            "lam": 1.0,
+            "train_proxies": "kept",
+            "index_start": True,
+            "second_head": "first",
+            "proxy_weights": "shares",
             "optimizer_own": True,
         },
     }

@@ -196,7 +196,7 @@ def _html_row(row: list[Cell]) -> str:
     styles = ("{}", "<strong>{}</strong>", "<u>{}</u>")
     cells = []
     for cell in row:
-        spread = f' <small>{escape(cell.spread.replace("±", "± "))}</small>' if cell.spread else ""
+        spread = f" <small>{escape(cell.spread.replace('±', '± '))}</small>" if cell.spread else ""
         value = "" if cell.value is None else f' class="number" data-value="{_javascript(cell.value)}"'
         cells.append(f"<td{value}>{styles[cell.rank].format(escape(cell.text))}{spread}</td>")
     return "".join(cells)

@@ -185,9 +185,7 @@ def _shown(contrast: Contrast, difference: float) -> str:
 
 
 def _judge_rank(claim: Claim, row: str, measured: Measured) -> Verdict:
-    means = {
-        dataset: {r: mean_std(rows[r][claim.metric])[0] for r in (row, *BASELINES) if r in rows} for dataset, rows in measured.items()
-    }
+    means = {dataset: {r: mean_std(rows[r][claim.metric])[0] for r in (row, *BASELINES) if r in rows} for dataset, rows in measured.items()}
     found = critical_difference(means, ALPHA)
     if row not in found.mean_ranks or len(found.mean_ranks) < 2:
         return Verdict(claim, ALL, row, "cannot be told", math.nan, f"no run of {row} and a baseline on every dataset.")
