@@ -1,9 +1,10 @@
-"""What breaks while a real federation trains: a site that never answers, a killed worker, a killed server."""
+"""What breaks while a real federation trains: a frozen site, one that never answers, a killed worker, a killed server."""
 
 from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +15,36 @@ from deploy.running import MARKS, make_task
 from fedepd.deploy import admin
 from fedepd.deploy.loopback import Loopback
 from fedepd.deploy.rehearse import rehearse
+from fedepd.report.runs import read_run
 
 pytestmark = [*MARKS, pytest.mark.heavy]
+
+
+def test_a_frozen_site_is_noticed_and_the_round_closes_without_it(federation: Loopback, tmp_path: Path) -> None:
+    """The whole site, its worker included, is stopped while it trains: a ping says so within 10 s, and the others end the run."""
+    frozen: list[int] = []
+
+    def freeze_once(now: dict[str, Any]) -> None:
+        if now["state"] == "training" and not frozen:
+            frozen.extend(federation.members("bank-b"))
+            for pid in frozen:
+                os.kill(pid, signal.SIGSTOP)
+
+    job = admin.submit(federation.admin, make_task("run-frozen", "fedepd", rounds=30, min_sites=1))
+    try:
+        end = admin.supervise(federation.admin, job, freeze_once, patience=60)
+    finally:
+        for pid in frozen:
+            os.kill(pid, signal.SIGCONT)
+    assert len(frozen) >= 2
+    assert end["state"] == "done"
+    admin.fetch(federation.admin, admin.last_job(federation.admin), tmp_path / "run")
+    run = read_run(tmp_path / "run")
+    assert run.rounds[0]["clients"] == [0, 1]
+    assert run.rounds[-1]["clients"] == [0]
+    noticed = next(line for line in run.rounds if line["clients"] == [0])
+    assert [(refusal["client"], refusal["reason"]) for refusal in noticed["refused"]] == [(1, "is missing: the site became unreachable")]
+    assert noticed["seconds"] < 10 + 1
 
 
 def test_a_silent_site_costs_the_quorum_and_is_named(federation: Loopback) -> None:

@@ -46,13 +46,18 @@ class Pulse:
     def alive(self, site: str) -> bool:
         return site in self._seen and time.monotonic() - self._seen[site] < GONE_AFTER
 
+    def heard(self, site: str) -> None:
+        """A sign of life: an answer to a ping or to anything else. The first one ends the time to start up."""
+        if site in self._seen:
+            self._seen[site] = time.monotonic()
+
     def _beat(self) -> None:
         while not self._end.wait(PING_EVERY):
             context = self._engine.new_context()
             answers = self._engine.send_aux_request(list(self._seen), PING, Shareable(), PING_TIMEOUT, context, optional=True)
             for site, answer in (answers or {}).items():
-                if site in self._seen and answer is not None and answer.get_return_code() == ReturnCode.OK:
-                    self._seen[site] = time.monotonic()
+                if answer is not None and answer.get_return_code() == ReturnCode.OK:
+                    self.heard(site)
 
     def close(self) -> None:
         self._end.set()
@@ -133,7 +138,8 @@ class OverNVFlare:
                 answers[client] = "is missing: the site is unreachable"
                 continue
 
-            def received(client_task: Any, fl_ctx: Any, client: int = client) -> None:
+            def received(client_task: Any, fl_ctx: Any, client: int = client, site: str = site) -> None:
+                self._pulse.heard(site)
                 with ready:
                     answers.setdefault(client, client_task.result)
                     ready.notify_all()
