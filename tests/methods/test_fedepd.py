@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from fedepd.errors import BadConfig
 from fedepd.methods import make_method
@@ -138,6 +139,23 @@ def test_the_minus_sign_helps_rare_classes_and_the_plus_sign_hurts_them() -> Non
         reply, _ = method.client_step(client, messages(method, client.data), {})
         shares[sign] = float(method.predict(client, reply.tensors).softmax(1)[:, 2].mean())
     assert shares["minus"] > 2 * shares["plus"]
+
+
+@pytest.mark.parametrize("margin_in", ["both", "calibration"])
+def test_the_margin_is_in_the_base_loss_where_it_is_asked_for(margin_in: Any) -> None:
+    """One SGD step of rate 1 without decay and dropout: what changed is minus the gradient of CE(z - Δ), or of CE(z)."""
+    data, model = toy_client(one_node_class=True), Backbone(hidden=8, dropout=0.0)
+    training = Training(optimizer="sgd", lr=1.0, weight_decay=0.0, epochs=1)
+    method = FedEPD(margin_in=margin_in, calibration_epochs=0)
+    client, message = make_client(method, data, model, training), messages(method, data)
+    reply, _ = method.client_step(client, message, {})
+    prepared = on_graph(method, client, message)
+    params = {name: value.clone().requires_grad_() for name, value in model_part(message).items()}
+    logits = model.logits(params, model.encode(params, prepared.inputs), prepared.inputs, train_only=True)
+    loss = F.cross_entropy(logits - prepared.margin * (margin_in == "both"), prepared.inputs.labels)
+    assert float(prepared.margin.max()) > 0.1
+    for (name, value), gradient in zip(params.items(), torch.autograd.grad(loss, list(params.values())), strict=True):
+        torch.testing.assert_close(reply.tensors[name], value.detach() - gradient)
 
 
 # Algorithm 2: stages. 14.19 (6)
