@@ -130,7 +130,7 @@ def test_missing_datasets_are_named_with_their_cure(tmp_path: Path, capsys: pyte
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_study_stops_cleanly_and_goes_on(reproduce: Reproduce, tmp_path: Path, number: signal.Signals) -> None:
-    arguments = [str(tmp_path / "mine.toml"), "--data", str(tmp_path / "small.npz"), "--out", str(tmp_path / "o"), "--rounds", "400"]
+    arguments = [str(tmp_path / "mine.toml"), "--data", str(tmp_path / "small.npz"), "--out", str(tmp_path / "o"), "--rounds", "200"]
     command = [sys.executable, "-c", "import sys; from fedepd.cli import main; sys.exit(main(sys.argv[1:]))", "reproduce", *arguments]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment) as process:
@@ -144,5 +144,5 @@ def test_a_study_stops_cleanly_and_goes_on(reproduce: Reproduce, tmp_path: Path,
     assert err.splitlines()[-1].startswith("fedepd: stopped; 'fedepd reproduce ")
     begun = next((tmp_path / "o").glob("cells/*/config.json")).parent
     assert not (begun / "summary.json").exists()
-    assert reproduce("--rounds", "400", "--seeds", "1", "--quiet")[0] == 0
+    assert reproduce("--rounds", "200", "--seeds", "1", "--quiet")[0] == 0
     assert (begun / "summary.json").exists()

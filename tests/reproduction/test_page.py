@@ -35,14 +35,14 @@ def test_every_target_has_its_files(study: Path) -> None:
         for path in (study / name).glob("*.svg"):
             ET.parse(path)
     assert not list(study.glob("cells/*.failed"))
-    assert len(list(study.glob("cells/*"))) == 110
+    assert len(list(study.glob("cells/*"))) == 114
 
 
 def test_cells_are_shared(study: Path) -> None:
-    """15 rows of Table 2; of the 14 of Table 3 fedepd, printed and fedavg are there already; of the 25 of the grid one; of the 10 steps
-    all but four; and one round of FedAvg for the distribution: (15 + 11 + 24 + 4 + 1) rows of two seeds.
+    """15 rows of Table 2; of the 14 of Table 3 fedepd, printed and fedavg are there already; of the 25 of the grid one; of the 12 steps
+    all but six; and one round of FedAvg for the distribution: (15 + 11 + 24 + 6 + 1) rows of two seeds.
     """
-    assert len(list(study.glob("cells/*/summary.json"))) == 2 * (15 + 11 + 24 + 4 + 1)
+    assert len(list(study.glob("cells/*/summary.json"))) == 2 * (15 + 11 + 24 + 6 + 1)
 
 
 @pytest.fixture
