@@ -56,7 +56,7 @@ def _print_table(rows: list[dict[str, object]]) -> None:
     for data in dict.fromkeys(row["data"] for row in rows):
         table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False, title=f"{data}: CPU seconds; ratio: reference's round over method's")
         for title in ("method", *COLUMNS.values()):
-            table.add_column(title, justify="left" if title == "method" else "right", no_wrap=True)
+            table.add_column(title, justify="left" if title == "method" else "right", no_wrap=title != "method")
         for row in rows:
             if row["data"] == data:
                 failed = str(row.get("failed", ""))

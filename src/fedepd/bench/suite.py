@@ -40,7 +40,7 @@ def points(axis: str, values: Sequence[int], **fixed: int) -> list[Point]:
 
 SWEEPS: dict[str, list[Point]] = {
     "edges": points("edges", (100_000, 1_000_000, 3_000_000, 10_000_000), clients=10, nodes=1_000_000, classes=40, features=128),
-    "clients": points("clients", (10, 30, 100, 300, 1_000), nodes=100_000, edges=500_000, classes=40, features=128),
+    "clients": points("clients", (10, 30, 100, 300, 1_000), nodes=100_000, edges=500_000, classes=10, features=128),
     "classes": points("classes", (10, 50, 150, 500), clients=10, nodes=50_000, edges=250_000, features=128),
 }
 QUICK_SWEEPS: dict[str, list[Point]] = {
@@ -119,6 +119,10 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     """Seconds per round against each axis, log-log, with the fitted exponents in the legend."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator
+
+    from fedepd.methods import METHODS
+    from fedepd.report.plots import METHOD_COLOURS
 
     axes_names = list(dict.fromkeys(r["axis"] for r in rows))
     figure = Figure(figsize=(4.2 * len(axes_names), 3.6), layout="constrained")
@@ -130,7 +134,11 @@ def draw(rows: Sequence[Row], path: Path) -> None:
             seen = [(r["at"], r["round"]) for r in rows if r["axis"] == axis and r["method"] == method and "round" in r]
             if seen:
                 slope = slopes.get((axis, method), math.nan)
-                ax.loglog(*zip(*seen, strict=True), marker="o", label=f"{method}: exponent {slope:.2f}")
+                label = f"{METHODS[method].label}: exponent {slope:.2f}"
+                ax.loglog(*zip(*seen, strict=True), marker="o", label=label, color=METHOD_COLOURS.get(method))
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.minorticks_off()
         ax.set_xlabel(f"number of {axis}")
         ax.set_ylabel("CPU seconds per round")
         ax.grid(True, which="major", alpha=0.3)
