@@ -209,9 +209,9 @@ class FedEPD(Method[Graphs]):
         for base_epochs, calibration_epochs in self._schedule(client, message):
             params, state, loss = fit(client, params, state, base, epochs=base_epochs)
             losses += [loss] if base_epochs else []
-            hidden = self._hidden(client, params)
-            params, state = self._calibrate(client, params, hidden, message, state, calibration_epochs)
-        prototypes = self._prototypes(client, hidden if self.prototype_encoder == "local" else self._hidden(client, received))
+            frozen = self._representation(client, params)
+            params, state = self._calibrate(client, params, frozen, message, state, calibration_epochs)
+        prototypes = self._prototypes(client, frozen if self.prototype_encoder == "local" else self._representation(client, received))
         if not keep_moments:
             state = {name: value for name, value in state.items() if ".moments." not in name}
         return {**params, **prototypes}, float(np.mean(losses or [np.nan])), {**state, **params}
@@ -235,18 +235,21 @@ class FedEPD(Method[Graphs]):
             return [(base, calibration)]
         return [(int(e < base), int(e < calibration)) for e in range(max(base, calibration, 1))]
 
-    def _hidden(self, client: Client[Prepared], params: Tensors) -> Tensor:
-        """H on the purified graph, [n, h]; empty where neither calibration nor prototypes need it.
+    def _representation(self, client: Client[Prepared], params: Tensors) -> Tensor:
+        """What calibration and prototypes start from, on the purified graph; empty where neither is asked for.
 
+        For rehearsal what the classifier reads of the training nodes, [t, w]; else H, [n, h].
         Choice: without dropout; the paper does not say.
         """
         if not self.recalibrate:
             return torch.empty(0)
+        inputs = client.prepared.inputs
         with torch.no_grad():
-            return client.model.encode(params, client.prepared.inputs)
+            hidden = client.model.encode(params, inputs)
+            return client.model.smooth(hidden, inputs, train_only=True) if self.rehearses else hidden
 
     def _calibrate(
-        self, client: Client[Prepared], params: Tensors, hidden: Tensor, message: Tensors, state: Tensors, epochs: int
+        self, client: Client[Prepared], params: Tensors, frozen: Tensor, message: Tensors, state: Tensors, epochs: int
     ) -> tuple[Tensors, Tensors]:
         """Decoupled calibration: classifier steps on a representation that is computed once, the encoder being frozen.
 
@@ -255,10 +258,10 @@ class FedEPD(Method[Graphs]):
         """
         if epochs == 0:
             return params, state
-        if self.uses_prototypes and not self.rehearses:
-            hidden = self._inject(client, hidden, message)
-        s = client.model.smooth(hidden, client.prepared.inputs, train_only=True)  # [t, width]
-        loss = self._calibration_loss(client, s, message)
+        if not self.rehearses:
+            hidden = self._inject(client, frozen, message) if self.uses_prototypes else frozen
+            frozen = client.model.smooth(hidden, client.prepared.inputs, train_only=True)  # [t, w]
+        loss = self._calibration_loss(client, frozen, message)
         names = sorted(with_prefix(params, "classifier."))
         params, state, _ = fit(client, params, state, loss, trainable=names, epochs=epochs, stage="calibration")
         return params, state
@@ -296,17 +299,14 @@ class FedEPD(Method[Graphs]):
         shift = {"plus": prepared.margin, "minus": -prepared.margin, "post_hoc": torch.zeros_like(prepared.margin)}[self.sign]
         return shift.masked_fill(prepared.absent, float("-inf")) if self.absent == "exclude" else shift
 
-    def _prototypes(self, client: Client[Prepared], hidden: Tensor) -> Tensors:
+    def _prototypes(self, client: Client[Prepared], representation: Tensor) -> Tensors:
         """The sums and counts of Eq. 7; for rehearsal of what the classifier reads of these nodes."""
         if not self.uses_prototypes:
             return {}
         prepared, num_classes = client.prepared, client.info.num_classes
-        rows = hidden[prepared.elites]
-        if self.rehearses:
-            read = client.model.smooth(hidden, prepared.inputs, train_only=True)  # [t, width]
-            rows = read[torch.searchsorted(prepared.inputs.train, prepared.elites)]
+        places = torch.searchsorted(prepared.inputs.train, prepared.elites) if self.rehearses else prepared.elites
         return {
-            "prototype.sum": class_sums(rows, prepared.elite_classes, num_classes),  # Eq. 7
+            "prototype.sum": class_sums(representation[places], prepared.elite_classes, num_classes),  # Eq. 7
             "prototype.count": torch.bincount(prepared.elite_classes, minlength=num_classes).to(torch.float32),
         }
 
