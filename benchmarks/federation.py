@@ -57,14 +57,19 @@ def main() -> None:
         folder, ended = Path(scratch) / "demo", threading.Event()
         watcher = threading.Thread(target=watch, args=(folder / "federation", seen, ended))
         watcher.start()
-        demo(values.method, values.rounds, SITES, values.data, str(folder), print)
-        ended.set()
-        watcher.join()
+        try:
+            same = demo(values.method, values.rounds, SITES, values.data, str(folder), print)
+        finally:
+            ended.set()
+            watcher.join()
+        if not same:
+            raise SystemExit(1)
         lines = [json.loads(line) for line in (folder / "run" / "rounds.jsonl").read_text().splitlines()]
     graph, start = load(values.data), time.process_time()
     run(graph, values.method, clients=SITES, rounds=10)
     simulated = (time.process_time() - start) / 10
-    print(f"seconds per round: {statistics.median(line['seconds'] for line in lines):.2f} deployed (median); {simulated:.2f} CPU simulated")
+    deployed = statistics.median(line["seconds"] for line in lines)
+    print(f"seconds per round: {deployed:.2f} deployed (median); {simulated:.2f} CPU simulated, preparation included")
     while_training = sorted(number for number in seen if 0 < number < values.rounds)
     for number in while_training[:: max(1, len(while_training) // 10)]:
         print(f"round {number}: MB", {name: round(mb) for name, mb in sorted(seen[number].items())})

@@ -41,6 +41,8 @@ AWKWARD: dict[str, dict[str, Any]] = {
 FEATURE_KINDS = {"dense": False, "sparse": True}
 
 all_methods = pytest.mark.parametrize("name", sorted(METHODS))
+all_runs = pytest.mark.parametrize("name", [*sorted(METHODS), "fedepd:printed"])
+"""The paper's text too: what our default replaced must meet the same awkward clients."""
 all_cases = pytest.mark.parametrize("case", AWKWARD)
 both_features = pytest.mark.parametrize("features", FEATURE_KINDS)
 
@@ -137,7 +139,7 @@ class Outcome:
 
 
 def run(name: str, case: str, features: str, clients: list[ClientData] | None = None, strict: bool = False, **more: Any) -> Outcome:
-    watched = Watched(make_method(name), strict)
+    watched = Watched(make_method(*name.split(":")), strict)
     training = Training(epochs=2, lr=0.05, participation=0.5 if case == "partial" else 1.0)
     options: dict[str, Any] = {"rounds": 3, "model": SMALL, "training": training, **more}
     rounds, exchange = run_rounds(watched, clients or federation(case, features), **options)  # type: ignore[arg-type]
@@ -152,7 +154,7 @@ def first_run(name: str, case: str, features: str) -> Outcome:
 # What crosses, and what a step may touch
 
 
-@all_methods
+@all_runs
 @all_cases
 @both_features
 def test_steps_write_into_nothing_they_were_given_and_only_dense_float32_tensors_cross(name: str, case: str, features: str) -> None:
@@ -170,7 +172,7 @@ def test_steps_write_into_nothing_they_were_given_and_only_dense_float32_tensors
             assert bool(value.isfinite().all()), key
 
 
-@all_methods
+@all_runs
 @all_cases
 def test_a_clients_state_is_named_finite_tensors(name: str, case: str) -> None:
     """The state is saved with the personal model and comes back in the next round."""
@@ -182,7 +184,7 @@ def test_a_clients_state_is_named_finite_tensors(name: str, case: str) -> None:
             assert bool(value.isfinite().all()), key
 
 
-@all_methods
+@all_runs
 @all_cases
 @both_features
 def test_counted_bytes_are_the_bytes_sent(name: str, case: str, features: str) -> None:
@@ -198,7 +200,7 @@ def test_counted_bytes_are_the_bytes_sent(name: str, case: str, features: str) -
 # Which bits depend on what
 
 
-@all_methods
+@all_runs
 @all_cases
 @both_features
 def test_same_seed_same_bits_in_any_order_of_clients_and_in_two_threads(name: str, case: str, features: str) -> None:
@@ -207,7 +209,7 @@ def test_same_seed_same_bits_in_any_order_of_clients_and_in_two_threads(name: st
     assert_same(first.evaluated(), again.evaluated())
 
 
-@all_methods
+@all_runs
 def test_another_seed_gives_other_bits(name: str) -> None:
     first, other = first_run(name, "plain", "dense").trained(), run(name, "plain", "dense", seed=1).trained()
     models = [key for key in first if key.startswith("/state/") and key.endswith("classifier.weight")]
@@ -215,7 +217,7 @@ def test_another_seed_gives_other_bits(name: str) -> None:
     assert not any(torch.equal(first[key], other[key]) for key in models)
 
 
-@all_methods
+@all_runs
 @all_cases
 def test_labels_outside_the_training_mask_have_no_influence(name: str, case: str) -> None:
     clients = federation(case, "dense")
@@ -241,7 +243,7 @@ def test_draws_depend_on_seed_purpose_round_and_client_and_on_nothing_else() -> 
 # That it learns, on every network
 
 
-@all_methods
+@all_runs
 @both_features
 def test_the_loss_falls_on_a_learnable_toy(name: str, features: str) -> None:
     outcome = run(name, "plain", features, rounds=10, model=Backbone(hidden=8, dropout=0.0))
@@ -249,7 +251,7 @@ def test_the_loss_falls_on_a_learnable_toy(name: str, features: str) -> None:
     assert losses[-1] < losses[0], losses
 
 
-@all_methods
+@all_runs
 @both_features
 @pytest.mark.parametrize("head", ["gcn", "linear"])
 @pytest.mark.parametrize("backbone", ["gcn", "sage"])

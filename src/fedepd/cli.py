@@ -209,6 +209,7 @@ def progress_bar(text: str, total: int, quiet: bool) -> Iterator[Callable[[int],
 
 
 def command_compare(arguments: list[str]) -> int:
+    from fedepd.cli_model import stoppable
     from fedepd.config import GROUPS
     from fedepd.sweep import run_cells
 
@@ -222,7 +223,8 @@ def command_compare(arguments: list[str]) -> int:
         add_settings(parser, name, cls)
     values = parser.parse(arguments)
     cells, rounds = _cells(values)
-    with progress_bar(f"{len(cells)} runs on {cells[0].data}", rounds * len(cells), values.quiet) as advance:
+    title, how_to_go_on = f"{len(cells)} runs on {cells[0].data}", f"'fedepd resume {values.out}/RUN' finishes one of its runs"
+    with stoppable(lambda: how_to_go_on), progress_bar(title, rounds * len(cells), values.quiet) as advance:
         seen = 0
 
         def watch() -> None:

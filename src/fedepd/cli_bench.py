@@ -26,7 +26,7 @@ def bench(arguments: list[str]) -> int:
     parser.add_argument("--data", nargs="+", metavar="NAME", help="default: three twins of Table 1 and the real graphs at hand")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), metavar="METHOD", help="default: all")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="rounds measured, the first left out (default: 5)")
-    parser.add_argument("--scaling", action="store_true", help="also the growth with edges, clients and classes (needs 12 GB and time)")
+    parser.add_argument("--scaling", action="store_true", help="also the growth with edges, clients and classes (needs 4 GB and time)")
     parser.add_argument("--quick", action="store_true", help="small graphs, to see that it works")
     parser.add_argument("--out", default="benchmarks/out", metavar="FOLDER", help="where the CSV and the picture go")
     values = parser.parse(arguments)

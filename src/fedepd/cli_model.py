@@ -1,4 +1,4 @@
-"""``fedepd resume``, ``export`` and ``predict``: from an interrupted run to predictions; and how ``run`` and ``resume`` end."""
+"""``fedepd resume``, ``export`` and ``predict``: from an interrupted run to predictions; and how long commands end."""
 
 from __future__ import annotations
 

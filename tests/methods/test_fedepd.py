@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.methods import make_method
@@ -67,11 +68,17 @@ def test_no_pruning_and_no_calibration_steps_is_fedavg_bit_for_bit() -> None:
 
 
 def test_each_part_alone_changes_the_result() -> None:
+    """Without margin, so that it is calibration that tells; consensus is held against calibration alone."""
     clients = toy_clients()
-    plain, _ = run_rounds(FedAvg(), clients, rounds=2)
-    for part in (["purify"], ["recalibrate"], ["recalibrate", "consensus"]):
-        ours, _ = run_rounds(FedEPD(**{**OFF, **dict.fromkeys(part, True)}, prune="always"), clients, rounds=2)
-        assert not torch.equal(ours[-1].tensors["classifier.weight"], plain[-1].tensors["classifier.weight"]), part
+
+    def weights(*parts: str) -> Tensor:
+        method = FedEPD(**{**OFF, **dict.fromkeys(parts, True)}, prune="always", mu=0.0)  # type: ignore[arg-type]
+        return run_rounds(method, clients, rounds=2)[0][-1].tensors["classifier.weight"]
+
+    plain, calibrated = weights(), weights("recalibrate")
+    assert not torch.equal(weights("purify"), plain)
+    assert not torch.equal(calibrated, plain)
+    assert not torch.equal(weights("recalibrate", "consensus"), calibrated)
 
 
 def test_without_recalibration_consensus_changes_nothing_and_sends_nothing() -> None:
@@ -226,12 +233,12 @@ def test_predictions_on_the_original_graph() -> None:
 
 
 def test_the_printed_preset() -> None:
-    printed = FedEPD.printed()
+    printed = make_method("fedepd", "printed")
+    assert isinstance(printed, FedEPD)
     assert (printed.sign, printed.absent, printed.isolated_gate) == ("plus", "eps", 0.0)
     assert (printed.rho, printed.teleport, printed.walk_steps, printed.calibration_epochs) == (0.1, 0.15, 10, 3)
-    assert (printed.consensus_by, printed.prune) == ("injection", "always")
+    assert (printed.consensus_by, printed.prune, printed.gate, printed.margin_in) == ("injection", "always", "labelled", "calibration")
     assert replace(printed, sign="minus", absent="exclude", isolated_gate=0.5) == make_method("fedepd", "corrected")
-    assert make_method("fedepd", "printed") == printed
 
 
 @pytest.mark.parametrize(("votes", "pruned"), [([0.0, 0.0], False), ([5.0, 5.0], False), ([4.0, 5.0], False), ([6.0, 5.0], True)])
@@ -290,5 +297,6 @@ def test_values_out_of_range_are_refused_by_name(setting: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize("setting", [{"rho": 1.0}, {"mu": 0.0}, {"teleport": 1.0}, {"walk_steps": 0}, {"isolated_gate": 1.0}], ids=str)
 def test_limits_that_are_allowed(setting: dict[str, Any]) -> None:
-    rounds, _ = run_rounds(FedEPD(**setting), toy_clients(), rounds=2)
+    """On the paper's parts, which use them all."""
+    rounds, _ = run_rounds(FedEPD(**{**PAPER, **setting}), toy_clients(), rounds=2)
     assert all(bool(value.isfinite().all()) for value in rounds[-1].tensors.values())

@@ -23,7 +23,7 @@ EPS = 1e-12
 
 
 def as_in_the_paper(**settings: Any) -> FedEPD:
-    """Elites, injection and unconditional pruning, with the default's sign."""
+    """Elites, injection, homophily gate, margin in calibration alone and unconditional pruning, with the default's sign."""
     return FedEPD(**{**PAPER, **settings})
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedepd.methods import vote
 from fedepd.methods.vote import left_out_hits, pruning_votes
 from fedepd.sparse import adjacency, normalised
 from fedepd.types import ClientData
@@ -54,6 +55,13 @@ def test_a_tie_where_pruning_changes_nothing() -> None:
     """Nodes of one class joined: equal nodes average to themselves, all are right on both graphs."""
     data = client_of([[1, 0]] * 3 + [[0, 1]] * 3, [[0, 3], [1, 4]], [0] * 3 + [1] * 3, False)
     assert pruning_votes(data, torch.empty(2, 0, dtype=torch.int64)).tolist() == [6, 6]
+
+
+def test_a_sample_of_many_nodes_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten of twelve; without edges each is right, the same ones every time."""
+    data = client_of([[1, 0]] * 6 + [[0, 1]] * 6, [[0], [1]], [0] * 6 + [1] * 6, False)
+    monkeypatch.setattr(vote, "SAMPLE", 10)
+    assert [left_out_hits(data, torch.empty(2, 0, dtype=torch.int64)) for _ in range(2)] == [10, 10]
 
 
 def test_nobody_to_ask() -> None:

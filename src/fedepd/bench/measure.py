@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -89,8 +90,7 @@ def _rounds(experiment: Experiment, simulation: Simulation) -> tuple[list[dict[s
 
 def median(values: list[float]) -> float:
     """Over all but the first."""
-    ordered = sorted(values[1:] or values)
-    return ordered[len(ordered) // 2]
+    return statistics.median(values[1:] or values)
 
 
 def blocks(clients: int, nodes: int, edges: int, classes: int, features: int) -> Graph:

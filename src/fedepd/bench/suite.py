@@ -50,10 +50,11 @@ QUICK_SWEEPS: dict[str, list[Point]] = {
 }
 
 
-def in_process_of_its_own(kernels: str = "auto", **arguments: Any) -> Row:
-    """One measurement; a failed one is a row that says so."""
+def in_process_of_its_own(with_kernels: str = "auto", **arguments: Any) -> Row:
+    """One measurement, nothing remembered from another; a failed one is a row that says so."""
     command = [sys.executable, "-m", "fedepd.bench.measure", json.dumps(arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "FEDEPD_KERNELS": kernels})
+    environment = {**os.environ, "FEDEPD_KERNELS": with_kernels, "FEDEPD_CACHE": "off"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["killed: out of memory?"])[-1]
         return {"data": str(arguments["data"]), "method": arguments["method"], "failed": reason}
@@ -158,7 +159,7 @@ def bench(
     write_csv(table, out / "methods.csv")
     growth: list[Row] = []
     if scaling:
-        growth = scale(("fedavg", "fedepd"), 3, say, QUICK_SWEEPS if quick else SWEEPS)
+        growth = scale(("fedavg", "fedepd"), rounds, say, QUICK_SWEEPS if quick else SWEEPS)
         write_csv(growth, out / "scaling.csv")
         draw(growth, out / "scaling.png")
     return table, growth

@@ -116,8 +116,8 @@ def _structure(graph: Graph) -> list[Finding]:
         out.append(Finding(level, what, "they are classified by their own features alone", "check the ids of the edge list, or add edges"))
     share = homophily(graph.edge_index, graph.y)
     if share is not None and share < 0.3:
-        meaning = "neighbours may mislead more than they help; edge purification will keep few edges"
-        cure = "compare fedepd, which purifies, with fedavg, which does not"
+        meaning = "neighbours may mislead more than they help"
+        cure = "try --backbone auto; compare fedepd, which prunes where its clients' votes say it helps, with fedavg"
         out.append(Finding("note", f"only {share:.0%} of the edges join nodes of one class", meaning, cure))
     return out
 

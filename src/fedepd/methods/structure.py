@@ -35,7 +35,7 @@ class Prepared:
     absent: Tensor
     """bool [C]."""
     low_pass: Sparse
-    """The training rows of Eq. 10 on the purified graph, [t, n], whatever operator the backbone itself uses."""
+    """The training rows of Eq. 10 on that graph, [t, n], whatever operator the backbone itself uses."""
     inference: Inputs
     """On the graph that predictions are made on."""
 
