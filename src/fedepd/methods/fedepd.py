@@ -46,9 +46,7 @@ class FedEPD(Method[Graphs]):
         "corrected": {**PAPER, "absent": "exclude"},  # printed, with the sign, absent classes and isolated nodes mended
         "without_purification": {"purify": False},
         "without_consensus": {"consensus": False},
-        "without_recalibration": {
-            "recalibrate": False
-        },  # pruning alone: prototypes are used inside calibration (14.16), and the margin goes with it
+        "without_recalibration": {"recalibrate": False},  # pruning alone: prototypes (14.16) and the margin go with it
     }
 
     # The ablations are those of the default; `--preset printed --no-consensus` and the like ablate the printed method, as Table 3 does.
