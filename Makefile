@@ -33,8 +33,8 @@ demo: .venv/.run  ## train FedEPD and FedAvg on a built-in graph, print a table,
 	@rm -rf $(DEMO)
 	$(BIN)/fedepd compare fedepd fedavg --seeds 3 --workers 2 --rounds $(DEMO_ROUNDS) --out $(DEMO)
 
-test: .venv/.dev  ## all tests but the heavy ones, three at a time: those of the federation mostly wait
-	$(BIN)/python -m pytest -n 3 --dist loadgroup
+test: .venv/.dev  ## all tests but the heavy ones, two at a time
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 test-heavy: .venv/.dev  ## faults of a running federation and its demo without a network: minutes
 	$(BIN)/python -m pytest -m heavy
