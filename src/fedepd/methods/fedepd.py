@@ -148,6 +148,10 @@ class FedEPD(Method[Graphs]):
         return self.uses_prototypes and self.consensus_by == "rehearsal"
 
     @property
+    def injects(self) -> bool:
+        return self.uses_prototypes and self.consensus_by == "injection"
+
+    @property
     def votes(self) -> bool:
         return self.purify and self.prune == "by_vote"
 
@@ -173,7 +177,7 @@ class FedEPD(Method[Graphs]):
             elite_classes=elite_classes,
             margin=self._margin(data, edges, counts),
             absent=counts == 0,
-            low_pass=inputs.train_rows if model.backbone == "gcn" or self.rehearses else low_pass_rows(data, edges),
+            low_pass=None if not self.injects else inputs.train_rows if model.backbone == "gcn" else low_pass_rows(data, edges),
             inference=inputs if self.infer_on == "purified" else model.inputs(data),
         )
 
@@ -256,7 +260,7 @@ class FedEPD(Method[Graphs]):
         if epochs == 0:
             return params, state
         if not self.rehearses:
-            hidden = self._inject(client, frozen, message) if self.uses_prototypes else frozen
+            hidden = self._inject(client, frozen, message) if self.injects else frozen
             frozen = client.model.smooth(hidden, client.prepared.inputs, train_only=True)  # [t, w]
         loss = self._calibration_loss(client, frozen, message)
         names = sorted(with_prefix(params, "classifier."))
@@ -265,10 +269,11 @@ class FedEPD(Method[Graphs]):
 
     def _inject(self, client: Client[Prepared], hidden: Tensor, message: Tensors) -> Tensor:
         """Eq. 11-12 on the training nodes whose class has a prototype; all other rows stay as they are."""
-        inputs = client.prepared.inputs
+        inputs, low_pass = client.prepared.inputs, client.prepared.low_pass
+        assert low_pass is not None
         target = message["prototype.mean"][inputs.labels]  # [t, h]
         known = (message["prototype.count"] > 0)[inputs.labels]
-        low = client.prepared.low_pass.times(hidden)  # Eq. 11, [t, h]
+        low = low_pass.times(hidden)  # Eq. 11, [t, h]
         high = hidden[inputs.train] - low  # Eq. 11
         injected = (1 - self.gamma) * low + self.gamma * target + high  # Eq. 12
         return hidden.index_copy(0, inputs.train[known], injected[known])

@@ -34,8 +34,8 @@ class Prepared:
     """Δ of Eq. 15, [C], for present classes; absent ones as the method's ``absent`` says."""
     absent: Tensor
     """bool [C]."""
-    low_pass: Sparse
-    """The training rows of Eq. 10 on that graph, [t, n], whatever operator the backbone itself uses."""
+    low_pass: Sparse | None
+    """For injection: the training rows of Eq. 10 on that graph, [t, n], whatever operator the backbone itself uses."""
     inference: Inputs
     """On the graph that predictions are made on."""
 
