@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import subprocess
 import sys
 import zipfile
@@ -156,6 +157,16 @@ def test_a_client_without_edges_is_a_warning(tmp_path: Path, capsys: pytest.Capt
     printed = capsys.readouterr()
     json.loads(printed.out)
     assert printed.err.startswith("fedepd: warning: no edges at client 0")
+
+
+def test_a_stopped_comparison_says_how_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedepd.sweep.run_cells", lambda *_: signal.raise_signal(signal.SIGTERM))
+    with pytest.raises(SystemExit) as stop:
+        main(["compare", "fedavg", *QUICK, "--out", str(tmp_path / "x")])
+    assert stop.value.code == 143
+    assert capsys.readouterr().err.endswith(f"fedepd: stopped; 'fedepd resume {tmp_path}/x/RUN' finishes one of its runs\n")
 
 
 def test_compare_and_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -132,8 +132,7 @@ def test_missing_datasets_are_named_with_their_cure(tmp_path: Path, capsys: pyte
 def test_a_study_stops_cleanly_and_goes_on(reproduce: Reproduce, tmp_path: Path, number: signal.Signals) -> None:
     arguments = [str(tmp_path / "mine.toml"), "--data", str(tmp_path / "small.npz"), "--out", str(tmp_path / "o"), "--rounds", "200"]
     command = [sys.executable, "-c", "import sys; from fedepd.cli import main; sys.exit(main(sys.argv[1:]))", "reproduce", *arguments]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and not any((tmp_path / "o").glob("cells/*/checkpoint-*")):
             time.sleep(0.05)
