@@ -24,7 +24,7 @@ class CompileKernels(BuildHookInterface[Any]):
             self.app.display_warning("no C compiler found: fedepd will compute with torch alone")
             return
         part = library.with_suffix(".part")
-        if why := _compile([*command, *FLAGS, "-o", str(part), str(source)]):
+        if why := _compile([*command, *FLAGS, "-o", str(part), str(source), "-lm"]):
             part.unlink(missing_ok=True)
             self.app.display_warning(f"{shlex.join(command)} cannot compile _kernels.c, fedepd will compute with torch alone: {why}")
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,23 +35,24 @@ def test_product_equals_scipy(rows: int, columns: int, width: int, seed: int) ->
     """Widths cover every strip (64, 32 and 8 columns), the overlapping last strip and rows narrower than one."""
     a = matrix(rows, columns, seed)
     dense = torch.randn(columns, width, generator=torch.Generator().manual_seed(seed))
-    out = kernels.product(csr_tensor(a, np.int32), dense)
+    out = kernels.Factor(csr_tensor(a, np.int32)).times(dense)
     assert torch.allclose(out, torch.from_numpy(a @ dense.numpy()), atol=1e-5)
 
 
 def test_product_of_a_transposed_view() -> None:
     a, dense = matrix(6, 9), torch.randn(5, 9).t()
-    assert torch.allclose(kernels.product(csr_tensor(a, np.int32), dense), torch.from_numpy(a @ dense.numpy()), atol=1e-5)
+    assert torch.allclose(kernels.Factor(csr_tensor(a, np.int32)).times(dense), torch.from_numpy(a @ dense.numpy()), atol=1e-5)
 
 
 def test_product_with_an_empty_matrix() -> None:
-    assert torch.equal(kernels.product(csr_tensor(sp.csr_matrix((3, 4), dtype=np.float32), np.int32), torch.ones(4, 2)), torch.zeros(3, 2))
+    empty = kernels.Factor(csr_tensor(sp.csr_matrix((3, 4), dtype=np.float32), np.int32))
+    assert torch.equal(empty.times(torch.ones(4, 2)), torch.zeros(3, 2))
 
 
 def test_product_refuses_rows_that_are_not_there() -> None:
     """The matrix has 9 columns: with 3 rows of the other factor the kernel would read beyond them."""
     with pytest.raises(RuntimeError):
-        kernels.product(csr_tensor(matrix(6, 9), np.int32), torch.ones(3, 4))
+        kernels.Factor(csr_tensor(matrix(6, 9), np.int32)).times(torch.ones(3, 4))
 
 
 def test_product_with_64_bit_indices_and_with_values_that_share_one_place() -> None:
@@ -57,11 +60,11 @@ def test_product_with_64_bit_indices_and_with_values_that_share_one_place() -> N
     a.data[:] = 2.0
     wide = csr_tensor(a)
     expected = torch.from_numpy(a @ np.ones((9, 4), np.float32))
-    assert torch.allclose(kernels.product(wide, torch.ones(9, 4)), expected)
+    assert torch.allclose(kernels.Factor(wide).times(torch.ones(9, 4)), expected)
     narrow = csr_tensor(a, np.int32)
     shared = torch.tensor([2.0]).expand(a.nnz)
     spread = torch.sparse_csr_tensor(narrow.crow_indices(), narrow.col_indices(), shared, size=a.shape, check_invariants=False)
-    assert torch.allclose(kernels.product(spread, torch.ones(9, 4)), expected)
+    assert torch.allclose(kernels.Factor(spread).times(torch.ones(9, 4)), expected)
 
 
 def test_activate_in_double_precision_and_on_a_transposed_view() -> None:
@@ -103,11 +106,64 @@ def test_activate_equals_torch(monkeypatch: pytest.MonkeyPatch, width: int, drop
         assert torch.allclose(a, b, atol=1e-5)
 
 
+def test_cross_entropy_by_hand() -> None:
+    """z + shift = [[0, ln 3], [ln 3, 0]]: p = [1/4, 3/4] and [3/4, 1/4]; both labels are 1, so the losses are -ln 3/4 and -ln 1/4, their
+    mean ln 4 - ln(3)/2, doubled by the weight; the gradient is 2 (p - onehot) / 2 rows."""
+    z, shift = torch.tensor([[0.0, 0.0], [math.log(3), -math.log(3)]]), torch.tensor([0.0, math.log(3)])
+    assert kernels.cross_entropy_(z, torch.tensor([1, 1]), shift, 2.0) == pytest.approx(2 * math.log(4) - math.log(3), abs=1e-6)
+    torch.testing.assert_close(z, torch.tensor([[0.25, -0.25], [0.75, -0.75]]))
+
+
+@pytest.mark.parametrize("library", ["compiled", "torch"])
+@given(rows=st.integers(1, 9), width=st.integers(1, 40), scale=st.sampled_from([0.1, 3.0, 60.0, 1000.0]), seed=st.integers(0, 9))
+def test_cross_entropy_equals_autograd(library: str, rows: int, width: int, scale: float, seed: int) -> None:
+    """Large scales put e^x below what a float holds; a shift of -inf takes a class out of the softmax."""
+    generator = torch.Generator().manual_seed(seed)
+    z, shift = scale * torch.randn(rows, width, generator=generator), torch.randn(width, generator=generator)
+    labels = torch.randint(width, (rows,), generator=generator)
+    out = int(torch.randint(width, (), generator=generator))
+    if out not in labels.tolist():
+        shift[out] = float("-inf")
+    leaf = z.clone().requires_grad_()
+    expected = 0.7 * F.cross_entropy(leaf + shift, labels)
+    with pytest.MonkeyPatch.context() as patch:
+        if library == "torch":
+            patch.setattr(kernels, "_library", None)
+        loss = kernels.cross_entropy_(z, labels, shift, 0.7)
+    assert loss == pytest.approx(float(expected.detach()), rel=1e-5, abs=1e-5)
+    torch.testing.assert_close(z, torch.autograd.grad(expected, leaf)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_cross_entropy_refuses_a_class_that_is_not_there_and_hides_no_nan() -> None:
+    for label in (-1, 3):
+        with pytest.raises(IndexError):
+            kernels.cross_entropy_(torch.zeros(1, 3), torch.tensor([label]))
+    z = torch.tensor([[0.0, float("nan"), 1.0]])
+    assert math.isnan(kernels.cross_entropy_(z, torch.tensor([0])))
+    assert bool(z.isnan().all())
+
+
+@compiled
+@pytest.mark.parametrize("size", [1, 7, 64, 1001])
+def test_adam_equals_torchs(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    mine = [torch.randn(size, generator=generator), torch.zeros(size), torch.zeros(size)]
+    theirs = [part.clone() for part in mine]
+    for step in (1, 2, 3):
+        grad = torch.randn(size, generator=generator)
+        kernels.adam_(mine[0], grad, mine[1], mine[2], step, 0.01, 0.1)
+        with monkeypatch.context() as patch:
+            patch.setattr(kernels, "_library", None)
+            kernels.adam_(theirs[0], grad, theirs[1], theirs[2], step, 0.01, 0.1)
+    for a, b in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.usefixtures("on_torch")
 def test_torch_computes_without_the_library() -> None:
     a, dense = matrix(7, 5), torch.randn(5, 3)
     assert kernels.name() == "torch"
-    assert torch.allclose(kernels.product(csr_tensor(a, np.int32), dense), torch.from_numpy(a @ dense.numpy()), atol=1e-5)
+    assert torch.allclose(kernels.Factor(csr_tensor(a, np.int32)).times(dense), torch.from_numpy(a @ dense.numpy()), atol=1e-5)
 
 
 @pytest.mark.parametrize(("value", "expected"), [("torch", "torch"), ("gpu", "FEDEPD_KERNELS is 'gpu'")])

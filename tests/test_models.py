@@ -107,6 +107,26 @@ def test_gradients_equal_plain_autograd(backbone: Any, head: Any, hidden: int, s
 
 
 @every_network
+@pytest.mark.parametrize("dropout", [0.0, 0.5, 0.3])
+def test_a_whole_step_without_autograd_has_its_gradients(backbone: Any, head: Any, hidden: int, sparse: bool, dropout: float) -> None:
+    """The loss is Σ w z² over the training nodes' logits: its error 2 w z is no constant, so that wrong logits show too."""
+    model, data = Backbone(backbone, hidden, dropout, head), toy_client(sparse=sparse)
+    inputs, params = model.inputs(data), made(model)
+    draws = np.random.default_rng(5)
+    masks = [model.dropout_mask(data.graph.num_nodes, draws) for _ in range(2)]
+    weights = torch.randn(inputs.train.shape[0], CLASSES, generator=torch.Generator().manual_seed(1))
+
+    loss, grads = model.gradient(params, inputs, np.random.default_rng(5), lambda z: (float((weights * z * z).sum()), z.mul_(2 * weights)))
+    leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
+    expected = (weights * plain_logits(model, leaves, data, masks)[inputs.train].square()).sum()
+
+    assert loss == pytest.approx(float(expected.detach()), rel=1e-4, abs=1e-5)
+    assert grads.keys() == params.keys()
+    for name, grad in zip(leaves, torch.autograd.grad(expected, list(leaves.values())), strict=True):
+        torch.testing.assert_close(grads[name], grad, rtol=1e-4, atol=1e-5)
+
+
+@every_network
 def test_the_three_functions_compose_to_the_logits(backbone: Any, head: Any, hidden: int, sparse: bool) -> None:
     """``logits`` may take the products in another order; training rows are rows of the whole."""
     model, data = Backbone(backbone, hidden, head=head), toy_client(sparse=sparse)

@@ -1,6 +1,7 @@
 /* The products and the element-wise steps of one training pass, on float32 rows and 32-bit CSR. Called through ctypes by kernels.py, which
    checks every shape and type; each function writes only its outputs and sums in one fixed order, so threads and repeats give the same bits. */
 
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -85,5 +86,87 @@ FAST void fedepd_activate_backward(int64_t rows, int64_t width, const float *gra
             g[first + c] = kept;
             bias_grad[c] += kept;
         }
+    }
+}
+
+typedef int32_t ints __attribute__((vector_size(32), aligned(4), may_alias));
+
+/* e^x for x <= 0 to 2 units in the last place: 2^n e^r with |r| <= ln(2) / 2; 0 where e^x is no normal float, NaN for NaN. */
+static FAST inline lane lanes_exp(lane x) {
+    const ints gone = x < -87.0f;
+    const lane n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; /* to the nearest integer */
+    const lane r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    lane sum = r * 1.9875691500e-4f + 1.3981999507e-3f;
+    sum = sum * r + 8.3334519073e-3f;
+    sum = sum * r + 4.1665795894e-2f;
+    sum = sum * r + 1.6666665459e-1f;
+    sum = sum * r + 5.0000001201e-1f;
+    sum = sum * r * r + r + 1.0f;
+    const ints power = (__builtin_convertvector(n, ints) + 127) << 23;
+    const lane out = sum * (lane)power;
+    return (lane)((ints)out & ~gone);
+}
+
+/* Eight numbers of a row of which `left` are left; beyond them -inf, which is no maximum and whose e^x adds nothing. */
+static FAST inline lane lanes_of(const float *from, int64_t left) {
+    if (left >= LANE) return *(const lane *)from;
+    lane out = (lane){0} - INFINITY;
+    for (int l = 0; l < left; l++) out[l] = from[l];
+    return out;
+}
+
+static FAST inline void lanes_to(float *to, lane values, int64_t left) {
+    if (left >= LANE) *(lane *)to = values;
+    else
+        for (int l = 0; l < left; l++) to[l] = values[l];
+}
+
+/* z <- the gradient of `weight` times the mean cross-entropy of softmax(z + shift) against the labels, in place; *loss = that mean times
+   weight. No shift: none is added. Returns 1, with z spoilt, if a label is no column. */
+FAST int fedepd_cross_entropy(int64_t rows, int64_t width, const float *shift, const int64_t *label, double weight, float *z, double *loss) {
+    const float scale = (float)(weight / (double)rows);
+    double total = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        float *row = z + r * width;
+        if (label[r] < 0 || label[r] >= width) return 1;
+        lane tops = (lane){0} - INFINITY, sums = {0};
+        for (int64_t c = 0; c < width; c += LANE) {
+            lane x = lanes_of(row + c, width - c);
+            if (shift) {
+                x += lanes_of(shift + c, width - c);
+                lanes_to(row + c, x, width - c);
+            }
+            const ints above = x > tops;
+            tops = (lane)(((ints)x & above) | ((ints)tops & ~above));
+        }
+        float top = tops[0], sum = 0;
+        for (int l = 1; l < LANE; l++) top = tops[l] > top ? tops[l] : top;
+        const float own = row[label[r]];
+        for (int64_t c = 0; c < width; c += LANE) {
+            const lane x = lanes_exp(lanes_of(row + c, width - c) - top);
+            lanes_to(row + c, x, width - c);
+            sums += x;
+        }
+        for (int l = 0; l < LANE; l++) sum += sums[l];
+        total += log((double)sum) + ((double)top - (double)own);
+        const float share = scale / sum;
+        for (int64_t c = 0; c < width; c++) row[c] *= share;
+        row[label[r]] -= scale;
+    }
+    *loss = weight * total / (double)rows;
+    return 0;
+}
+
+/* One step of Adam with an L2 penalty: `rate` is the learning rate over the first moment's bias correction, `root` the root of the
+   second's, new1 and new2 are 1 - beta. */
+FAST void fedepd_adam(int64_t size, float rate, float root, float new1, float new2, float eps, float decay, const float *restrict grad,
+                      float *restrict value, float *restrict first, float *restrict second) {
+    for (int64_t i = 0; i < size; i++) {
+        const float g = grad[i] + decay * value[i];
+        const float m = first[i] + new1 * (g - first[i]);
+        const float v = second[i] + new2 * (g * g - second[i]);
+        first[i] = m;
+        second[i] = v;
+        value[i] -= rate * m / (sqrtf(v) / root + eps);
     }
 }

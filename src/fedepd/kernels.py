@@ -11,12 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.optim.adam import adam
 
 from fedepd.errors import BadConfig
 
 LIBRARY = Path(__file__).with_name("_kernels.so")
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
+BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
 _TWICE = 2 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.float32)  # [256, 8]
 
 
@@ -35,7 +38,9 @@ def _load() -> ctypes.CDLL | None:
     library.fedepd_product.argtypes = [_COUNT, _COUNT, *[_POINTER] * 5]
     library.fedepd_activate.argtypes = [_COUNT, _COUNT, *[_POINTER] * 3]
     library.fedepd_activate_backward.argtypes = [_COUNT, _COUNT, _POINTER, _POINTER, ctypes.c_float, _POINTER, _POINTER]
-    for function in (library.fedepd_product, library.fedepd_activate, library.fedepd_activate_backward):
+    library.fedepd_cross_entropy.argtypes = [_COUNT, _COUNT, _POINTER, _POINTER, ctypes.c_double, _POINTER, _POINTER]
+    library.fedepd_adam.argtypes = [_COUNT, *[ctypes.c_float] * 6, *[_POINTER] * 4]
+    for function in (library.fedepd_product, library.fedepd_activate, library.fedepd_activate_backward, library.fedepd_adam):
         function.restype = None
     return library
 
@@ -48,17 +53,59 @@ def name() -> str:
     return "torch" if _library is None else "compiled"
 
 
-def product(matrix: Tensor, dense: Tensor) -> Tensor:
-    """``matrix @ dense`` for a CSR matrix: [r, w]. No gradient flows through it: that is ``sparse.spmm``."""
-    rows, width = matrix.shape[0], dense.shape[1]
-    if matrix.values().numel() == 0:  # MKL refuses an empty matrix
-        return dense.new_zeros(rows, width)
-    start, index, value, dense = (part.contiguous() for part in (matrix.crow_indices(), matrix.col_indices(), matrix.values(), dense))
-    if _library is None or not _readable(value, dense) or index.dtype != torch.int32 or matrix.shape[1] != dense.shape[0]:
-        return torch.mm(matrix, dense)
-    out = torch.empty(rows, width)
-    _library.fedepd_product(rows, width, start.data_ptr(), index.data_ptr(), value.data_ptr(), dense.data_ptr(), out.data_ptr())
-    return out
+class Factor:
+    """A constant CSR matrix, looked at once so that its many products need not."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        self.matrix = matrix
+        self.rows, self.columns = matrix.shape
+        self.empty = matrix.values().numel() == 0
+        self._parts = [part.contiguous() for part in (matrix.crow_indices(), matrix.col_indices(), matrix.values())]
+        self._pointers = [part.data_ptr() for part in self._parts]
+        self._narrow = self._parts[1].dtype == torch.int32 and self._parts[2].dtype == torch.float32
+
+    def times(self, dense: Tensor) -> Tensor:
+        """``matrix @ dense``: [r, w]. No gradient flows through it: that is ``sparse.spmm``."""
+        if self.empty:  # MKL refuses an empty matrix
+            return dense.new_zeros(self.rows, dense.shape[1])
+        dense = dense.contiguous()
+        if _library is None or not self._narrow or dense.dtype != torch.float32 or dense.shape[0] != self.columns:
+            return torch.mm(self.matrix, dense)
+        out = torch.empty(self.rows, dense.shape[1])
+        _library.fedepd_product(self.rows, dense.shape[1], *self._pointers, dense.data_ptr(), out.data_ptr())
+        return out
+
+
+def cross_entropy_(logits: Tensor, labels: Tensor, shift: Tensor | None = None, weight: float = 1.0) -> float:
+    """``weight`` times the mean cross-entropy of ``logits + shift`` [t, C]; the logits are overwritten by its gradient."""
+    parts = (logits,) if shift is None else (logits, shift)
+    fits = labels.shape == logits.shape[:1] and labels.dtype == torch.int64 and labels.is_contiguous()
+    if _library is not None and _readable(*parts) and fits and (shift is None or shift.shape == logits.shape[1:]) and logits.numel():
+        loss = ctypes.c_double()
+        where = None if shift is None else shift.data_ptr()
+        if _library.fedepd_cross_entropy(*logits.shape, where, labels.data_ptr(), weight, logits.data_ptr(), ctypes.byref(loss)):
+            raise IndexError(f"a label is not in 0 .. {logits.shape[1] - 1}")
+        return loss.value
+    log_p = torch.log_softmax(logits if shift is None else logits + shift, 1)
+    loss_of_rows = F.nll_loss(log_p, labels)
+    torch.exp(log_p, out=logits)
+    logits[torch.arange(len(labels)), labels] -= 1
+    logits.mul_(weight / max(len(labels), 1))
+    return weight * float(loss_of_rows)
+
+
+def adam_(value: Tensor, grad: Tensor, first: Tensor, second: Tensor, step: int, lr: float, weight_decay: float) -> None:
+    """The ``step``-th step (1, 2, ...) of Adam with an L2 penalty, in place on the value and its moments."""
+    grad = grad.contiguous()
+    if _library is not None and _readable(value, grad, first, second) and value.shape == grad.shape == first.shape == second.shape:
+        rate, root = lr / (1 - BETA1**step), (1 - BETA2**step) ** 0.5
+        pointers = (part.data_ptr() for part in (grad, value, first, second))
+        _library.fedepd_adam(value.numel(), rate, root, 1 - BETA1, 1 - BETA2, EPS, weight_decay, *pointers)
+        return
+    adam(
+        [value], [grad], [first], [second], [], [torch.tensor(float(step - 1))], fused=True, amsgrad=False, beta1=BETA1, beta2=BETA2,
+        lr=lr, weight_decay=weight_decay, eps=EPS, maximize=False,
+    )  # fmt: skip
 
 
 def activate(h: Tensor, bias: Tensor, bits: bytes | None) -> None:

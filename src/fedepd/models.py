@@ -1,11 +1,13 @@
 """The shared network as three functions: ``encode`` -> H, ``smooth`` -> S, ``classify`` -> Z = S W + b.
 
 Parameters are named tensors, "encoder.*" and "classifier.*": to freeze, average or send one half is a name prefix. Both hot
-functions are one autograd node each with a hand-written backward (checked against autograd in the tests).
+functions are one autograd node each with a hand-written backward; ``gradient`` is a whole training step without autograd (both are
+checked against autograd in the tests).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,6 +21,9 @@ from fedepd.options import option
 from fedepd.rng import seeded
 from fedepd.sparse import Sparse, adjacency, neighbour_mean, normalised, spmm, to_scipy
 from fedepd.types import ClientData, TaskInfo, Tensors
+
+Error = Callable[[Tensor], tuple[float, Tensor]]
+"""A loss of logits and its gradient by them, for which it may overwrite them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,17 +125,20 @@ class Backbone:
 
     def encode(self, params: Tensors, inputs: Inputs, generator: np.random.Generator | None = None) -> Tensor:
         """H [n, hidden], after ReLU; with a ``generator`` also after dropout, as in training."""
+        first = self._first_layer(inputs, generator)
+        h: Tensor = _Encode.apply(params["encoder.weight"], params["encoder.bias"], first)  # type: ignore[no-untyped-call]
+        if self.head == "gcn":
+            return h
+        h = torch.relu(self._spread(h, inputs.operator) @ params["encoder.second.weight"] + params["encoder.second.bias"])
+        mask = self.dropout_mask(h.shape[0], generator) if generator is not None else None
+        return h if mask is None else h * mask
+
+    def _first_layer(self, inputs: Inputs, generator: np.random.Generator | None) -> _FirstLayer:
         rows = inputs.operator.shape[0]
         drop: bytes | Tensor | None = None
         if generator is not None:
             drop = self._bits(rows, generator) if self.dropout == 0.5 else self.dropout_mask(rows, generator)
-        scale = 1.0 if drop is None else 1 / (1 - self.dropout)
-        h: Tensor = _Encode.apply(params["encoder.weight"], params["encoder.bias"], inputs, drop, scale, self.backbone == "sage")  # type: ignore[no-untyped-call]
-        if self.head == "gcn":
-            return h
-        h = torch.relu(self._spread(h, inputs.operator) @ params["encoder.second.weight"] + params["encoder.second.bias"])
-        mask = self.dropout_mask(rows, generator) if generator is not None else None
-        return h if mask is None else h * mask
+        return _FirstLayer(inputs, self.backbone == "sage", drop, 1.0 if drop is None else 1 / (1 - self.dropout))
 
     def _spread(self, h: Tensor, operator: Sparse, own: Tensor | None = None) -> Tensor:
         """gcn: P h; sage: [P h | h], with ``own`` the rows of h that match the operator's."""
@@ -153,11 +161,42 @@ class Backbone:
     def logits(self, params: Tensors, h: Tensor, inputs: Inputs, train_only: bool = False) -> Tensor:
         """``classify(smooth(h))`` with the cheaper order of products: [n, C] or [t, C]."""
         weight, bias = params["classifier.weight"], params["classifier.bias"]
-        if self.head == "linear" or self.backbone == "sage" or weight.shape[1] >= self.hidden:
+        if not self._narrow(weight):
             return self.classify(params, self.smooth(h, inputs, train_only))
         operator = inputs.train_rows if train_only else inputs.operator
         z: Tensor = _NarrowClassify.apply(h, weight, bias, operator)  # type: ignore[no-untyped-call]
         return z
+
+    def _narrow(self, weight: Tensor) -> bool:
+        """Whether P (H W) is cheaper than (P H) W, and the same."""
+        return self.head == "gcn" and self.backbone == "gcn" and weight.shape[1] < self.hidden
+
+    def gradient(self, params: Tensors, inputs: Inputs, generator: np.random.Generator, error: Error) -> tuple[float, Tensors]:
+        """The loss of a training step, ``error`` of the training nodes' logits, and its gradient by every parameter, without autograd."""
+        if self.head == "linear":
+            return self._gradient_by_autograd(params, inputs, generator, error)
+        first, weight, train = self._first_layer(inputs, generator), params["classifier.weight"], inputs.train_rows
+        h = first.forward(params["encoder.weight"], params["encoder.bias"])
+        if self._narrow(weight):
+            loss, grad = error(train.times(h @ weight).add_(params["classifier.bias"]))
+            spread = train.transposed_times(grad)  # [n, C]
+            grad_weight, grad_h = h.t() @ spread, spread @ weight.t()
+        else:
+            s = self.smooth(h, inputs, train_only=True)
+            loss, grad = error(self.classify(params, s))
+            grad_weight, grad_s = s.t() @ grad, grad @ weight.t()
+            grad_h = train.transposed_times(grad_s[:, : self.hidden])
+            if self.backbone == "sage":
+                grad_h.index_add_(0, inputs.train, grad_s[:, self.hidden :])
+        grads = {"classifier.weight": grad_weight, "classifier.bias": grad.sum(0)}
+        grads["encoder.weight"], grads["encoder.bias"] = first.backward(grad_h, h)
+        return loss, grads
+
+    def _gradient_by_autograd(self, params: Tensors, inputs: Inputs, generator: np.random.Generator, error: Error) -> tuple[float, Tensors]:
+        leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
+        logits = self.logits(leaves, self.encode(leaves, inputs, generator), inputs, train_only=True)
+        loss, grad = error(logits.detach().clone())
+        return loss, dict(zip(leaves, torch.autograd.grad(logits, list(leaves.values()), grad), strict=True))
 
     def predict(self, params: Tensors, inputs: Inputs) -> Tensor:
         """Logits of every node, evaluation mode: [n, C]."""
@@ -171,41 +210,50 @@ def glorot(rows: int, columns: int, generator: torch.Generator) -> Tensor:
     return torch.empty(rows, columns).uniform_(-bound, bound, generator=generator)
 
 
-class _Encode(torch.autograd.Function):
-    """H = dropout(relu(P X W + b)). Only H is kept for the backward: where H > 0 the unit was positive and not dropped."""
+@dataclass(frozen=True, eq=False)
+class _FirstLayer:
+    """H = dropout(relu(P X W + b)) with this dropout; the backward needs no more than H: where H > 0 the unit was positive and kept."""
 
-    @staticmethod
-    def forward(
-        ctx: Any, weight: Tensor, bias: Tensor, inputs: Inputs, drop: bytes | Tensor | None, scale: float, own_apart: bool
-    ) -> Tensor:
-        features = inputs.features
+    inputs: Inputs
+    own_apart: bool
+    drop: bytes | Tensor | None
+    scale: float
+
+    def forward(self, weight: Tensor, bias: Tensor) -> Tensor:
+        features, operator = self.inputs.features, self.inputs.operator
         if isinstance(features, Tensor):
             h = features @ weight
-        elif own_apart:
+        elif self.own_apart:
             smoothed, own = weight.chunk(2)
-            h = inputs.operator.times(features.times(smoothed)).add_(features.times(own))
+            h = operator.times(features.times(smoothed)).add_(features.times(own))
         else:
-            h = inputs.operator.times(features.times(weight))
-        kernels.activate(h, bias, drop if isinstance(drop, bytes) else None)
-        if isinstance(drop, Tensor):
-            h.mul_(drop)
+            h = operator.times(features.times(weight))
+        kernels.activate(h, bias, self.drop if isinstance(self.drop, bytes) else None)
+        return h.mul_(self.drop) if isinstance(self.drop, Tensor) else h
+
+    def backward(self, grad: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradients of weight and bias."""
+        features, operator = self.inputs.features, self.inputs.operator
+        g, bias_grad = kernels.activate_backward(grad, h, self.scale)
+        if isinstance(features, Tensor):
+            return features.t() @ g, bias_grad
+        through_neighbours = features.transposed_times(operator.transposed_times(g))
+        if not self.own_apart:
+            return through_neighbours, bias_grad
+        return torch.cat([through_neighbours, features.transposed_times(g)]), bias_grad
+
+
+class _Encode(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, bias: Tensor, layer: _FirstLayer) -> Tensor:
+        h = layer.forward(weight, bias)
         ctx.save_for_backward(h)
-        ctx.inputs, ctx.scale, ctx.own_apart = inputs, scale, own_apart
+        ctx.layer = layer
         return h
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
-        (h,) = ctx.saved_tensors
-        inputs: Inputs = ctx.inputs
-        g, bias_grad = kernels.activate_backward(grads[0], h, ctx.scale)
-        features = inputs.features
-        if isinstance(features, Tensor):
-            grad_weight = features.t() @ g
-        elif ctx.own_apart:
-            grad_weight = torch.cat([features.transposed_times(inputs.operator.transposed_times(g)), features.transposed_times(g)])
-        else:
-            grad_weight = features.transposed_times(inputs.operator.transposed_times(g))
-        return grad_weight, bias_grad, None, None, None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        return *ctx.layer.backward(grads[0], ctx.saved_tensors[0]), None
 
 
 class _NarrowClassify(torch.autograd.Function):

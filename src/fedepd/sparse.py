@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedepd.kernels import product
+from fedepd.kernels import Factor
 
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
 
@@ -56,11 +57,19 @@ class Sparse:
         """The chosen rows, in that order."""
         return Sparse.of(to_scipy(self.matrix)[index.numpy()])
 
+    @cached_property
+    def _forward(self) -> Factor:
+        return Factor(self.matrix)
+
+    @cached_property
+    def _backward(self) -> Factor:
+        return self._forward if self.transposed is self.matrix else Factor(self.transposed)
+
     def times(self, dense: Tensor) -> Tensor:
-        return product(self.matrix, dense)
+        return self._forward.times(dense)
 
     def transposed_times(self, dense: Tensor) -> Tensor:
-        return product(self.transposed, dense)
+        return self._backward.times(dense)
 
 
 def _sorted(matrix: sp.csr_matrix) -> sp.csr_matrix:

@@ -8,10 +8,9 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.optim.adam import adam
-from torch.optim.sgd import sgd
 
 from fedepd.errors import BadConfig
+from fedepd.kernels import adam_
 from fedepd.options import option
 from fedepd.types import Tensors
 
@@ -44,10 +43,24 @@ class Training:
             raise BadConfig(f"max_norm is {self.max_norm}; it must be positive, or every reply would be refused")
 
 
+Loss = Callable[[Tensors], Tensor]
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """A loss that knows its gradient without autograd, which on a small graph costs more than the arithmetic."""
+
+    of: Callable[[Tensors], tuple[float, Tensors]]
+    """The loss and its gradient by the name of each parameter that it reaches."""
+
+
+Objective = Loss | Gradient
+
+
 def descend(
     params: Tensors,
     trainable: Sequence[str],
-    loss_of: Callable[[Tensors], Tensor],
+    objective: Objective,
     epochs: int,
     training: Training,
     moments: Tensors,
@@ -55,55 +68,61 @@ def descend(
 ) -> tuple[Tensors, Tensors, float]:
     """``epochs`` optimiser steps on the named parameters; nothing that was passed in is written to.
 
-    ``loss_of(params)`` is evaluated anew for every step. Returns all parameters, the new moments and the mean loss.
+    The ``objective`` is evaluated anew for every step. Returns all parameters, the new moments and the mean loss.
     """
     if epochs == 0 or not trainable:
         return params, moments, float("nan")
-    leaves = [params[name].detach().clone().requires_grad_() for name in trainable]
-    current = {**params, **dict(zip(trainable, leaves, strict=True))}
-    step = _Optimiser(trainable, leaves, training, moments, training.weight_decay if weight_decay is None else weight_decay)
+    trained = {name: params[name].detach().clone() for name in trainable}
+    current = {**params, **trained}
+    gradient = objective if isinstance(objective, Gradient) else by_autograd(objective, trainable)
+    step = _Optimiser(trained, training, moments, training.weight_decay if weight_decay is None else weight_decay)
     total = 0.0
     for _ in range(epochs):
-        loss = loss_of(current)
+        loss, grads = gradient.of(current)
         # A parameter that a loss does not reach (e.g. no synthetic node this step) has no gradient: it is treated as zero.
-        grads = torch.autograd.grad(loss, leaves, allow_unused=True)
-        step([torch.zeros_like(leaf) if g is None else g for g, leaf in zip(grads, leaves, strict=True)])
-        total += float(loss.detach())
-    trained = {name: leaf.detach() for name, leaf in zip(trainable, leaves, strict=True)}
+        step({name: grads[name] if name in grads else torch.zeros_like(value) for name, value in trained.items()})
+        total += loss
     return {**params, **trained}, step.moments() if training.keep_moments else {}, total / epochs
 
 
+def by_autograd(loss_of: Loss, trainable: Sequence[str]) -> Gradient:
+    def of(params: Tensors) -> tuple[float, Tensors]:
+        leaves = {name: params[name].detach().requires_grad_() for name in trainable}
+        loss = loss_of({**params, **leaves})
+        grads = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+        return float(loss.detach()), {name: grad for name, grad in zip(leaves, grads, strict=True) if grad is not None}
+
+    return Gradient(of)
+
+
 class _Optimiser:
-    """torch's own Adam or SGD as a function over explicit moments."""
+    """Adam (torch.optim.Adam's arithmetic, moments explicit) or plain SGD, in place on the values."""
 
-    def __init__(self, names: Sequence[str], leaves: list[Tensor], training: Training, moments: Tensors, weight_decay: float) -> None:
-        self.names, self.leaves, self.training, self.weight_decay = names, leaves, training, weight_decay
+    def __init__(self, values: Tensors, training: Training, moments: Tensors, weight_decay: float) -> None:
+        self.values, self.training, self.weight_decay = values, training, weight_decay
         if training.optimizer == "adam":
-            self.first = [_moment(moments, f"first.{n}", p) for n, p in zip(names, leaves, strict=True)]
-            self.second = [_moment(moments, f"second.{n}", p) for n, p in zip(names, leaves, strict=True)]
-            self.steps = [_moment(moments, "step", torch.zeros(())) for _ in names]
+            self.first = {name: _moment(moments, f"first.{name}", value) for name, value in values.items()}
+            self.second = {name: _moment(moments, f"second.{name}", value) for name, value in values.items()}
+            self.steps = int(moments["step"]) if "step" in moments else 0
 
-    def __call__(self, grads: list[Tensor]) -> None:
-        with torch.no_grad():
-            if self.training.optimizer == "sgd":
-                sgd(
-                    self.leaves, grads, [None] * len(grads), weight_decay=self.weight_decay, momentum=0.0, lr=self.training.lr,
-                    dampening=0.0, nesterov=False, maximize=False, foreach=False,
-                )  # fmt: skip
-                return
-            adam(
-                self.leaves, grads, self.first, self.second, [], self.steps, fused=True, amsgrad=False, beta1=0.9, beta2=0.999,
-                lr=self.training.lr, weight_decay=self.weight_decay, eps=1e-8, maximize=False,
-            )  # fmt: skip
+    def __call__(self, grads: Tensors) -> None:
+        lr, decay = self.training.lr, self.weight_decay
+        if self.training.optimizer == "sgd":
+            for name, value in self.values.items():
+                value.sub_(grads[name].add(value, alpha=decay), alpha=lr)
+            return
+        self.steps += 1
+        for name, value in self.values.items():
+            adam_(value, grads[name], self.first[name], self.second[name], self.steps, lr, decay)
 
     def moments(self) -> Tensors:
         if self.training.optimizer == "sgd":
             return {}
-        out: Tensors = {"step": self.steps[0]}
-        for name, first, second in zip(self.names, self.first, self.second, strict=True):
-            out[f"first.{name}"], out[f"second.{name}"] = first, second
+        out: Tensors = {"step": torch.tensor(float(self.steps))}
+        for name in self.values:
+            out[f"first.{name}"], out[f"second.{name}"] = self.first[name], self.second[name]
         return out
 
 
 def _moment(moments: Tensors, name: str, like: Tensor) -> Tensor:
-    return moments[name].clone() if name in moments else torch.zeros_like(like, requires_grad=False)
+    return moments[name].clone() if name in moments else torch.zeros_like(like)

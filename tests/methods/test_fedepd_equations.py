@@ -256,7 +256,7 @@ def test_the_calibration_loss_by_hand(sign: Any, absent: Any) -> None:
     z = np.array([1.0, 2.0, 3.0]) + direction * np.array([0.0, math.log(2), third])
     terms = z[:2] if absent == "exclude" else z
     expected = np.log(np.exp(terms).sum()) - (4 * z[0] + 2 * z[1]) / 6
-    assert float(method._calibration_loss(client, torch.zeros(6, 2), {})(params)) == pytest.approx(expected, rel=1e-5)
+    assert method._calibration_loss(client, torch.zeros(6, 2), {}).of(params)[0] == pytest.approx(expected, rel=1e-5)
 
 
 def test_rehearsal_by_hand() -> None:
@@ -270,7 +270,7 @@ def test_rehearsal_by_hand() -> None:
     client = prepared_client(FedEPD(), with_counts([4, 2, 0]))
 
     def total(**settings: float) -> float:
-        return float(FedEPD(**settings)._calibration_loss(client, torch.zeros(6, 2), message)(params))  # type: ignore[arg-type]
+        return FedEPD(**settings)._calibration_loss(client, torch.zeros(6, 2), message).of(params)[0]  # type: ignore[arg-type]
 
     for prior, off in ((0.0, 0.0), (1.0, math.log(3))):
         log_sums = sum(math.log(sum(map(math.exp, z))) for z in ((3 - off, 2, 3), (1 - off, 3, 3)))

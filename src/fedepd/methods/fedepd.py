@@ -18,18 +18,19 @@ from typing import Any, ClassVar, Literal, cast, final
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.gate import Field, Fields, same_fields
+from fedepd.kernels import cross_entropy_
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.purify import EPSILON, Score, purified_edges
-from fedepd.methods.steps import Loss, average, class_counts, class_sums, cross_entropy, fit, model_part, reply, with_prefix
+from fedepd.methods.steps import average, class_counts, class_sums, cross_entropy, fit, model_part, reply, with_prefix
 from fedepd.methods.structure import Graphs, Prepared, central_nodes, class_homophily, low_pass_rows
 from fedepd.methods.vote import counted_votes
 from fedepd.models import Backbone
 from fedepd.options import option
+from fedepd.training import Gradient
 from fedepd.types import ClientData, Reply, Tensors
 
 PAPER: Mapping[str, Any] = {"consensus_by": "injection", "rho": 0.1, "prune": "always", "gate": "labelled", "margin_in": "calibration"}
@@ -217,12 +218,10 @@ class FedEPD(Method[Graphs]):
             state = {name: value for name, value in state.items() if ".moments." not in name}
         return {**params, **prototypes}, float(np.mean(losses or [np.nan])), {**state, **params}
 
-    def _base_loss(self, client: Client[Prepared]) -> Loss:
+    def _base_loss(self, client: Client[Prepared]) -> Gradient:
         """Eq. 9 on the graph that is trained on; where ``margin_in`` says so, of logits shifted as in Eq. 15."""
-        if self.margin_in == "calibration" or not self.recalibrate:
-            return cross_entropy(client, client.prepared.inputs)
-        shift = self._shift(client.prepared)
-        return cross_entropy(client, client.prepared.inputs, lambda logits, labels: F.cross_entropy(logits + shift, labels))
+        shifted = self.margin_in == "both" and self.recalibrate
+        return cross_entropy(client, client.prepared.inputs, self._shift(client.prepared) if shifted else None)
 
     def _schedule(self, client: Client[Prepared], message: Tensors) -> list[tuple[int, int]]:
         """(base, calibration) epochs of each stage of a round.
@@ -278,23 +277,23 @@ class FedEPD(Method[Graphs]):
         injected = (1 - self.gamma) * low + self.gamma * target + high  # Eq. 12
         return hidden.index_copy(0, inputs.train[known], injected[known])
 
-    def _calibration_loss(self, client: Client[Prepared], s: Tensor, message: Tensors) -> Loss:
-        prepared, shift = client.prepared, self._shift(client.prepared)
+    def _calibration_loss(self, client: Client[Prepared], s: Tensor, message: Tensors) -> Gradient:
+        """The classifier's loss on the rows of ``s`` [t, w], and in rehearsal on one example of each class, whoever holds it."""
+        labels, shift, size = client.prepared.inputs.labels, self._shift(client.prepared), s.shape[0]
+        known = (message["prototype.count"] > 0).nonzero().reshape(-1) if self.rehearses else labels[:0]
+        tilt = torch.zeros_like(shift)
+        if self.rehearses:
+            s = torch.cat([s, message["prototype.mean"][known]])
+            tilt = -self.rehearsal_prior * torch.log(message["prototype.count"].clamp(min=1))  # so that z itself favours frequent classes
 
-        def loss(params: Tensors) -> Tensor:
-            adjusted = client.model.classify(params, s) + shift  # Eq. 15
-            return F.cross_entropy(adjusted, prepared.inputs.labels)  # Eq. 16
+        def of(params: Tensors) -> tuple[float, Tensors]:
+            z = client.model.classify(params, s)
+            loss = cross_entropy_(z[:size], labels, shift)  # Eq. 15-16; z becomes its gradient
+            if known.numel():
+                loss += cross_entropy_(z[size:], known, tilt, self.rehearsal_weight)
+            return loss, {"classifier.weight": s.t() @ z, "classifier.bias": z.sum(0)}
 
-        if not self.rehearses:
-            return loss
-        known = (message["prototype.count"] > 0).nonzero().reshape(-1)
-        examples = message["prototype.mean"][known]  # one of each class, whoever holds it
-        tilt = -self.rehearsal_prior * torch.log(message["prototype.count"].clamp(min=1))  # so that z itself favours frequent classes
-
-        def with_rehearsal(params: Tensors) -> Tensor:
-            return loss(params) + self.rehearsal_weight * F.cross_entropy(client.model.classify(params, examples) + tilt, known)
-
-        return with_rehearsal
+        return Gradient(of)
 
     def _shift(self, prepared: Prepared) -> Tensor:
         """What is added to the logits in a loss, [C]."""

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.gate import Fields, same_fields
 from fedepd.methods.base import Client, Method, Server
-from fedepd.methods.steps import Loss, average, class_counts, cross_entropy, fit, model_part, reply
+from fedepd.methods.steps import average, class_counts, cross_entropy, fit, model_part, of_logits, reply
 from fedepd.models import Backbone, Inputs
 from fedepd.options import option
+from fedepd.training import Gradient
 from fedepd.types import ClientData, Reply, Tensors
 
 CLAMP = 1e-8
@@ -73,10 +73,11 @@ class FedLC(Method[Prepared]):
         params, state, loss = fit(client, model_part(message), state, self._loss(client))
         return reply(client, params, loss=loss), {**state, **params}
 
-    def _loss(self, client: Client[Prepared]) -> Loss:
-        calibrated = F.cross_entropy if self.form == "ce" else printed_loss
-        margin = client.prepared.margin
-        return cross_entropy(client, client.prepared.inputs, lambda logits, labels: calibrated(logits - margin, labels))
+    def _loss(self, client: Client[Prepared]) -> Gradient:
+        inputs, margin = client.prepared.inputs, client.prepared.margin
+        if self.form == "ce":
+            return cross_entropy(client, inputs, -margin)
+        return of_logits(client, inputs, lambda logits, labels: printed_loss(logits - margin, labels))
 
     def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
         return average(server.info, tensors, replies)

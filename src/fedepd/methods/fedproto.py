@@ -20,9 +20,10 @@ from torch import Tensor
 from fedepd.errors import BadConfig
 from fedepd.gate import Field, Fields, same_fields
 from fedepd.methods.base import Client, Method, Server
-from fedepd.methods.steps import Loss, class_counts, class_mean, class_sums, cross_entropy, fit, own_model, reply, weight_of
+from fedepd.methods.steps import class_counts, class_mean, class_sums, cross_entropy, fit, own_model, reply, weight_of
 from fedepd.models import Backbone, Inputs
 from fedepd.options import option
+from fedepd.training import Objective
 from fedepd.types import ClientData, Reply, TaskInfo, Tensors
 
 
@@ -74,7 +75,7 @@ class FedProto(Method[Prepared]):
     def _own(self, client: Client[Prepared], tensors: Tensors) -> Tensors:
         return own_model(client, tensors) if self.common_start else own_model(client, tensors, client.data.client_id)
 
-    def _loss(self, client: Client[Prepared], message: Tensors) -> Loss:
+    def _loss(self, client: Client[Prepared], message: Tensors) -> Objective:
         """Cross-entropy + lam · R; cross-entropy alone while no prototype is known."""
         inputs, counts = client.prepared.inputs, client.prepared.counts
         target = message["prototype.mean"][inputs.labels]  # [t, h]

@@ -21,7 +21,6 @@ from fedepd.errors import BadConfig
 from fedepd.gate import Field, Fields, same_fields
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.steps import (
-    Loss,
     average,
     class_counts,
     class_mean,
@@ -37,6 +36,7 @@ from fedepd.methods.steps import (
 from fedepd.models import Backbone, Inputs, glorot
 from fedepd.options import option
 from fedepd.sparse import Sparse, spmm, to_scipy
+from fedepd.training import Objective
 from fedepd.types import ClientData, Reply, Tensors
 
 PROXY_START = 0.1
@@ -122,7 +122,7 @@ class FedSpray(Method[Prepared]):
             return message["proxy.class"][labels]
         return state.get("proxy.train", torch.full((labels.shape[0], client.model.hidden), PROXY_START))
 
-    def _network_loss(self, client: Client[Prepared], message: Tensors, proxies: Tensor) -> Loss:
+    def _network_loss(self, client: Client[Prepared], message: Tensors, proxies: Tensor) -> Objective:
         """Cross-entropy + lam · mean KL to the soft targets of the reliable nodes."""
         inputs = client.prepared.inputs
         if self.lam == 0:

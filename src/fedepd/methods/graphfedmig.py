@@ -28,13 +28,13 @@ from fedepd.errors import BadConfig
 from fedepd.gate import Field, Fields, same_fields
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.steps import (
-    Loss,
     average,
     class_counts,
     class_sums,
     cross_entropy,
     fit,
     model_part,
+    of_logits,
     renamed,
     reply,
     weighted_mean,
@@ -43,6 +43,7 @@ from fedepd.methods.steps import (
 from fedepd.models import Backbone, Inputs, glorot
 from fedepd.options import option
 from fedepd.sparse import Sparse, to_scipy
+from fedepd.training import Gradient, Loss
 from fedepd.types import ClientData, Reply, Tensors
 
 WIDTHS = (256, 128)
@@ -106,7 +107,7 @@ class GraphFedMig(Method[Prepared]):
             sent["feature.mean"] = column_means(client.prepared.raw)
         return reply(client, sent, loss=loss), {**state, **params}
 
-    def _loss(self, client: Client[Prepared], message: Tensors) -> Loss:
+    def _loss(self, client: Client[Prepared], message: Tensors) -> Gradient:
         """Cross-entropy plus the weighted divergence; the latter from the second round on, when there is a mean judgement."""
         judgement, size = message["judged.mean"], float(message["cluster.size"])
         if size == 0 or self.gan_weight == 0:
@@ -115,7 +116,7 @@ class GraphFedMig(Method[Prepared]):
         def criterion(logits: Tensor, labels: Tensor) -> Tensor:
             return F.cross_entropy(logits, labels) + self.gan_weight * divergence(logits.mean(0), judgement, size)
 
-        return cross_entropy(client, client.prepared.inputs, criterion)
+        return of_logits(client, client.prepared.inputs, criterion)
 
     @torch.no_grad()
     def _own_and_idealised_logits(self, client: Client[Prepared], params: Tensors) -> tuple[Tensor, Tensor]:

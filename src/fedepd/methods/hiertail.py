@@ -26,10 +26,11 @@ from fedepd.errors import BadConfig
 from fedepd.gate import Fields, same_fields
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.contrast import balanced_contrast, group_contrast
-from fedepd.methods.steps import Loss, average, fit, reply
+from fedepd.methods.steps import average, fit, reply
 from fedepd.models import Backbone, Inputs, glorot
 from fedepd.options import option
 from fedepd.sparse import Sparse, adjacency, normalised
+from fedepd.training import Loss
 from fedepd.types import ClientData, Reply, Tensors
 
 OWN_LR = 1e-3

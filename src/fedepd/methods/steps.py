@@ -6,15 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from fedepd.kernels import cross_entropy_
 from fedepd.methods.base import Client
-from fedepd.models import Inputs
-from fedepd.training import descend
+from fedepd.models import Error, Inputs
+from fedepd.training import Gradient, Objective, descend
 from fedepd.types import ClientData, Reply, TaskInfo, Tensors
-
-Loss = Callable[[Tensors], Tensor]
 
 
 def model_part(tensors: Mapping[str, Tensor]) -> Tensors:
@@ -31,22 +29,36 @@ def renamed(tensors: Mapping[str, Tensor], old: str, new: str) -> Tensors:
     return {new + name[len(old) :]: value for name, value in tensors.items() if name.startswith(old)}
 
 
-def cross_entropy(client: Client[Any], inputs: Inputs, criterion: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy) -> Loss:
-    """Eq. 9: mean cross-entropy (or another ``criterion``) over the training nodes, with fresh dropout at every call."""
+def cross_entropy(client: Client[Any], inputs: Inputs, shift: Tensor | None = None) -> Gradient:
+    """Eq. 9: mean cross-entropy over the training nodes of the logits (plus a ``shift`` [C]), with fresh dropout at every step."""
+
+    def error(logits: Tensor) -> tuple[float, Tensor]:
+        return cross_entropy_(logits, inputs.labels, shift), logits
+
+    return _through_the_network(client, inputs, error)
+
+
+def of_logits(client: Client[Any], inputs: Inputs, criterion: Callable[[Tensor, Tensor], Tensor]) -> Gradient:
+    """The same for any ``criterion`` of the training nodes' logits and classes."""
+
+    def error(logits: Tensor) -> tuple[float, Tensor]:
+        logits.requires_grad_()
+        loss = criterion(logits, inputs.labels)
+        return float(loss.detach()), torch.autograd.grad(loss, logits)[0]
+
+    return _through_the_network(client, inputs, error)
+
+
+def _through_the_network(client: Client[Any], inputs: Inputs, error: Error) -> Gradient:
     draws = client.draws("dropout")
-
-    def loss(params: Tensors) -> Tensor:
-        hidden = client.model.encode(params, inputs, draws)
-        return criterion(client.model.logits(params, hidden, inputs, train_only=True), inputs.labels)
-
-    return loss
+    return Gradient(lambda params: client.model.gradient(params, inputs, draws, error))
 
 
 def fit(
     client: Client[Any],
     params: Tensors,
     state: Tensors,
-    loss: Loss,
+    loss: Objective,
     *,
     trainable: Sequence[str] | None = None,
     epochs: int | None = None,
