@@ -151,10 +151,10 @@ def test_adam_equals_torchs(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     theirs = [part.clone() for part in mine]
     for step in (1, 2, 3):
         grad = torch.randn(size, generator=generator)
-        kernels.adam_(mine[0], grad, mine[1], mine[2], step, 0.01, 0.1)
+        kernels.Adam(*mine).step(grad, step, 0.01, 0.1)
         with monkeypatch.context() as patch:
             patch.setattr(kernels, "_library", None)
-            kernels.adam_(theirs[0], grad, theirs[1], theirs[2], step, 0.01, 0.1)
+            kernels.Adam(*theirs).step(grad, step, 0.01, 0.1)
     for a, b in zip(mine, theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedepd import simulate
 from fedepd.errors import BadData, ClientFailed
 from fedepd.evaluate import confusions
 from fedepd.gate import Fields, same_fields
@@ -102,7 +103,7 @@ def test_threads_give_the_same_bits(method: Method[Any]) -> None:
         assert_same(a_at.participants[k].state, b_at.participants[k].state)
 
 
-def test_workers_are_threads_with_one_blas_thread_each() -> None:
+def test_workers_are_threads_with_one_blas_thread_each(monkeypatch: pytest.MonkeyPatch) -> None:
     class Watching(FedAvg):  # type: ignore[misc]
         def client_step(self, client: Client[Any], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
             threads.append((threading.current_thread() is threading.main_thread(), torch.get_num_threads()))
@@ -114,6 +115,10 @@ def test_workers_are_threads_with_one_blas_thread_each() -> None:
     threads.clear()
     run_rounds(Watching(), toy_clients(), rounds=1, workers=1)
     assert [main for main, _ in threads] == [True] * 3
+    threads.clear()
+    monkeypatch.setattr(simulate, "THREADED_FROM", toy_client().graph.num_nodes + 1)
+    run_rounds(Watching(), toy_clients(), rounds=1, workers=2)
+    assert [main for main, _ in threads] == [True] * 3, "clients too small for threads to pay"
 
 
 def test_only_the_clients_that_are_asked_work() -> None:

@@ -26,10 +26,10 @@ from fedepd.types import Tensors
 KEPT = 2
 """The newest and the one before it, should the newest be damaged."""
 
-SHARE = 0.1
+SHARE = 0.05
 # Choice: a state is the weights and two moments per client: 70 to 96 MB and 0.9 to 1.4 s on the CoraFull shape, as long as a round of it,
 # so a save in every round would double such a run. A due save waits until the last one's cost is at most this share of the time since:
-# "every round" holds wherever it is cheap, and a crash costs at most about ten times what a save takes.
+# "every round" holds wherever it is cheap, and a crash costs at most about twenty times what a save takes.
 
 DIGEST = 32
 """Bytes of a sha256."""

@@ -94,18 +94,27 @@ def cross_entropy_(logits: Tensor, labels: Tensor, shift: Tensor | None = None, 
     return weight * float(loss_of_rows)
 
 
-def adam_(value: Tensor, grad: Tensor, first: Tensor, second: Tensor, step: int, lr: float, weight_decay: float) -> None:
-    """The ``step``-th step (1, 2, ...) of Adam with an L2 penalty, in place on the value and its moments."""
-    grad = grad.contiguous()
-    if _library is not None and _readable(value, grad, first, second) and value.shape == grad.shape == first.shape == second.shape:
-        rate, root = lr / (1 - BETA1**step), (1 - BETA2**step) ** 0.5
-        pointers = (part.data_ptr() for part in (grad, value, first, second))
-        _library.fedepd_adam(value.numel(), rate, root, 1 - BETA1, 1 - BETA2, EPS, weight_decay, *pointers)
-        return
-    adam(
-        [value], [grad], [first], [second], [], [torch.tensor(float(step - 1))], fused=True, amsgrad=False, beta1=BETA1, beta2=BETA2,
-        lr=lr, weight_decay=weight_decay, eps=EPS, maximize=False,
-    )  # fmt: skip
+class Adam:
+    """Adam with an L2 penalty, in place on a value and its moments, which are looked at once so that its many steps need not."""
+
+    def __init__(self, value: Tensor, first: Tensor, second: Tensor) -> None:
+        self._parts = (value, first, second)
+        self._pointers = tuple(part.data_ptr() for part in self._parts)
+        self._fits = _readable(*self._parts) and value.shape == first.shape == second.shape
+
+    def step(self, grad: Tensor, number: int, lr: float, weight_decay: float) -> None:
+        """The ``number``-th step: 1, 2, ..."""
+        value, first, second = self._parts
+        grad = grad.contiguous()
+        if _library is not None and self._fits and grad.dtype == torch.float32 and grad.shape == value.shape:
+            rate, root = lr / (1 - BETA1**number), (1 - BETA2**number) ** 0.5
+            new = (1 - BETA1, 1 - BETA2)
+            _library.fedepd_adam(value.numel(), rate, root, *new, EPS, weight_decay, grad.data_ptr(), *self._pointers)
+            return
+        adam(
+            [value], [grad], [first], [second], [], [torch.tensor(float(number - 1))], fused=True, amsgrad=False, beta1=BETA1, beta2=BETA2,
+            lr=lr, weight_decay=weight_decay, eps=EPS, maximize=False,
+        )  # fmt: skip
 
 
 def activate(h: Tensor, bias: Tensor, bits: bytes | None) -> None:
@@ -134,7 +143,10 @@ def activate_backward(grad: Tensor, h: Tensor, scale: float) -> tuple[Tensor, Te
 
 def _readable(*values: Tensor) -> bool:
     """Whether the compiled functions can read these: float32, one row after the other. Whatever else is torch's to compute or to refuse."""
-    return all(value.dtype == torch.float32 and value.is_contiguous() for value in values)
+    for value in values:  # noqa: SIM110 (asked many times a step: a generator costs as much as the question)
+        if value.dtype != torch.float32 or not value.is_contiguous():
+            return False
+    return True
 
 
 def unpacked(bits: bytes, rows: int, width: int) -> Tensor:

@@ -120,13 +120,14 @@ class Backbone:
         return torch.from_numpy(kept.astype(np.float32)).div_(1 - self.dropout)
 
     def _bits(self, rows: int, generator: np.random.Generator) -> bytes:
-        """One random bit per unit."""
-        return generator.bytes((rows * self.hidden + 7) // 8)
+        """One random bit per unit, or some more."""
+        return generator.bit_generator.random_raw((rows * self.hidden + 63) // 64).astype("<u8", copy=False).tobytes()
 
     def encode(self, params: Tensors, inputs: Inputs, generator: np.random.Generator | None = None) -> Tensor:
         """H [n, hidden], after ReLU; with a ``generator`` also after dropout, as in training."""
         first = self._first_layer(inputs, generator)
-        h: Tensor = _Encode.apply(params["encoder.weight"], params["encoder.bias"], first)  # type: ignore[no-untyped-call]
+        weight, bias = params["encoder.weight"], params["encoder.bias"]
+        h: Tensor = _Encode.apply(weight, bias, first) if torch.is_grad_enabled() else first.forward(weight, bias)  # type: ignore[no-untyped-call]
         if self.head == "gcn":
             return h
         h = torch.relu(self._spread(h, inputs.operator) @ params["encoder.second.weight"] + params["encoder.second.bias"])

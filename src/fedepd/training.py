@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedepd.errors import BadConfig
-from fedepd.kernels import adam_
+from fedepd.kernels import Adam
 from fedepd.options import option
 from fedepd.types import Tensors
 
@@ -103,6 +103,7 @@ class _Optimiser:
         if training.optimizer == "adam":
             self.first = {name: _moment(moments, f"first.{name}", value) for name, value in values.items()}
             self.second = {name: _moment(moments, f"second.{name}", value) for name, value in values.items()}
+            self.adam = {name: Adam(value, self.first[name], self.second[name]) for name, value in values.items()}
             self.steps = int(moments["step"]) if "step" in moments else 0
 
     def __call__(self, grads: Tensors) -> None:
@@ -112,8 +113,8 @@ class _Optimiser:
                 value.sub_(grads[name].add(value, alpha=decay), alpha=lr)
             return
         self.steps += 1
-        for name, value in self.values.items():
-            adam_(value, grads[name], self.first[name], self.second[name], self.steps, lr, decay)
+        for name, adam in self.adam.items():
+            adam.step(grads[name], self.steps, lr, decay)
 
     def moments(self) -> Tensors:
         if self.training.optimizer == "sgd":

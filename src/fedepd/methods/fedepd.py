@@ -297,7 +297,7 @@ class FedEPD(Method[Graphs]):
 
     def _shift(self, prepared: Prepared) -> Tensor:
         """What is added to the logits in a loss, [C]."""
-        shift = {"plus": prepared.margin, "minus": -prepared.margin, "post_hoc": torch.zeros_like(prepared.margin)}[self.sign]
+        shift = {"plus": 1, "minus": -1, "post_hoc": 0}[self.sign] * prepared.margin
         return shift.masked_fill(prepared.absent, float("-inf")) if self.absent == "exclude" else shift
 
     def _prototypes(self, client: Client[Prepared], representation: Tensor) -> Tensors:
