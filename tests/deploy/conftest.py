@@ -9,10 +9,6 @@ if TYPE_CHECKING:
     from fedepd.deploy.loopback import Loopback
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "xdist_group(name): tests of a group share one worker under --dist loadgroup")
-
-
 @pytest.fixture(scope="session")
 def quick_login() -> Iterator[None]:
     """NVFlare's admin asks to be let in before its connection is up, always in vain, and asks again after 1 s: here after 0.1 s."""

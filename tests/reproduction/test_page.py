@@ -13,7 +13,7 @@ from chromium import check_fits_a_phone, check_nothing_leaves, needs_browser, op
 from fedepd.cli import main
 from fedepd.reproduction.targets import target_names
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("study")]
 
 
 @pytest.fixture(scope="module")
