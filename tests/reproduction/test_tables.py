@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fedepd.report.tables import Table, markdown
+from fedepd.report.tables import Cell, Table, markdown
 from fedepd.reproduction.results import OPENFGL, Results, numbers_csv
-from fedepd.reproduction.tables import failure_table, latex, latex_document, metric_tables
+from fedepd.reproduction.tables import WRAPPED_ROWS, failure_table, latex, latex_document, metric_tables
 
 MakeResults = Callable[..., Results]
 TEX = shutil.which("pdflatex")
@@ -115,11 +117,31 @@ def test_latex_has_as_many_cells_as_columns_and_balanced_braces(make_results: Ma
         assert r"\textbf{50.50}" in text
 
 
+def sentences(rows: int) -> Table:
+    """Numbered rows with a sentence in the last column."""
+    body = [[Cell(f"claim {i}"), Cell(f"{i}.5", i + 0.5), Cell("more than one line holds, " * 12)] for i in range(rows)]
+    return Table("long", ["Claim", "p", "Because"], [body], "A note.")
+
+
+def test_latex_wraps_sentences_and_goes_on_after_a_full_page() -> None:
+    """40 rows that wrap, 15 to a page: three floats; the sentence's column wraps, numbers stand right, the caption is said once."""
+    text = latex(sentences(40))
+    assert text.count(r"\begin{table*}") == text.count(r"\end{tabularx}") == math.ceil(40 / WRAPPED_ROWS)
+    assert r"{lr>{\raggedright\arraybackslash}X}" in text
+    assert (text.count("A note."), text.count(r"\label"), text.count("(continued)")) == (1, 1, 2)
+    assert [len(re.findall(rf"claim {i} ", text)) for i in range(40)] == [1] * 40
+    assert "tabularx" not in latex(replace(sentences(2), sections=[[[Cell("short")] * 3]]))
+    assert r"\toprule" in latex(replace(sentences(0), sections=[]))
+
+
 @pytest.mark.skipif(TEX is None, reason="no pdflatex on the path")
-def test_latex_compiles(make_results: MakeResults, tmp_path: Path) -> None:
-    (tmp_path / "t.tex").write_text(latex_document([latex(table) for table in awkward(make_results)]))
+def test_latex_compiles_and_nothing_sticks_out(make_results: MakeResults, tmp_path: Path) -> None:
+    tables = [*awkward(make_results), sentences(40), replace(sentences(0), sections=[])]
+    (tmp_path / "t.tex").write_text(latex_document([latex(table) for table in tables]))
     done = subprocess.run([str(TEX), "-halt-on-error", "t.tex"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-1500:]
+    assert "Overfull" not in done.stdout
+    assert "too large" not in done.stdout
 
 
 def test_markdown_escapes_names(make_results: MakeResults) -> None:

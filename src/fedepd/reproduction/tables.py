@@ -17,6 +17,11 @@ PRINTED_ROWS = {"fedepd:printed": "fedepd"}
 PRINTED_ROWS |= {"fedepd:printed:consensus=False": "fedepd:without_consensus", "fedepd:printed:purify=False": "fedepd:without_purification"}
 PRINTED_ROWS |= {"fedepd:printed:recalibrate=False": "fedepd:without_recalibration"}
 """Rows that the paper's text means -> how its tables name them."""
+WORDY = 45
+"""Characters from which a cell of a LaTeX table is a sentence."""
+ROWS, WRAPPED_ROWS = 36, 15
+"""What a landscape page holds, also of rows that wrap."""
+_WRAPPED = r">{\raggedright\arraybackslash}X"
 
 
 def metric_tables(results: Results, metrics: Sequence[str], scoring: Scoring = HEADLINE) -> dict[str, Table]:
@@ -75,24 +80,53 @@ def failure_table(results: Results) -> Table:
 
 
 def latex(table: Table) -> str:
-    """A table for booktabs; the note is its caption."""
+    """A table for booktabs, with columns that wrap (tabularx) where cells hold sentences; the note is its caption.
+
+    What a page does not hold goes on in a float of its own.
+    """
+    columns = list(zip(*[row for section in table.sections for row in section], strict=True)) or [()] * len(table.headers)
+    kinds = [_column_type(column) for column in columns]
+    wraps = _WRAPPED in kinds
+    opening = rf"\begin{{tabularx}}{{\linewidth}}{{{''.join(kinds)}}}" if wraps else rf"\begin{{tabular}}{{{''.join(kinds)}}}"
+    closing = r"\end{tabularx}" if wraps else r"\end{tabular}"
+    header = " & ".join(_tex(header) for header in table.headers) + r" \\"
+    floats = []
+    for number, sections in enumerate(_pages(table.sections, WRAPPED_ROWS if wraps else ROWS)):
+        body = [line for section in sections for line in (r"\midrule", *map(_tex_row, section))]
+        caption = [rf"\caption{{{_tex(table.note)}}}", rf"\label{{tab:{table.name}}}"] if number == 0 else [r"\caption*{(continued)}"]
+        frame = [r"\begin{table*}[p]" if number else r"\begin{table*}[t]", r"\centering\footnotesize\setlength{\tabcolsep}{3pt}", *caption]
+        floats += [*frame, opening, r"\toprule", header, *body, r"\bottomrule", closing, r"\end{table*}", ""]
+    return "\n".join(floats)
+
+
+def _column_type(column: Sequence[Cell]) -> str:
+    if any(len(cell.text) > WORDY for cell in column):
+        return _WRAPPED
+    return "r" if any(cell.value is not None for cell in column) else "l"
+
+
+def _pages(sections: Sequence[list[list[Cell]]], rows: int) -> list[list[list[list[Cell]]]]:
+    """The sections in groups of at most ``rows`` rows; a longer section is cut. At least one group."""
+    pages: list[list[list[list[Cell]]]] = [[]]
+    for section in sections:
+        for start in range(0, len(section), rows):
+            piece = section[start : start + rows]
+            if pages[-1] and sum(map(len, pages[-1])) + len(piece) > rows:
+                pages.append([])
+            pages[-1].append(piece)
+    return pages
+
+
+def _tex_row(row: Sequence[Cell]) -> str:
     styles = ("{}", r"\textbf{{{}}}", r"\underline{{{}}}")
-    lines = [rf"\begin{{tabular}}{{{'l' + 'r' * (len(table.headers) - 1)}}}", r"\toprule"]
-    lines += [" & ".join(_tex(header) for header in table.headers) + r" \\"]
-    for section in table.sections:
-        lines.append(r"\midrule")
-        for row in section:
-            spreads = [rf"{{\scriptsize {_tex(cell.spread)}}}" if cell.spread else "" for cell in row]
-            lines.append(" & ".join(styles[c.rank].format(_tex(c.text)) + spread for c, spread in zip(row, spreads, strict=True)) + r" \\")
-    lines += [r"\bottomrule", r"\end{tabular}"]
-    frame = [r"\begin{table*}[t]", r"\centering\footnotesize\setlength{\tabcolsep}{3pt}", rf"\caption{{{_tex(table.note)}}}"]
-    return "\n".join([*frame, rf"\label{{tab:{table.name}}}", *lines, r"\end{table*}", ""])
+    spreads = [rf"{{\scriptsize {_tex(cell.spread)}}}" if cell.spread else "" for cell in row]
+    return " & ".join(styles[cell.rank].format(_tex(cell.text)) + spread for cell, spread in zip(row, spreads, strict=True)) + r" \\"
 
 
 def latex_document(tables: Sequence[str]) -> str:
     """The tables in a document that compiles as it is."""
     opening = [r"\documentclass{article}", r"\usepackage[T1]{fontenc}", r"\usepackage[utf8]{inputenc}"]
-    opening += [r"\usepackage[a4paper,landscape,margin=1.5cm]{geometry}", r"\usepackage{booktabs}", r"\begin{document}"]
+    opening += [r"\usepackage[a4paper,landscape,margin=1.5cm]{geometry}", r"\usepackage{booktabs,caption,tabularx}", r"\begin{document}"]
     return "\n".join([*opening, *tables, r"\end{document}", ""])
 
 
