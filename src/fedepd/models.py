@@ -1,8 +1,8 @@
 """The shared network as three functions: ``encode`` -> H, ``smooth`` -> S, ``classify`` -> Z = S W + b.
 
-Parameters are named tensors, "encoder.*" and "classifier.*": to freeze, average or send one half is a name prefix. Both hot
-functions are one autograd node each with a hand-written backward; ``gradient`` is a whole training step without autograd (both are
-checked against autograd in the tests).
+Parameters are named tensors, "encoder.*" and "classifier.*": to freeze, average or send one half is a name prefix. The
+first layer is one autograd node with a hand-written backward; ``gradient`` is a whole training step without autograd (the tests check both
+against it).
 """
 
 from __future__ import annotations
@@ -164,9 +164,7 @@ class Backbone:
         weight, bias = params["classifier.weight"], params["classifier.bias"]
         if not self._narrow(weight):
             return self.classify(params, self.smooth(h, inputs, train_only))
-        operator = inputs.train_rows if train_only else inputs.operator
-        z: Tensor = _NarrowClassify.apply(h, weight, bias, operator)  # type: ignore[no-untyped-call]
-        return z
+        return spmm(inputs.train_rows if train_only else inputs.operator, h @ weight) + bias
 
     def _narrow(self, weight: Tensor) -> bool:
         """Whether P (H W) is cheaper than (P H) W, and the same."""
@@ -255,20 +253,3 @@ class _Encode(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         return *ctx.layer.backward(grads[0], ctx.saved_tensors[0]), None
-
-
-class _NarrowClassify(torch.autograd.Function):
-    """Z = P (H W) + b: cheaper than (P H) W where there are fewer classes than hidden units."""
-
-    @staticmethod
-    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, operator: Sparse) -> Tensor:
-        ctx.save_for_backward(h, weight)
-        ctx.operator = operator
-        return operator.times(h @ weight).add_(bias)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
-        h, weight = ctx.saved_tensors
-        spread = ctx.operator.transposed_times(grads[0].contiguous())  # [n, C]
-        grad_h = spread @ weight.t() if ctx.needs_input_grad[0] else None
-        return grad_h, h.t() @ spread, grads[0].sum(0), None
