@@ -106,6 +106,25 @@ def test_activate_equals_torch(monkeypatch: pytest.MonkeyPatch, width: int, drop
         assert torch.allclose(a, b, atol=1e-5)
 
 
+@given(rows=st.integers(0, 70), units=st.sampled_from([3, 8, 24]), width=st.integers(1, 11), seed=st.integers(0, 9))
+def test_transposed_product_equals_torch(rows: int, units: int, width: int, seed: int) -> None:
+    """8 · width covers every number of lanes and a second strip; 70 rows are three blocks of 32; widths without factor 8 are torch's."""
+    generator = torch.Generator().manual_seed(seed)
+    holey = torch.randn(rows, units, generator=generator).relu()
+    for columns in (width, 8 * width):
+        dense = torch.randn(rows, columns, generator=generator)
+        torch.testing.assert_close(kernels.transposed_product(holey, dense), holey.t() @ dense, rtol=1e-5, atol=1e-5)
+
+
+def test_transposed_product_lets_no_nan_pass_and_refuses_rows_that_are_not_there() -> None:
+    """A NaN is not 0, so its row of the result shows it."""
+    holey = torch.zeros(2, 8)
+    holey[1, 3] = float("nan")
+    assert kernels.transposed_product(holey, torch.ones(2, 8)).isnan().any(1).tolist() == [j == 3 for j in range(8)]
+    with pytest.raises(RuntimeError):
+        kernels.transposed_product(torch.zeros(3, 8), torch.zeros(2, 8))
+
+
 def test_cross_entropy_by_hand() -> None:
     """z + shift = [[0, ln 3], [ln 3, 0]]: p = [1/4, 3/4] and [3/4, 1/4]; both labels are 1, so the losses are -ln 3/4 and -ln 1/4, their
     mean ln 4 - ln(3)/2, doubled by the weight; the gradient is 2 (p - onehot) / 2 rows."""

@@ -55,6 +55,51 @@ FAST void fedepd_product(int64_t rows, int64_t width, const int32_t *restrict st
     }
 }
 
+/* LANES * 8 columns from c on of every row of out, increased by the rows of dense whose bit is set. */
+#define GATHER(LANES)                                                                          \
+    for (int64_t j = 0; j < units; j++) {                                                      \
+        lane sum[LANES], *to = (lane *)(out + j * width + c);                                  \
+        for (int l = 0; l < (LANES); l++) sum[l] = to[l];                                      \
+        for (uint32_t left = (uint32_t)filled[j]; left; left &= left - 1) {                    \
+            const int64_t r = first + __builtin_ctz(left);                                     \
+            const lane *from = (const lane *)(dense + r * width + c);                          \
+            for (int l = 0; l < (LANES); l++) sum[l] += holey[r * units + j] * from[l];        \
+        }                                                                                      \
+        for (int l = 0; l < (LANES); l++) to[l] = sum[l];                                      \
+    }
+
+typedef int32_t ints __attribute__((vector_size(32), aligned(4), may_alias));
+#define BLOCK 32
+
+/* out = holey^T dense, [units, width], skipping the zeros of holey, of which ReLU and dropout leave many. Both widths are multiples of 8;
+   filled is room for `units` integers. */
+FAST void fedepd_transposed_product(int64_t rows, int64_t units, int64_t width, const float *restrict holey, const float *restrict dense,
+                                    int32_t *restrict filled, float *restrict out) {
+    memset(out, 0, (size_t)(units * width) * sizeof(float));
+    for (int64_t first = 0; first < rows; first += BLOCK) {
+        const int64_t count = rows - first < BLOCK ? rows - first : BLOCK;
+        memset(filled, 0, (size_t)units * sizeof(int32_t));
+        for (int64_t r = 0; r < count; r++) {
+            const ints bit = (ints){0} + (int32_t)(1u << r);
+            for (int64_t j = 0; j < units; j += LANE)
+                *(ints *)(filled + j) |= (*(const lane *)(holey + (first + r) * units + j) != 0) & bit;
+        }
+        for (int64_t c = 0, lanes; c < width; c += lanes * LANE) {
+            lanes = (width - c) / LANE < 8 ? (width - c) / LANE : 8;
+            switch (lanes) {
+                case 8: GATHER(8) break;
+                case 7: GATHER(7) break;
+                case 6: GATHER(6) break;
+                case 5: GATHER(5) break;
+                case 4: GATHER(4) break;
+                case 3: GATHER(3) break;
+                case 2: GATHER(2) break;
+                default: GATHER(1)
+            }
+        }
+    }
+}
+
 /* h = dropout(relu(h + bias)) with one random bit per unit, most significant first: a unit is dropped (0) or doubled. No bits: no dropout. */
 FAST void fedepd_activate(int64_t rows, int64_t width, const float *bias, const uint8_t *bits, float *h) {
     for (int64_t r = 0; r < rows; r++) {
@@ -88,8 +133,6 @@ FAST void fedepd_activate_backward(int64_t rows, int64_t width, const float *gra
         }
     }
 }
-
-typedef int32_t ints __attribute__((vector_size(32), aligned(4), may_alias));
 
 /* e^x for x <= 0 to 2 units in the last place: 2^n e^r with |r| <= ln(2) / 2; 0 where e^x is no normal float, NaN for NaN. */
 static FAST inline lane lanes_exp(lane x) {

@@ -39,9 +39,10 @@ def _load() -> ctypes.CDLL | None:
     library.fedepd_activate.argtypes = [_COUNT, _COUNT, *[_POINTER] * 3]
     library.fedepd_activate_backward.argtypes = [_COUNT, _COUNT, _POINTER, _POINTER, ctypes.c_float, _POINTER, _POINTER]
     library.fedepd_cross_entropy.argtypes = [_COUNT, _COUNT, _POINTER, _POINTER, ctypes.c_double, _POINTER, _POINTER]
+    library.fedepd_transposed_product.argtypes = [*[_COUNT] * 3, *[_POINTER] * 4]
     library.fedepd_adam.argtypes = [_COUNT, *[ctypes.c_float] * 6, *[_POINTER] * 4]
-    for function in (library.fedepd_product, library.fedepd_activate, library.fedepd_activate_backward, library.fedepd_adam):
-        function.restype = None
+    for name in ("product", "transposed_product", "activate", "activate_backward", "adam"):
+        getattr(library, f"fedepd_{name}").restype = None
     return library
 
 
@@ -74,6 +75,18 @@ class Factor:
         out = torch.empty(self.rows, dense.shape[1])
         _library.fedepd_product(self.rows, dense.shape[1], *self._pointers, dense.data_ptr(), out.data_ptr())
         return out
+
+
+def transposed_product(holey: Tensor, dense: Tensor) -> Tensor:
+    """``holey.t() @ dense``: [u, w]; zeros in ``holey``, as ReLU and dropout leave them, cost nothing."""
+    (rows, units), width = holey.shape, dense.shape[1]
+    fits = rows == dense.shape[0] and units % 8 == 0 and width % 8 == 0
+    if _library is None or not fits or not _readable(holey, dense):
+        return holey.t() @ dense
+    filled, out = torch.empty(units, dtype=torch.int32), torch.empty(units, width)
+    pointers = (part.data_ptr() for part in (holey, dense, filled, out))
+    _library.fedepd_transposed_product(rows, units, width, *pointers)
+    return out
 
 
 def cross_entropy_(logits: Tensor, labels: Tensor, shift: Tensor | None = None, weight: float = 1.0) -> float:

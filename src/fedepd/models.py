@@ -179,7 +179,7 @@ class Backbone:
         if self._narrow(weight):
             loss, grad = error(train.times(h @ weight).add_(params["classifier.bias"]))
             spread = train.transposed_times(grad)  # [n, C]
-            grad_weight, grad_h = h.t() @ spread, spread @ weight.t()
+            grad_weight, grad_h = kernels.transposed_product(h, spread), spread @ weight.t()
         else:
             s = self.smooth(h, inputs, train_only=True)
             loss, grad = error(self.classify(params, s))
@@ -235,7 +235,7 @@ class _FirstLayer:
         features, operator = self.inputs.features, self.inputs.operator
         g, bias_grad = kernels.activate_backward(grad, h, self.scale)
         if isinstance(features, Tensor):
-            return features.t() @ g, bias_grad
+            return kernels.transposed_product(g, features).t(), bias_grad
         through_neighbours = features.transposed_times(operator.transposed_times(g))
         if not self.own_apart:
             return through_neighbours, bias_grad
