@@ -26,7 +26,7 @@ from fedepd.datasets import write_npz
 from fedepd.datasets.clients_dir import read_clients
 from fedepd.errors import BadConfig, BadData, FedEPDError
 from fedepd.record import claim_folder, held
-from fedepd.resumer import resume
+from fedepd.resumer import is_finished, resume
 from fedepd.runner import run
 from fedepd.types import Graph
 
@@ -109,6 +109,8 @@ def kill_and_resume(file: Path, folder: Path, die_at: int | None = None, after: 
     if first.exitcode == 0:
         return False
     assert first.exitcode == -signal.SIGKILL
+    if (folder / "config.json").exists() and is_finished(folder):  # killed between its last file and its exit
+        return False
     second = SERVER.Process(target=work, args=(file, folder, None))
     second.start()
     second.join()

@@ -160,7 +160,7 @@ def _add_data_options(parser: Parser) -> None:
 
 
 def add_checkpoint_option(parser: Parser) -> None:
-    text = "with --out: save what 'fedepd resume' needs after every N rounds, or as often as costs at most 5 % of the time; 0: never"
+    text = "with --out: save what 'fedepd resume' needs after every N rounds, or as often as costs at most 5 %% of the time; 0: never"
     parser.add_argument("--checkpoint-every", type=int, default=1, metavar="N", help=f"{text} (default: 1)")
 
 
