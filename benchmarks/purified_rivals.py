@@ -19,6 +19,7 @@ from typing import Any
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded; the worker processes have it from here
 
 import torch
+from torch import Tensor
 
 from fedepd import run
 from fedepd.config import Experiment
@@ -26,18 +27,24 @@ from fedepd.datasets import load
 from fedepd.methods.purify import purified_edges
 from fedepd.methods.vote import pruning_votes
 from fedepd.runner import build
+from fedepd.types import ClientData
 
 SCORES = ("acc", "bacc", "macro_f1")
 
 
+def favoured(clients: list[ClientData], kept: list[Tensor]) -> bool:
+    """Whether the clients' votes, which read training labels only, are for pruning."""
+    votes = sum((pruning_votes(c.hidden(), edges) for c, edges in zip(clients, kept, strict=True)), torch.zeros(2))
+    return bool(votes[0] > votes[1])
+
+
 def one(data: str, method: str, seed: int, rounds: int, by_vote: bool) -> tuple[bool, list[float]]:
-    """Whether the graph was pruned, and the scores. Votes read training labels only."""
+    """Whether the graph was pruned, and the scores."""
     torch.set_num_threads(1)
     settings: dict[str, Any] = {"rounds": rounds, "seed": seed}
     clients = build(Experiment.make(method, shuffle_nodes=True, **settings), load(data)).clients
     kept = [purified_edges(client.graph) for client in clients]
-    votes = sum((pruning_votes(c.hidden(), edges) for c, edges in zip(clients, kept, strict=True)), torch.zeros(2))
-    pruned = not by_vote or bool(votes[0] > votes[1])
+    pruned = not by_vote or favoured(clients, kept)
     if pruned:
         clients = [replace(c, graph=replace(c.graph, edge_index=edges)) for c, edges in zip(clients, kept, strict=True)]
     summary = run(clients, method, **settings).summary

@@ -120,10 +120,10 @@ def test_a_whole_step_without_autograd_has_its_gradients(backbone: Any, head: An
     leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
     expected = (weights * plain_logits(model, leaves, data, masks)[inputs.train].square()).sum()
 
-    assert loss == pytest.approx(float(expected.detach()), rel=1e-4, abs=1e-5)
+    assert loss == pytest.approx(float(expected.detach()), rel=1e-5, abs=1e-5)
     assert grads.keys() == params.keys()
     for name, grad in zip(leaves, torch.autograd.grad(expected, list(leaves.values())), strict=True):
-        torch.testing.assert_close(grads[name], grad, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(grads[name], grad, rtol=1e-5, atol=1e-5)
 
 
 @every_network
