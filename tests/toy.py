@@ -91,7 +91,7 @@ def assert_near(a: Tensors, b: Tensors) -> None:
     """But for rounding: one side's gradients are autograd's, the other's are written by hand."""
     assert a.keys() == b.keys()
     for name in a:
-        torch.testing.assert_close(a[name], b[name], rtol=1e-4, atol=1e-5, msg=name)
+        torch.testing.assert_close(a[name], b[name], rtol=1e-5, atol=2e-6, msg=name)
 
 
 def relabelled(data: ClientData, y: Tensor) -> ClientData:
