@@ -92,8 +92,8 @@ def test_without_recalibration_consensus_changes_nothing_and_sends_nothing() -> 
 # Prototypes, Eq. 7
 
 
-def test_prototypes_are_sums_over_elites_of_the_trained_encoder_in_evaluation_mode() -> None:
-    """By default of the local encoder after its steps, on request of the received one (14.17); where the classifier reads for rehearsal."""
+def test_prototypes_are_sums_over_elites_of_the_encoder_asked_for_in_evaluation_mode() -> None:
+    """By default of the received encoder, as printed of the local one after its steps (14.17); where the classifier reads for rehearsal."""
     data = toy_client()
     for setting, use in itertools.product(("local", "received"), ("rehearsal", "injection")):
         method = FedEPD(rho=0.5, prototype_encoder=setting, consensus_by=use)  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("study")]
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every target on the synthetic default: 100 cells, about 40 seconds of CPU."""
+    """Every target on the synthetic default: 116 cells, about 40 seconds of CPU."""
     out = tmp_path_factory.mktemp("study")
     size = ["--data", "synthetic", "--seeds", "2", "--rounds", "5", "--evaluate-every", "1", "--workers", "1"]
     assert main(["reproduce", "all", *size, "--quiet", "--out", str(out)]) == 0
@@ -35,14 +35,14 @@ def test_every_target_has_its_files(study: Path) -> None:
         for path in (study / name).glob("*.svg"):
             ET.parse(path)
     assert not list(study.glob("cells/*.failed"))
-    assert len(list(study.glob("cells/*"))) == 114
+    assert len(list(study.glob("cells/*"))) == 116
 
 
 def test_cells_are_shared(study: Path) -> None:
-    """15 rows of Table 2; of the 14 of Table 3 fedepd, printed and fedavg are there already; of the 25 of the grid one; of the 12 steps
-    all but six; and one round of FedAvg for the distribution: (15 + 11 + 24 + 6 + 1) rows of two seeds.
+    """15 rows of Table 2; of the 14 of Table 3 fedepd, printed and fedavg are there already; of the 25 of the grid one; of the 13 steps
+    all but seven; and one round of FedAvg for the distribution: (15 + 11 + 24 + 7 + 1) rows of two seeds.
     """
-    assert len(list(study.glob("cells/*/summary.json"))) == 2 * (15 + 11 + 24 + 6 + 1)
+    assert len(list(study.glob("cells/*/summary.json"))) == 2 * (15 + 11 + 24 + 7 + 1)
 
 
 @pytest.fixture
