@@ -19,10 +19,12 @@ rows = st.lists(fractions, min_size=3, max_size=8)
 def test_five_seeds_by_hand() -> None:
     """Means 3 and 1, variances 10/4 and 3.5/4, so t = 2 / sqrt(3.375 / 5) = 2.434, with df = 3.375² / ((2.5² + 0.875²) / 4) = 6.494.
 
-    All five differences (2, 0.5, 2, 3, 2.5) are positive: 2 of the 32 signs are as extreme.
+    All five differences (2, 0.5, 2, 3, 2.5) are positive: 2 of the 32 signs are as extreme. Their variance is 3.5 / 4 and the 0.975
+    quantile of t with 4 degrees of freedom 2.776445, so that the interval is 2 ± 2.776445 · sqrt(0.875 / 5).
     """
     found = compare_seeds([2, 1, 3, 4, 5], [0, 0.5, 1, 1, 2.5])
     assert found.difference == pytest.approx(2.0)
+    assert found.half_width == pytest.approx(2.776445 * (0.875 / 5) ** 0.5, abs=1e-6)
     assert found.welch_p == pytest.approx(2 * stats.t.sf(2.434322, df=6.494432), abs=1e-6)
     assert found.wilcoxon_p == smallest_wilcoxon_p(5) == 0.0625
     assert found.n == 5
@@ -39,6 +41,7 @@ def test_too_few_seeds_cannot_tell(ours: list[float], theirs: list[float]) -> No
     found = compare_seeds(ours, theirs)
     assert isnan(found.welch_p)
     assert isnan(found.wilcoxon_p)
+    assert isnan(found.half_width)
     assert found.n == min(2, len(ours))
 
 
@@ -48,7 +51,7 @@ def test_a_missing_seed_is_left_out_of_both_rows() -> None:
 
 def test_equal_and_constant_rows() -> None:
     same = compare_seeds([0.1, 0.2, 0.3], [0.1, 0.2, 0.3])
-    assert (same.difference, same.welch_p, same.wilcoxon_p) == (0, pytest.approx(1), 1)
+    assert (same.difference, same.half_width, same.welch_p, same.wilcoxon_p) == (0, 0, pytest.approx(1), 1)
     assert welch_p([0.1] * 3, [0.1] * 3) == 1
     assert welch_p([0.3] * 3, [0.1] * 3) == 0
     assert 0 < welch_p([0.3] * 3, [0.1, 0.2, 0.3]) < 1
@@ -69,6 +72,15 @@ def test_welch_is_scipys(ours: list[float], data: st.DataObject) -> None:
     theirs = data.draw(st.lists(fractions, min_size=len(ours), max_size=len(ours)))
     if len(set(ours)) > 1 and len(set(theirs)) > 1:
         assert compare_seeds(ours, theirs).welch_p == pytest.approx(stats.ttest_ind(ours, theirs, equal_var=False).pvalue)
+
+
+@given(rows, st.data())
+def test_the_interval_is_scipys(ours: list[float], data: st.DataObject) -> None:
+    theirs = data.draw(st.lists(fractions, min_size=len(ours), max_size=len(ours)))
+    found = compare_seeds(ours, theirs)
+    if np.ptp(np.subtract(ours, theirs)) > 1e-9:
+        low, high = stats.ttest_rel(ours, theirs).confidence_interval(0.95)
+        assert (found.difference - found.half_width, found.difference + found.half_width) == pytest.approx((low, high), abs=1e-9)
 
 
 @given(st.lists(st.integers(-6, 6), min_size=3, max_size=8))

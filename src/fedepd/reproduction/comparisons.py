@@ -40,7 +40,7 @@ def duels(results: Results, scoring: Scoring = HEADLINE) -> list[Duel]:
 
 
 def duel_table(results: Results, found: Sequence[Duel]) -> Table:
-    headers = ["Dataset", "Metric", "Ours", "Against", "Difference", "Welch p", "Wilcoxon p", "Seeds"]
+    headers = ["Dataset", "Metric", "Ours", "Against", "Difference", "95 % interval", "Welch p", "Wilcoxon p", "Seeds"]
     sections: dict[str, list[list[Cell]]] = {}
     for duel in found:
         key = duel.ours.row.key if results.target.kind == "comparison" else duel.ours.dataset
@@ -51,6 +51,7 @@ def duel_table(results: Results, found: Sequence[Duel]) -> Table:
                 Cell(duel.ours.row.label),
                 Cell(duel.theirs.row.label),
                 _signed(duel.outcome.difference),
+                _interval(duel.outcome),
                 p_cell(duel.welch_p),
                 p_cell(duel.wilcoxon_p),
                 Cell(str(duel.outcome.n), float(duel.outcome.n)),
@@ -64,6 +65,7 @@ def _test_note(results: Results, found: Sequence[Duel]) -> str:
     seeds = max((duel.outcome.n for duel in found), default=0)
     least = smallest_wilcoxon_p(seeds)
     text = f"FedEPD against {whom}, difference in points, positive where FedEPD is better; scores as in the tables above. "
+    text += "The interval is that of the differences seed by seed (t), not corrected for the number of lines. "
     text += "Two-sided tests over the seeds both have, "
     text += "Holm-corrected over all lines of the same row of ours; – : fewer than three seeds."
     return text if math.isnan(least) else f"{text} With {seeds} seeds a line's Wilcoxon p is at least {least:g} before correction."
@@ -83,6 +85,11 @@ def p_cell(p: float) -> Cell:
 
 def _signed(value: float) -> Cell:
     return Cell(NOTHING, -math.inf) if math.isnan(value) else Cell(f"{value:+.2f}".replace("-", "−"), value)
+
+
+def _interval(outcome: Comparison) -> Cell:
+    low, high = (_signed(outcome.difference + sign * outcome.half_width) for sign in (-1, 1))
+    return low if math.isnan(outcome.half_width) else Cell(f"{low.text} to {high.text}", low.value)
 
 
 def _pairs_with_rivals(results: Results, key: str, scoring: Scoring) -> list[tuple[str, Entry, Entry]]:

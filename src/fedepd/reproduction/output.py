@@ -99,12 +99,12 @@ def _markdown(results: Results, tables: dict[str, Table], figures: Iterable[Path
 
 
 def _duel_lines(found: Iterable[Duel]) -> list[list[object]]:
-    header: list[object] = ["scoring", "dataset", "metric", "ours", "against", "seeds", "difference_points"]
+    header: list[object] = ["scoring", "dataset", "metric", "ours", "against", "seeds", "difference_points", "half_width_95_points"]
     lines = [[*header, "welch_p", "welch_p_holm", "wilcoxon_p", "wilcoxon_p_holm"]]
     for duel in found:
         who = [duel.scoring.name, duel.ours.dataset, duel.metric, duel.ours.row.key, duel.theirs.row.key]
         tests = [duel.outcome.welch_p, duel.welch_p, duel.outcome.wilcoxon_p, duel.wilcoxon_p]
-        lines.append([*who, duel.outcome.n, duel.outcome.difference, *tests])
+        lines.append([*who, duel.outcome.n, duel.outcome.difference, duel.outcome.half_width, *tests])
     return lines[1:] and lines
 
 
