@@ -93,7 +93,7 @@ def test_without_recalibration_consensus_changes_nothing_and_sends_nothing() -> 
 
 
 def test_prototypes_are_sums_over_elites_of_the_encoder_asked_for_in_evaluation_mode() -> None:
-    """By default of the received encoder, as printed of the local one after its steps (14.17); where the classifier reads for rehearsal."""
+    """Of the received encoder or of the local one after its steps (14.17); where the classifier reads for rehearsal."""
     data = toy_client()
     for setting, use in itertools.product(("local", "received"), ("rehearsal", "injection")):
         method = FedEPD(rho=0.5, prototype_encoder=setting, consensus_by=use)  # type: ignore[arg-type]
@@ -108,6 +108,11 @@ def test_prototypes_are_sums_over_elites_of_the_encoder_asked_for_in_evaluation_
             chosen = prepared.elites[prepared.elite_classes == c]
             torch.testing.assert_close(reply.tensors["prototype.sum"][c], h[chosen].sum(0))
             assert reply.tensors["prototype.count"][c] == chosen.shape[0] > 0
+
+
+def test_the_default_asks_for_the_averaged_encoder_and_the_paper_for_the_local_one() -> None:
+    encoders = {name: FedEPD(**settings).prototype_encoder for name, settings in FedEPD.presets.items()}
+    assert {name for name, encoder in encoders.items() if encoder == "local"} == {"printed", "corrected"}
 
 
 def test_a_class_nobody_has_never_gets_a_prototype() -> None:
