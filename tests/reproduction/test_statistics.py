@@ -27,6 +27,7 @@ def test_five_seeds_by_hand() -> None:
     assert found.half_width == pytest.approx(2.776445 * (0.875 / 5) ** 0.5, abs=1e-6)
     assert found.welch_p == pytest.approx(2 * stats.t.sf(2.434322, df=6.494432), abs=1e-6)
     assert found.wilcoxon_p == smallest_wilcoxon_p(5) == 0.0625
+    assert found.rank_sum == 15
     assert found.n == 5
 
 
@@ -34,6 +35,7 @@ def test_ties_and_zeros_of_the_signed_ranks_by_hand() -> None:
     """0 is dropped; |1|, |1|, |2| have ranks 1.5, 1.5, 3, and W+ = 4.5 of 6. Of the eight signs, W+ is 0, 1.5, 1.5, 3, 3, 4.5, 4.5, 6:
     six are at least 1.5 from the middle, 3."""
     assert wilcoxon_p([0, -1, 1, 2]) == pytest.approx(6 / 8)
+    assert compare_seeds([0, -1, 1, 2], [0] * 4).rank_sum == 4.5 - 1.5
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [([], []), ([1.0], [2.0]), ([1.0, 2.0], [3.0, 3.5]), ([1.0, nan, 2.0], [2.0, 3.0, 4.0])])
@@ -101,6 +103,7 @@ def test_the_smallest_p_is_a_bound_and_order_does_not_matter(ours: list[float], 
     there, back = compare_seeds(ours, theirs), compare_seeds(theirs, ours)
     assert smallest_wilcoxon_p(len(ours)) <= there.wilcoxon_p <= 1
     assert (there.welch_p, there.wilcoxon_p) == pytest.approx((back.welch_p, back.wilcoxon_p))
+    assert there.rank_sum == -back.rank_sum
 
 
 def test_holm_by_hand() -> None:

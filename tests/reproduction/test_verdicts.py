@@ -163,6 +163,32 @@ def test_sensitivity(highest: float, outcome: str) -> None:
     assert "50.00 of FedEPD (mu=0.1, gamma=0.1)" in found.because
 
 
+def test_a_grid_is_refuted_by_what_one_parameter_does_on_average() -> None:
+    """Five values of either: gamma does nothing, each step of mu costs 2 points, and seeds spread by 1.5. The mean over gamma of mu = 2 is
+    8 points below that of mu = 0.1: 6.55 beyond the bound, a standard error of 1.5 sqrt(2/3) = 1.22, t = 5.35 with 4 degrees of freedom,
+    p = 0.0059, times 20 pairs of values 0.118. Twice the seeds show it."""
+    mus, gammas = (0.1, 0.5, 1.0, 1.5, 2.0), (0.1, 0.3, 0.5, 0.7, 0.9)
+
+    def found(seeds: int) -> Verdict:
+        cells = {
+            f"fedepd:mu={mu}:gamma={gamma}": row(1.5, seeds, macro_f1=50 - 2 * step) for step, mu in enumerate(mus) for gamma in gammas
+        }
+        (verdict,) = judge({"toy": cells}, [BY_ID["insensitive"]])
+        return verdict
+
+    three, six = found(3), found(6)
+    assert (three.outcome, three.p) == ("cannot be told", pytest.approx(0.118, abs=0.002))
+    assert six.outcome == "does not hold"
+    together = judge({f"d{i}": {f"fedepd:mu={mu}": row(macro_f1=50 + 9 * mu) for mu in (0, 1)} for i in range(9)}, [BY_ID["insensitive"]])
+    assert {v.dataset for v in together} == {f"d{i}" for i in range(9)}  # which of two cells is the lower was picked by each dataset
+    low, high = ([mean + 1.5 * (seed % 3 - 1) for seed in range(6)] for mean in (42, 50 - 1.45))
+    assert six.p == pytest.approx(20 * welch_p(low, high))
+    assert six.because == (
+        "42.00 of FedEPD (mu=2.0 on average) against 50.00 of FedEPD (mu=0.1 on average), -8.00 points; "
+        "shown to be below -1.45 points over 6 seeds."
+    )
+
+
 @pytest.mark.parametrize(("seconds", "outcome"), [(11.0, "holds"), (20.0, "does not hold"), (12.5, "cannot be told")])
 def test_running_time(seconds: float, outcome: str) -> None:
     """The cheapest baseline takes 10 seconds, so 1.25 times is 12.5."""
@@ -198,11 +224,62 @@ def test_the_tests_of_a_target_are_corrected_together() -> None:
     target does not count."""
     rows = {"fedepd": row(bacc=50.3), "fedavg": row()}
     for count, p in ((1, 0.0213), (2, 0.0426), (3, 0.0639)):
-        found = judge({f"d{i}": rows for i in range(count)}, [BY_ID["best-bacc"]])
+        found = [v for v in judge({f"d{i}": rows for i in range(count)}, [BY_ID["best-bacc"]]) if v.dataset != ALL]
         assert [v.p for v in found] == pytest.approx([p] * count, abs=2e-4)
         assert {v.outcome for v in found} == {"holds" if p < 0.05 else "cannot be told"}
     apart = judge({"d": rows}, [BY_ID["best-bacc"], Claim("other", "", "", "elsewhere", best("bacc"))])
     assert [v.p for v in apart] == pytest.approx([0.0213] * 2, abs=2e-4)
+
+
+def over_all(gains: list[float], *claims: str) -> list[Verdict]:
+    """FedEPD this far above its ablations, a dataset each."""
+    ablations = [f"fedepd:without_{part}" for part in ("consensus", "purification", "recalibration")]
+    measured = {f"d{i}": {"fedepd": row(3.0, bacc=50 + gain), **{name: row(3.0) for name in ablations}} for i, gain in enumerate(gains)}
+    return [v for v in judge(measured, [BY_ID[claim] for claim in claims]) if v.dataset == ALL]
+
+
+def test_a_part_over_all_datasets() -> None:
+    """Gains on six datasets: all 2^6 signs are as likely, so 2 / 64 = 0.031 if all have one sign. The seeds of a dataset, spread by 3
+    points, tell nothing. Five datasets have 2 / 32 = 0.063 at best; fewer than three have no verdict together."""
+    (found,) = over_all([0.5, 1, 1.5, 2, 2.5, 3], "consensus-bacc")
+    assert (found.outcome, found.p) == ("holds", 0.03125)
+    assert found.because == (
+        "51.75 of FedEPD against 50.00 of FedEPD (without consensus), +1.75 points on average, ahead on 6 of 6; "
+        "shown to be above 0 points over 6 datasets."
+    )
+    (lost,) = over_all([-0.5, -1, -1.5, -2, -2.5, -3], "consensus-bacc")
+    assert (lost.outcome, lost.p) == ("does not hold", 0.03125)
+    (few,) = over_all([1.0] * 5, "consensus-bacc")
+    assert (few.outcome, few.p) == ("cannot be told", 0.0625)
+    assert over_all([1.0, 2.0], "consensus-bacc") == []
+
+
+def test_over_all_datasets_ranks_decide_and_not_one_large_gain() -> None:
+    """Eight small losses and one gain of 40: ranks 1 to 8 against 9. Of 2^9 signs those with a sum of at most 9 on one side count: 0.0977
+    two-sided. With eight losses alone 2 / 256; the mean of all nine speaks for the part, its signed ranks against it."""
+    (found,) = over_all([-0.1, -0.2, -0.3, -0.4, -0.5, -0.6, -0.7, -0.8, 40], "consensus-bacc")
+    ways = sum(sum(rank for rank in range(1, 10) if signs >> rank & 1) <= 9 for signs in range(0, 2**10, 2))
+    assert (found.outcome, found.p) == ("cannot be told", pytest.approx(2 * ways / 2**9))
+    assert "+4.04 points on average, ahead on 1 of 9; over 9 datasets neither" in found.because
+    (fifteen,) = over_all([*(-0.1 * (i + 1) for i in range(14)), 40], "consensus-bacc")
+    assert fifteen.outcome == "does not hold"
+
+
+def test_claims_over_all_datasets_are_corrected_together_and_apart_from_those_of_each() -> None:
+    """Two claims with 2 / 64 each have 0.0625 by Holm; the six datasets' own tests do not count."""
+    both = over_all([0.5, 1, 1.5, 2, 2.5, 3], "consensus-bacc", "purification-bacc")
+    assert [(v.outcome, v.p) for v in both] == [("cannot be told", 0.0625)] * 2
+
+
+def test_over_all_datasets_the_best_is_above_each_rival() -> None:
+    """Ahead of FedAvg on all eight, of CReFF on seven, where it loses most: ranks 1 to 7 against 8."""
+    measured = {f"d{i}": {"fedepd": row(bacc=51 + i / 10), "fedavg": row(), "creff": row(bacc=50 if i else 70)} for i in range(8)}
+    (found,) = (v for v in judge(measured, [BY_ID["best-bacc"]]) if v.dataset == ALL)
+    assert found.outcome == "cannot be told"
+    assert "of CReFF" in found.because
+    assert "ahead on 7 of 8" in found.because
+    only = {name: {"fedepd": rows["fedepd"], "fedavg": rows["fedavg"]} for name, rows in measured.items()}
+    assert [v.outcome for v in judge(only, [BY_ID["best-bacc"]]) if v.dataset == ALL] == ["holds"]
 
 
 def test_the_mean_rank_over_datasets() -> None:

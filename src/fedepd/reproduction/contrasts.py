@@ -41,8 +41,8 @@ class Contrast:
     """The rows of ``ours`` and ``theirs``."""
     proof: float = 0.0
     """The claim holds where ours minus theirs is shown to be above this,"""
-    refutal: float = NO_GAIN
-    """and does not where it is shown to be below this."""
+    refutal: float | None = NO_GAIN
+    """and does not where it is shown to be below this; None: this contrast alone refutes nothing."""
     unit: Literal["points", "lower", "times"] = "points"
     """``lower``: both are minus what is better where it is lower; ``times``: minus logarithms of a cost."""
 
@@ -99,12 +99,34 @@ def purification_matters_most(rows: Rows, judged: str) -> Found:
 
 
 def small_range(rows: Rows, judged: str) -> Found:
-    """No cell of the grid more than ``SMALL_RANGE`` below any other."""
+    """No cell of the grid more than ``SMALL_RANGE`` below any other.
+
+    Choice: refuted by what one parameter does on average over the other: means that lie so far apart are those of cells that do, and
+    there are few of them to pick from.
+    """
     cells = _means(rows, [row for row in rows if row.startswith((f"{judged}:mu=", f"{judged}:gamma="))], "macro_f1")
     if len(cells) < 2:
         return Missing(f"no grid of {judged} over mu and gamma")
-    pairs = itertools.combinations(sorted(cells, key=cells.__getitem__), 2)
-    return _within(SMALL_RANGE, [Contrast(rows[low]["macro_f1"], rows[high]["macro_f1"], (low, high)) for low, high in pairs])
+    scores = {row: rows[row]["macro_f1"] for row in cells}
+    of_cells = [replace(each, refutal=None) for each in _spread(scores)]
+    return of_cells + [each for name in ("mu", "gamma") for each in _spread(_levels(scores, judged, name))]
+
+
+def _levels(scores: Mapping[str, Sequence[float]], judged: str, name: str) -> Mapping[str, Sequence[float]]:
+    """A parameter's value -> the mean over all cells that have it, seed by seed."""
+    cells: dict[str, list[str]] = {}
+    for row in scores:
+        for setting in row.split(":"):
+            if setting.startswith(f"{name}="):
+                cells.setdefault(setting, []).append(row)
+    many = {f"{judged}:{setting} on average": np.mean([scores[row] for row in there], axis=0).tolist() for setting, there in cells.items()}
+    return many if any(len(there) > 1 for there in cells.values()) else scores
+
+
+def _spread(scores: Mapping[str, Sequence[float]]) -> list[Contrast]:
+    """Of every two the one with the lower mean, claimed to be at most ``SMALL_RANGE`` below the other."""
+    pairs = itertools.combinations(sorted(scores, key=lambda row: mean_std(scores[row])[0]), 2)
+    return [Contrast(scores[low], scores[high], (low, high), -SMALL_RANGE, -SMALL_RANGE) for low, high in pairs]
 
 
 def cheap(measure: str, limit: float, rivals: Sequence[str]) -> ContrastOf:

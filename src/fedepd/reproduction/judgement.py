@@ -15,8 +15,8 @@ from fedepd.reproduction.verdicts import ALL, Verdict, judge, row_name
 
 RULE = (
     "Holds: Welch's test over seeds shows it against each row that the claim is about, Holm-corrected p below 0.05. Does not hold: it "
-    "shows the contrary against one of them, its p multiplied by their number. Otherwise it cannot be told. FedEPD is our reading of the "
-    "paper, FedEPD (printed) its text to the letter."
+    "shows the contrary against one of them, its p multiplied by their number. Otherwise it cannot be told. All datasets together: the "
+    "same by Wilcoxon's test over their means. FedEPD is our reading of the paper, FedEPD (printed) its text to the letter."
 )
 
 SIGNS = {"holds": "✓ holds", "does not hold": "✗ does not hold", "cannot be told": "? cannot be told"}

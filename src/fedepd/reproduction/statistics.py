@@ -33,6 +33,8 @@ class Comparison:
     """Of the 95 % t interval around the difference, seed by seed: a seed's partition and split are the same for both."""
     welch_p: float
     wilcoxon_p: float
+    rank_sum: float
+    """Of the signed ranks: above 0 where Wilcoxon's test speaks for ours, which is not always where the mean does."""
     n: int
     """Seeds at which both were measured."""
 
@@ -47,7 +49,8 @@ def compare_seeds(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
     pairs = np.array([ours, theirs], dtype=np.float64)  # [2, seeds]
     a, b = pairs[:, ~np.isnan(pairs).any(axis=0)]
     difference = float(a.mean() - b.mean()) if len(a) else float("nan")
-    return Comparison(difference, paired_half_width(a - b), welch_p(a, b), wilcoxon_p(a - b), len(a))
+    rank_sum = float(_twice_signed_ranks(a - b).sum() / 2)
+    return Comparison(difference, paired_half_width(a - b), welch_p(a, b), wilcoxon_p(a - b), rank_sum, len(a))
 
 
 def paired_half_width(differences: npt.NDArray[np.float64]) -> float:
@@ -77,21 +80,27 @@ def wilcoxon_p(differences: npt.ArrayLike) -> float:
     Choice: exact with ties too, by counting all signs of the mean ranks; SciPy falls back on a normal curve there, which is no good
     for five seeds.
     """
-    from scipy.stats import rankdata
-
-    known = np.round(np.asarray(differences, dtype=np.float64), DIGITS)
-    if len(known) < FEWEST_PAIRS:
+    if np.size(differences) < FEWEST_PAIRS:
         return float("nan")
-    known = known[known != 0]
-    twice = np.rint(2 * rankdata(np.abs(known))).astype(np.int64)  # [m], mean ranks are halves at worst
-    total, positive = int(twice.sum()), int(twice[known > 0].sum())
+    ranks = _twice_signed_ranks(differences)
+    total = int(np.abs(ranks).sum())
     share = np.zeros(total + 1)  # share[s]: of all 2^m signs, those whose positive ranks sum to s / 2
     share[0] = 1.0
-    for rank in twice:
+    for rank in np.abs(ranks):
         share[rank:] = share[rank:] + share[: len(share) - rank]
         share /= 2
     sums = np.arange(total + 1)
-    return float(min(1.0, share[np.abs(2 * sums - total) >= abs(2 * positive - total)].sum()))
+    return float(min(1.0, share[np.abs(2 * sums - total) >= abs(ranks.sum())].sum()))
+
+
+def _twice_signed_ranks(differences: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """Twice the mean rank of each difference that is not 0, with its sign: mean ranks are halves at worst."""
+    from scipy.stats import rankdata
+
+    known = np.round(np.asarray(differences, dtype=np.float64), DIGITS)
+    known = known[known != 0]
+    twice: npt.NDArray[np.int64] = np.rint(2 * rankdata(np.abs(known))).astype(np.int64)
+    return np.where(known > 0, twice, -twice)
 
 
 def smallest_wilcoxon_p(n: int) -> float:

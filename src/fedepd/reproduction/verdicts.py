@@ -13,7 +13,7 @@ from fedepd.methods import METHODS
 from fedepd.report.numbers import mean_std
 from fedepd.reproduction.claims import CLAIMS, Claim
 from fedepd.reproduction.contrasts import BASELINES, Contrast, Found, Missing, Rows
-from fedepd.reproduction.statistics import FEWEST_PAIRS, Comparison, compare_seeds, critical_difference, holm
+from fedepd.reproduction.statistics import FEWEST_PAIRS, compare_seeds, critical_difference, holm
 
 Measured = Mapping[str, Rows]
 """Dataset -> row -> measure -> one value per seed, seeds in the same order in all rows of a dataset."""
@@ -38,7 +38,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Case:
-    """A claim on one dataset."""
+    """A claim on one dataset, or over ``ALL``: then a contrast has one value per dataset, not one per seed."""
 
     claim: Claim
     dataset: str
@@ -48,10 +48,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Test:
-    """The one of a case's contrasts that decides, and its p before Holm."""
+    """Of one of a case's contrasts against a bound, before Holm."""
 
     contrast: Contrast | Missing
-    outcome: Comparison
+    n: int
+    """Seeds or datasets."""
+    direction: float
+    """Above 0 where ours is above theirs and the bound."""
     p: float
 
 
@@ -65,18 +68,21 @@ def judge(measured: Measured, claims: Iterable[Claim] = CLAIMS) -> list[Verdict]
     A claim against several rows holds where it is shown against each of them, and does not where the contrary is shown against one, with
     its p multiplied by their number: the best of many noisy rows is ahead by chance alone.
     Otherwise it *cannot be told*, as with fewer than three seeds, or where a row or a dataset was not run.
+    Over three datasets or more each claim is judged of all of them together too: the same by Wilcoxon over their means.
     A claim about the mean rank over datasets holds where FedEPD ranks first and Wilcoxon with Holm's correction tells it from every
     baseline, and does not where it is told from the first.
-    Corrected together: the tests in one direction for the same target and judged row, over its claims and datasets.
+    Corrected together: the tests in one direction for the same target and judged row, over its claims and datasets; those of all datasets
+    together for themselves.
     Choice: Welch decides over seeds and not Wilcoxon, which can show nothing at 0.05 with the usual five.
     """
     found: list[tuple[int, Verdict]] = []
-    families: dict[tuple[str, str], list[tuple[int, Case]]] = {}
+    families: dict[tuple[str, str, bool], list[tuple[int, Case]]] = {}
     for place, claim in enumerate(claims):
         if claim.contrast is None:
             found += [(place, _judge_rank(claim, row, measured)) for row in claim.judged]
-        for case in _cases(claim, measured):
-            families.setdefault((claim.target, case.row), []).append((place, case))
+        cases = _cases(claim, measured)
+        for case in [*cases, *_over_datasets(claim, cases)]:
+            families.setdefault((claim.target, case.row, case.dataset == ALL), []).append((place, case))
     for family in families.values():
         verdicts = _decide([case for _, case in family])
         found += [(place, verdict) for (place, _), verdict in zip(family, verdicts, strict=True)]
@@ -104,67 +110,97 @@ def _cases(claim: Claim, measured: Measured) -> list[Case]:
     return [case for case in cases if case.row in known]
 
 
+def _over_datasets(claim: Claim, cases: Sequence[Case]) -> list[Case]:
+    """One case per judged row over all datasets with the same contrast, from three on."""
+    if claim.datasets is not None or not claim.together:
+        return []
+    overall = []
+    for row in dict.fromkeys(case.row for case in cases):
+        there: dict[tuple[str, str], list[Contrast]] = {}
+        for case in cases:
+            for each in [] if case.row != row or isinstance(case.found, Missing) else case.found:
+                there.setdefault(each.names, []).append(each)
+        contrasts = [_of_means(each) for each in there.values() if len(each) >= FEWEST_PAIRS]
+        overall += [Case(claim, ALL, row, contrasts)] if contrasts else []
+    return overall
+
+
+def _of_means(contrasts: Sequence[Contrast]) -> Contrast:
+    """Of the same two rows on several datasets, by their means there."""
+    ours, theirs = ([mean_std(values)[0] for values in side] for side in zip(*((c.ours, c.theirs) for c in contrasts), strict=True))
+    return replace(contrasts[0], ours=ours, theirs=theirs)
+
+
 def _decide(family: Sequence[Case]) -> list[Verdict]:
-    above, below = [_hardest(case.found) for case in family], [_plainest(case.found) for case in family]
+    above, below = [_hardest(case) for case in family], [_plainest(case) for case in family]
     proofs, refutals = (holm([test.p for test in tests]) for tests in (above, below))
     verdicts = []
     for case, over, under, proof, refutal in zip(family, above, below, proofs, refutals, strict=True):
         outcome: Outcome = "cannot be told"
-        if over.outcome.difference > 0 and proof < ALPHA:
+        if over.direction > 0 and proof < ALPHA:
             outcome = "holds"
-        elif under.outcome.difference < 0 and refutal < ALPHA:
+        elif under.direction < 0 and refutal < ALPHA:
             outcome = "does not hold"
-        by_proof = outcome == "holds" or (outcome == "cannot be told" and over.outcome.difference > 0)
+        by_proof = outcome == "holds" or (outcome == "cannot be told" and over.direction > 0)
         decided, p = (over, proof) if by_proof else (under, refutal)
         verdicts.append(Verdict(case.claim, case.dataset, case.row, outcome, p, _because(case, outcome, decided)))
     return verdicts
 
 
-def _hardest(found: Found) -> Test:
+def _hardest(case: Case) -> Test:
     """What is shown of this contrast is shown of all."""
-    return max(_tests(found, "proof"), key=lambda test: _doubt(test.outcome, 1))
+    return max((_test(case, each, each.proof) for each in _contrasts(case)), key=lambda test: _doubt(test, 1), default=_untested(case))
 
 
-def _plainest(found: Found) -> Test:
+def _plainest(case: Case) -> Test:
     """The contrast that speaks most against the claim, its p corrected for having been picked."""
-    tests = _tests(found, "refutal")
+    tests = [_test(case, each, each.refutal) for each in _contrasts(case) if each.refutal is not None]
     known = sum(not math.isnan(test.p) for test in tests)
-    plainest = min(tests, key=lambda test: _doubt(test.outcome, -1))
+    plainest = min(tests, key=lambda test: _doubt(test, -1), default=_untested(case))
     return replace(plainest, p=min(1.0, plainest.p * known) if known else math.nan)
 
 
-def _tests(found: Found, bound: Literal["proof", "refutal"]) -> list[Test]:
+def _contrasts(case: Case) -> list[Contrast]:
+    return [] if isinstance(case.found, Missing) else case.found
+
+
+def _untested(case: Case) -> Test:
+    return Test(case.found if isinstance(case.found, Missing) else Missing("nothing to compare"), 0, math.nan, math.nan)
+
+
+def _test(case: Case, contrast: Contrast, bound: float) -> Test:
     """Ours against theirs moved up by the bound."""
-    if isinstance(found, Missing):
-        return [Test(found, compare_seeds([], []), math.nan)]
-    tests = []
-    for each in found:
-        outcome = compare_seeds(each.ours, [value + getattr(each, bound) for value in each.theirs])
-        tests.append(Test(each, outcome, outcome.welch_p))
-    return tests
+    outcome = compare_seeds(contrast.ours, [value + bound for value in contrast.theirs])
+    if case.dataset == ALL:
+        return Test(contrast, outcome.n, outcome.rank_sum, outcome.wilcoxon_p)
+    return Test(contrast, outcome.n, outcome.difference, outcome.welch_p)
 
 
-def _doubt(outcome: Comparison, sign: int) -> float:
+def _doubt(test: Test, sign: int) -> float:
     """Twice the one-sided p of a difference with this sign; infinite without a test."""
-    if math.isnan(outcome.welch_p):
+    if math.isnan(test.p):
         return math.inf
-    return outcome.welch_p if sign * outcome.difference > 0 else 2 - outcome.welch_p
+    return test.p if sign * test.direction > 0 else 2 - test.p
 
 
 def _because(case: Case, outcome: Outcome, decided: Test) -> str:
-    contrast, seeds = decided.contrast, decided.outcome.n
+    contrast = decided.contrast
     if isinstance(contrast, Missing):
         return f"{contrast.reason}."
+    over = f"{decided.n} {'dataset' if case.dataset == ALL else 'seed'}{'s'[: decided.n != 1]}"
     rises, falls = ("above", "below") if contrast.unit == "points" else ("below", "above")
-    proof, refutal = (_shown(contrast, bound) for bound in (contrast.proof, contrast.refutal))
+    proof = _shown(contrast, contrast.proof)
+    refutal = proof if contrast.refutal is None else _shown(contrast, contrast.refutal)
     why = {
-        "holds": f"shown to be {rises} {proof} over {seeds} seeds",
-        "does not hold": f"shown to be {falls} {refutal} over {seeds} seeds",
-        "cannot be told": f"over {seeds} seeds neither shown to be {rises} {proof} nor {falls} {'it' if proof == refutal else refutal}",
+        "holds": f"shown to be {rises} {proof} over {over}",
+        "does not hold": f"shown to be {falls} {refutal} over {over}",
+        "cannot be told": f"over {over} neither shown to be {rises} {proof} nor {falls} {'it' if proof == refutal else refutal}",
     }[outcome]
-    why = why if seeds >= FEWEST_PAIRS else f"{seeds} seed{'s'[: seeds != 1]} in common, and fewer than {FEWEST_PAIRS} tell nothing"
+    why = why if decided.n >= FEWEST_PAIRS else f"{over} in common, and fewer than {FEWEST_PAIRS} tell nothing"
+    ahead = sum(ours > theirs for ours, theirs in zip(contrast.ours, contrast.theirs, strict=True))
+    where = f" on average, ahead on {ahead} of {decided.n}" if case.dataset == ALL else ""
     printed = case.claim.printed.get(case.dataset)
-    return f"{_difference(contrast)}; {why}." + ("" if printed is None else f" The paper prints {printed:+.2f} points.")
+    return f"{_difference(contrast)}{where}; {why}." + ("" if printed is None else f" The paper prints {printed:+.2f} points.")
 
 
 def _difference(contrast: Contrast) -> str:
