@@ -40,7 +40,7 @@ def reproduce(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Reproduce:
     write_npz(synthetic(nodes=300, edges=900, classes=4, imbalance=10, smallest=None, communities=6), tmp_path / "small.npz")
 
     def run(*arguments: str) -> tuple[int, str, str]:
-        given = [str(tmp_path / "mine.toml"), "--data", str(tmp_path / "small.npz"), "--out", str(tmp_path / "o")]
+        given = [str(tmp_path / "mine.toml"), "--data", str(tmp_path / "small.npz"), "--out", str(tmp_path / "o"), "--workers", "1"]
         return main(["reproduce", *given, *arguments]), *capsys.readouterr()
 
     return run

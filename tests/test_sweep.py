@@ -44,7 +44,7 @@ def test_a_killed_process_takes_no_other_with_it(tmp_path: Path) -> None:
             os.kill(*killed, signal.SIGKILL)
 
     ended = list(outcomes(cells, 1, watch))
-    assert ended[0].failure == "its process was killed (SIGKILL), perhaps for want of memory; give fewer --workers"
+    assert ended[0].failure == "its process was killed (SIGKILL), as the system does for want of memory; give fewer --workers"
     assert (ended[1].cell.out.name, ended[1].failure) == ("b", "")
 
 

@@ -60,10 +60,11 @@ def _parser() -> Parser:
     )
     parser.add_argument("target", nargs="?", default=None, metavar="TARGET", help="a name of --list, 'all', or your own FILE.toml")
     parser.add_argument("--list", action="store_true", default=False, help="show the targets")
-    parser.add_argument("--data", nargs="+", default=None, metavar="NAME|FILE.npz", help="default: the target's datasets that are at hand")
+    parser.add_argument("--data", nargs="+", default=None, metavar="NAME|FILE.npz", help="default: the graphs that are at hand")
     parser.add_argument("--data-dir", default=None, metavar="FOLDER", help="where datasets are; default: $FEDEPD_DATA, else the user cache")
     parser.add_argument("--seeds", type=int, default=None, metavar="N", help="how many seeds, from --seed on (default: the target's, 5)")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="cells that run at a time; changes no bit of any result")
+    workers = "cells that run at a time (default: 2); changes no bit of any result"
+    parser.add_argument("--workers", type=int, default=2, metavar="N", help=workers)
     parser.add_argument("--out", default="runs/reproduce", metavar="FOLDER", help="cells and results (default: runs/reproduce)")
     parser.add_argument("--no-run", action="store_true", default=False, help="only write what the finished cells give")
     parser.add_argument("--quiet", action="store_true", default=False, help="no progress display")

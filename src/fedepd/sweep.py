@@ -91,7 +91,9 @@ def outcomes(cells: Sequence[Cell], workers: int = 1, watch: Callable[[], None] 
 
 def _failure(exitcode: int, pipe: connection.Connection) -> str:
     if exitcode < 0:
-        return f"its process was killed ({signal.Signals(-exitcode).name}), perhaps for want of memory; give fewer --workers"
+        killer = signal.Signals(-exitcode)
+        why = ", as the system does for want of memory; give fewer --workers" if killer == signal.SIGKILL else "; run it again"
+        return f"its process was killed ({killer.name}){why}"
     try:
         return pipe.recv_bytes().decode()
     except EOFError:

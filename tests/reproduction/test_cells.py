@@ -111,3 +111,7 @@ def test_datasets_by_default(tmp_path: Path) -> None:
     at_hand, missing = datasets_of(target, tmp_path)
     assert at_hand == ["corafull"]
     assert len(missing) == 2
+    for other in ("mine", "email"):  # email is the paper's, but not in its Table 3
+        (tmp_path / "graphs" / f"{other}.npz").touch()
+    assert datasets_of(target, tmp_path)[0] == ["corafull", "mine"]
+    assert datasets_of(replace(target, name="of my own"), tmp_path)[0] == ["corafull"]

@@ -11,7 +11,7 @@ from fedepd.datasets import synthetic
 from fedepd.errors import BadData
 from fedepd.report.runs import Group, group, read_runs
 from fedepd.reproduction import figures
-from fedepd.reproduction.drawing import COLUMN, PAGE
+from fedepd.reproduction.drawing import COLUMN, PAGE, save_figure
 from fedepd.reproduction.statistics import critical_difference
 from fedepd.runner import run
 
@@ -49,7 +49,7 @@ def test_figures_of_runs_name_datasets_methods_and_protocol(panels: Panels, draw
     for words in ("3 clients, 3 rounds, seeds: 2", "† has no global model", "better"):
         assert words in everything
     assert figure.get_figwidth() == PAGE
-    png, svg = figures.save_figure(figure, tmp_path / "a.figure")
+    png, svg = save_figure(figure, tmp_path / "a.figure")
     assert (png.name, svg.name) == ("a.figure.png", "a.figure.svg")
     assert png.read_bytes()[:4] == b"\x89PNG"
 
@@ -72,7 +72,7 @@ def test_nothing_overlaps(panels: Panels) -> None:
 
 
 def test_the_same_runs_give_the_same_svg(panels: Panels, tmp_path: Path) -> None:
-    first, second = (figures.save_figure(figures.tiers(panels), tmp_path / name)[1] for name in "ab")
+    first, second = (save_figure(figures.tiers(panels), tmp_path / name)[1] for name in "ab")
     assert first.read_bytes() == second.read_bytes()
 
 
@@ -122,17 +122,28 @@ def test_the_heat_map_states_its_noise_floor() -> None:
     alone = figures.sensitivity({"Toy": {(0.1, 0.5): [50.0], (1.0, 0.5): [50.0]}})
     assert "Toy: range 0.00 points\nnoise floor unknown: one seed" in texts(alone)
     assert alone.get_figwidth() == COLUMN
+    (axis, *_) = alone.axes
+    assert (axis.get_xlabel()[0], [text.get_text() for text in axis.get_xticklabels()]) == ("μ", ["0.1", "1"])
+
+
+def test_a_heat_map_of_other_settings_names_them_and_keeps_their_order() -> None:
+    figure = figures.sensitivity({"Toy": {(0.1, 2.0): [50.0], (0.9, 2.0): [60.0]}}, settings=("gamma", "rho"))
+    (axis, *_) = figure.axes
+    assert (axis.get_xlabel()[0], axis.get_ylabel()) == ("γ", "rho")
+    assert [text.get_text() for text in axis.get_xticklabels()] == ["0.1", "0.9"]
+    assert "over γ and rho" in " ".join(texts(figure))
 
 
 def test_the_diagram_names_ranks_tests_and_rows_left_out() -> None:
     """Wilcoxon over four datasets is at least 0.125, times three pairs."""
     scores = {f"d{d}": {"fedepd": 3.0 + d, "fedavg": 2.0, "own": 1.0} | ({"fedgac": 1.0} if d else {}) for d in range(4)}
-    figure = figures.critical_difference_diagram(critical_difference(scores), "bacc", {"fedepd": "FedEPD", "fedgac": "FedGAC"})
+    labels, protocol = {"fedepd": "FedEPD", "fedgac": "FedGAC"}, "Protocol: of this test."
+    figure = figures.critical_difference_diagram(critical_difference(scores), "bacc", labels, protocol)
     shown = texts(figure)
     assert {"FedEPD  1.00", "fedavg  2.00", "3.00  own"} <= set(shown)
     note = " ".join(shown).replace("\n", " ")
     assert "4 datasets and 3 pairs its smallest possible value is p = 0.375" in note
-    assert "left out: FedGAC." in note
+    assert "left out: FedGAC. Protocol: of this test." in note
     unknown = figures.critical_difference_diagram(critical_difference({"d": {"a": 1.0, "b": 2.0}}), "bacc")
     assert "Friedman: p unknown" in " ".join(texts(unknown))
 

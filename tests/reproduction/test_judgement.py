@@ -10,6 +10,7 @@ import pytest
 
 from fedepd.reproduction import judgement
 from fedepd.reproduction.claims import CLAIMS
+from fedepd.reproduction.contrasts import BASELINES
 from fedepd.reproduction.judgement import glance_table, in_words, verdict_lines, verdict_table, verdicts_of
 from fedepd.reproduction.measures import MEASURES
 from fedepd.reproduction.results import Results
@@ -34,11 +35,12 @@ def found(results: Results) -> dict[tuple[str, str, str], str]:
 
 
 def test_a_comparison_is_judged_by_the_claims_on_table_2(make_results: MakeResults) -> None:
-    """FedEPD is 20 points above FedAvg on x with a spread of 1, and 20 below on y; its printed version was not run, so it is not judged."""
-    results = make_results(
-        {("fedepd", "x"): [70, 71, 72], ("fedavg", "x"): [50, 51, 52], ("fedepd", "y"): [30, 31, 32], ("fedavg", "y"): [50, 51, 52]}
-    )
-    outcomes = found(results)
+    """FedEPD is 20 points above all others on x with a spread of 1, and 20 below on y; its printed version was not run, so it is not
+    judged. Without LWS nobody can say who is the best."""
+    scores = {("fedepd", "x"): [70, 71, 72], ("fedepd", "y"): [30, 31, 32]}
+    scores |= {(rival, dataset): [50, 51, 52] for rival in BASELINES for dataset in "xy"}
+    outcomes = found(make_results(scores))
+    assert found(make_results(scores | {("lws", "x"): [None, None, None]}))["best-bacc", "x", "fedepd"] == "cannot be told"
     assert outcomes["best-bacc", "x", "fedepd"] == "holds"
     assert outcomes["best-bacc", "y", "fedepd"] == "does not hold"
     assert not [row for _, _, row in outcomes if row == "fedepd:printed"]
@@ -69,7 +71,8 @@ def test_how_verdicts_are_shown() -> None:
     assert [[cell.text for cell in row[2:]] for row in glance.sections[0]] == [
         ["FedEPD", "✓ holds", "not run: arxiv"], ["FedEPD (printed)", "–", "✗ does not hold"],
     ]  # fmt: skip
-    shown = verdict_table(verdicts, {"email": "Email"}, "mine")
+    shown = verdict_table(verdicts, {"email": "Email"}, "mine", "the rule, and the protocol")
+    assert shown.note == "the rule, and the protocol"
     assert [[cell.text for cell in row[1:]] for row in shown.sections[0]] == [
         ["Email", "FedEPD", "holds", "0.012", "higher"],
         ["arxiv", "FedEPD", "cannot be told", "–", "not run"],

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedepd.errors import BadData
-from fedepd.reproduction.statistics import compare_seeds, critical_difference, friedman, holm, smallest_wilcoxon_p, welch_p, wilcoxon_p
+from fedepd.reproduction.statistics import compare_seeds, critical_difference, holm, smallest_wilcoxon_p, welch_p, wilcoxon_p
 
 fractions = st.integers(0, 1000).map(lambda thousandths: thousandths / 1000)
 rows = st.lists(fractions, min_size=3, max_size=8)
@@ -129,10 +129,10 @@ def made_up(datasets: int) -> dict[str, dict[str, float]]:
 def test_friedman_is_scipys() -> None:
     scores = made_up(6)
     columns = [[of_rows[row] for of_rows in scores.values()] for row in ("good", "b", "c")]
-    assert friedman(scores) == pytest.approx(stats.friedmanchisquare(*columns).pvalue)
-    assert friedman({d: dict.fromkeys("abc", 0.5) for d in "xyz"}) == 1
-    assert isnan(friedman(made_up(2)))
-    assert isnan(friedman({d: {"a": 0.1, "b": 0.2} for d in "xyz"}))
+    assert critical_difference(scores).friedman_p == pytest.approx(stats.friedmanchisquare(*columns).pvalue)
+    assert critical_difference({d: dict.fromkeys("abc", 0.5) for d in "xyz"}).friedman_p == 1
+    assert isnan(critical_difference(made_up(2)).friedman_p)
+    assert isnan(critical_difference({d: {"a": 0.1, "b": 0.2} for d in "xyz"}).friedman_p)
 
 
 def test_critical_difference_by_hand() -> None:

@@ -41,13 +41,28 @@ def test_best_second_references_and_gaps(make_results: MakeResults) -> None:
         "A": ["*51.00±1.41", "10.00±0.00"],
         "B †": ["40.00±0.00", "_20.00±0.00"],
         "C": ["_45.00 (1 of 2 seeds)", "*30.00±0.00"],
-        "D": ["– failed", "1.00±0.00"],
+        "D": ["– OOM", "1.00±0.00"],
         "R (reference)": ["90.00±0.00", "9.00±0.00"],
     }
     assert [len(section) for section in tables["Accuracy"].sections] == [4, 1]
     note = tables["Accuracy"].note
     for part in ("pooled over the test nodes", "seeds 0, 1", "10 clients; 5 rounds", "personal models", "References are not ranked"):
         assert part in note
+
+
+@pytest.mark.parametrize(
+    ("why", "state"),
+    [
+        ("its process was killed (SIGKILL), as the system does for want of memory; give fewer --workers", "OOM"),
+        ("RuntimeError: DefaultCPUAllocator: can't allocate memory (models.py, line 1)", "OOM"),
+        ("MemoryError:  (sparse.py, line 1)", "OOM"),
+        ("its process was killed (SIGTERM); run it again", "failed"),
+        ("round 3 made the loss NaN; lower lr", "failed"),
+    ],
+)
+def test_why_a_row_has_no_number(make_results: MakeResults, why: str, state: str) -> None:
+    table = metric_tables(make_results({("a", "x"): [None, None], ("b", "x"): [1, 2]}, why=why), ("acc",))["x"]
+    assert cells(table)["A"] == [f"– {state}"]
 
 
 def test_a_cell_that_was_never_run_says_so(make_results: MakeResults) -> None:
@@ -136,7 +151,8 @@ def test_latex_wraps_sentences_and_goes_on_after_a_full_page() -> None:
 
 @pytest.mark.skipif(TEX is None, reason="no pdflatex on the path")
 def test_latex_compiles_and_nothing_sticks_out(make_results: MakeResults, tmp_path: Path) -> None:
-    tables = [*awkward(make_results), sentences(40), replace(sentences(0), sections=[])]
+    """As many tables as the largest target has: LaTeX alone stops at 52 with no text between them."""
+    tables = [*awkward(make_results), sentences(40), replace(sentences(0), sections=[]), *[sentences(2)] * 60]
     (tmp_path / "t.tex").write_text(latex_document([latex(table) for table in tables]))
     done = subprocess.run([str(TEX), "-halt-on-error", "t.tex"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-1500:]

@@ -24,6 +24,7 @@ METRIC_TITLES = {
     "medium_acc": "Medium",
     "tail_acc": "Tail",
 }
+METRIC_WORDS = {"acc": "accuracy", "bacc": "balanced accuracy", "macro_f1": "macro-F1"}
 NOTHING = "–"
 PERSONAL = " †"
 

@@ -12,7 +12,7 @@ from fedepd.config import Experiment, Protocol
 from fedepd.datasets import DATASETS, available, graph_sha256, load
 from fedepd.errors import BadConfig
 from fedepd.record import held, write_bytes
-from fedepd.reproduction.targets import Row, Target
+from fedepd.reproduction.targets import Row, Target, target_names
 from fedepd.runner import with_features
 from fedepd.sweep import Cell, outcomes
 from fedepd.types import Graph
@@ -54,11 +54,16 @@ def short_name(dataset: str) -> str:
 
 
 def datasets_of(target: Target, data_dir: str | Path | None) -> tuple[list[str], list[str]]:
-    """The target's datasets but for those that are yet to be fetched, else the synthetic default; and one line for each of these."""
-    present = {row.name for row in available(data_dir) if row.present}
+    """The target's datasets but for those that are yet to be fetched, and one line for each of these.
+
+    A target of ours also has the other graphs of the data folder, and the synthetic default where it has no graph at all.
+    """
+    present = [row.name for row in available(data_dir) if row.present]
     missing = [name for name in target.datasets if name in DATASETS and name not in present]
     lines = [f"{DATASETS[name].description.split(':')[0]} is not at hand; 'fedepd data fetch {name}' gets it" for name in missing]
-    return [name for name in target.datasets if name not in missing] or ["synthetic"], lines
+    at_hand = [name for name in target.datasets if name not in missing]
+    others = [name for name in present if name not in DATASETS] if target.name in target_names() else []
+    return [*at_hand, *others] or ["synthetic"], lines
 
 
 def plan(

@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedepd.report.tables import METRIC_TITLES, NOTHING, Cell, Table
+from fedepd.report.tables import METRIC_TITLES, NOTHING, PERSONAL, Cell, Table
 from fedepd.reproduction.results import HEADLINE, METRICS, Entry, Results, Scoring
 from fedepd.reproduction.statistics import Comparison, CriticalDifference, compare_seeds, critical_difference, holm, smallest_wilcoxon_p
+from fedepd.reproduction.tables import note
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def duel_table(results: Results, found: Sequence[Duel]) -> Table:
                 Cell(results.title(duel.ours.dataset)),
                 Cell(METRIC_TITLES[duel.metric]),
                 Cell(duel.ours.row.label),
-                Cell(duel.theirs.row.label),
+                Cell(duel.theirs.row.label + (PERSONAL if duel.scoring is HEADLINE and duel.theirs.is_personal else "")),
                 _signed(duel.outcome.difference),
                 _interval(duel.outcome),
                 p_cell(duel.welch_p),
@@ -61,14 +62,18 @@ def duel_table(results: Results, found: Sequence[Duel]) -> Table:
 
 
 def _test_note(results: Results, found: Sequence[Duel]) -> str:
-    whom = "the best rival by mean" if results.target.kind == "comparison" else "each other row"
+    comparison = results.target.kind == "comparison"
+    whom = "the rival that is best by these very seeds" if comparison else "each other row"
     seeds = max((duel.outcome.n for duel in found), default=0)
     least = smallest_wilcoxon_p(seeds)
-    text = f"FedEPD against {whom}, difference in points, positive where FedEPD is better; scores as in the tables above. "
+    text = f"FedEPD against {whom}, difference in points, positive where FedEPD is better. "
+    text += "Who is best of many is so by chance too: losses are overstated here, and the verdicts correct for that. " if comparison else ""
     text += "The interval is that of the differences seed by seed (t), not corrected for the number of lines. "
     text += "Two-sided tests over the seeds both have, "
     text += "Holm-corrected over all lines of the same row of ours; – : fewer than three seeds."
-    return text if math.isnan(least) else f"{text} With {seeds} seeds a line's Wilcoxon p is at least {least:g} before correction."
+    if not math.isnan(least):
+        text += f" With {seeds} seeds a line's Wilcoxon p is at least {least:g} before correction."
+    return note(results, text, found[0].scoring, marked=False)
 
 
 def ranks(results: Results, metric: str) -> CriticalDifference | None:

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from fedepd.report.numbers import mean_std
+from fedepd.reproduction.paper import PAPER_SENSITIVITY
 
 Rows = Mapping[str, Mapping[str, Sequence[float]]]
 """Row (``fedavg``, ``fedepd:printed``) -> measure (of ``measures.MEASURES``) -> one value per seed, NaN for a missing one."""
@@ -18,13 +19,19 @@ Rows = Mapping[str, Mapping[str, Sequence[float]]]
 STANDARD = ("fedavg", "fedproto", "fedgta")
 LONG_TAILED = ("graphsmote", "hiertail", "lws", "fedlc", "fedgac", "creff", "fedspray", "graphfedmig")
 BASELINES = STANDARD + LONG_TAILED
+PARTS = {
+    "consensus": ("consensus", "without_consensus"),
+    "purification": ("purify", "without_purification"),
+    "recalibration": ("recalibrate", "without_recalibration"),
+}
+"""What an ablation leaves out -> the setting that does, and the preset of the default without it."""
 
 # Choice: a gain over rivals that is shown to be below half a point is none; the smallest of the paper's Table 2 is 0.62 points.
 NO_GAIN = 0.5
 # Choice: "stable" and "comparable" mean at most one point less; the paper calls 0.95 points less comparable (Roman-Empire).
 COMPARABLE = 1.0
 # Choice: "remarkably small" variation is at most what the paper itself reports over its grid, 61.96 - 60.51 points on CoraFull.
-SMALL_RANGE = 1.45
+SMALL_RANGE = round(PAPER_SENSITIVITY["corafull"][1] - PAPER_SENSITIVITY["corafull"][0], 2)
 # Choice: a "comparable" running time is at most a quarter longer than that of the fastest baseline.
 COMPARABLE_TIME = 1.25
 # Choice: a "negligible" part of the traffic is at most a twentieth.
@@ -41,86 +48,76 @@ class Contrast:
     """The rows of ``ours`` and ``theirs``."""
     proof: float = 0.0
     """The claim holds where ours minus theirs is shown to be above this,"""
-    refutal: float | None = NO_GAIN
-    """and does not where it is shown to be below this; None: this contrast alone refutes nothing."""
+    refutal: float = NO_GAIN
+    """and does not where it is shown to be below this."""
     unit: Literal["points", "lower", "times"] = "points"
     """``lower``: both are minus what is better where it is lower; ``times``: minus logarithms of a cost."""
+    weight: float = 1.0
+    """How dear it is among a claim's contrasts when one of them is picked to refute it: its p is multiplied by the weights of all over
+    its own."""
 
 
 @dataclass(frozen=True)
 class Missing:
-    """Why there is no contrast."""
+    """Rows that a claim is about and that were not run, so that it cannot be shown to hold."""
 
     reason: str
 
 
-Found = list[Contrast] | Missing
+Found = Sequence[Contrast | Missing]
 """A claim against several rows is one against each of them."""
 ContrastOf = Callable[[Rows, str], Found]
 """Of a dataset's rows and the row that is judged."""
 
 
 def best(metric: str, rivals: Sequence[str] = BASELINES) -> ContrastOf:
-    """Above each of these that was run."""
-
-    def contrast(rows: Rows, judged: str) -> Found:
-        measured = _means(rows, rivals, metric)
-        return _against(rows, [judged], measured, metric) if measured else Missing(f"no run of {' or '.join(rivals)}")
-
-    return contrast
+    """Above each of these."""
+    return lambda rows, judged: _against(rows, [judged], rivals, metric)
 
 
 def comparable(metric: str, rivals: Sequence[str]) -> ContrastOf:
     """At most ``COMPARABLE`` points below each of these."""
-
-    def contrast(rows: Rows, judged: str) -> Found:
-        return _within(COMPARABLE, best(metric, rivals)(rows, judged))
-
-    return contrast
+    return lambda rows, judged: _bounded(best(metric, rivals)(rows, judged), -COMPARABLE, -COMPARABLE)
 
 
-def part_helps(setting: str, preset: str, metric: str) -> ContrastOf:
+def part_helps(part: str, metric: str) -> ContrastOf:
     """The whole method above the one without this part.
 
     Choice: refuted where the part is shown to cost something, not by a gain below half a point: Table 3 prints gains of 0.04.
     """
-
-    def contrast(rows: Rows, judged: str) -> Found:
-        found = _against(rows, [judged], [_without(judged, setting, preset)], metric)
-        return found if isinstance(found, Missing) else [replace(each, refutal=0.0) for each in found]
-
-    return contrast
+    return lambda rows, judged: _bounded(_against(rows, [judged], [_without(judged, part)], metric), 0.0, 0.0)
 
 
 def purification_matters_most(rows: Rows, judged: str) -> Found:
     """Both other ablations above the one without purification."""
-    names = [_without(judged, *part) for part in (("consensus", "without_consensus"), ("recalibrate", "without_recalibration"))]
-    return _against(rows, names, [_without(judged, "purify", "without_purification")], "acc")
+    others = [_without(judged, part) for part in ("consensus", "recalibration")]
+    return _against(rows, others, [_without(judged, "purification")], "acc")
 
 
 def small_range(rows: Rows, judged: str) -> Found:
     """No cell of the grid more than ``SMALL_RANGE`` below any other.
 
-    Choice: refuted by what one parameter does on average over the other: means that lie so far apart are those of cells that do, and
-    there are few of them to pick from.
+    Choice: refuted by two cells so far apart, or by two values of one parameter, each averaged over the other, which are those of cells
+    that far apart too. There are few pairs of values and many of cells: either kind has half of the error that a refutal may have.
     """
     cells = _means(rows, [row for row in rows if row.startswith((f"{judged}:mu=", f"{judged}:gamma="))], "macro_f1")
     if len(cells) < 2:
-        return Missing(f"no grid of {judged} over mu and gamma")
+        return [Missing(f"no grid of {judged} over mu and gamma")]
     scores = {row: rows[row]["macro_f1"] for row in cells}
-    of_cells = [replace(each, refutal=None) for each in _spread(scores)]
-    return of_cells + [each for name in ("mu", "gamma") for each in _spread(_levels(scores, judged, name))]
+    of_cells = _spread(scores)
+    of_values = [each for name in ("mu", "gamma") for each in _spread(_averaged(scores, judged, name))]
+    weight = len(of_cells) / max(1, len(of_values))
+    return of_cells + [replace(each, weight=weight) for each in of_values]
 
 
-def _levels(scores: Mapping[str, Sequence[float]], judged: str, name: str) -> Mapping[str, Sequence[float]]:
-    """A parameter's value -> the mean over all cells that have it, seed by seed."""
-    cells: dict[str, list[str]] = {}
-    for row in scores:
+def _averaged(scores: Mapping[str, Sequence[float]], judged: str, name: str) -> dict[str, list[float]]:
+    """A parameter's value -> the mean over the cells that have it, seed by seed; only where there are several."""
+    cells: dict[str, list[Sequence[float]]] = {}
+    for row, values in scores.items():
         for setting in row.split(":"):
             if setting.startswith(f"{name}="):
-                cells.setdefault(setting, []).append(row)
-    many = {f"{judged}:{setting} on average": np.mean([scores[row] for row in there], axis=0).tolist() for setting, there in cells.items()}
-    return many if any(len(there) > 1 for there in cells.values()) else scores
+                cells.setdefault(f"{judged}:{setting} on average", []).append(values)
+    return {value: np.mean(there, axis=0).tolist() for value, there in cells.items() if len(there) > 1}
 
 
 def _spread(scores: Mapping[str, Sequence[float]]) -> list[Contrast]:
@@ -133,47 +130,59 @@ def cheap(measure: str, limit: float, rivals: Sequence[str]) -> ContrastOf:
     """At most ``limit`` times the cost of each of these."""
 
     def contrast(rows: Rows, judged: str) -> Found:
-        costs = {row: mean for row, mean in _means(rows, rivals, measure).items() if mean > 0}
-        if judged not in rows or not costs:
-            return Missing(f"no run of {' or '.join(rivals) if judged in rows else judged}")
-        minus_log = {row: [-math.log(value) if value > 0 else math.nan for value in rows[row][measure]] for row in (judged, *costs)}
+        costs = {
+            row: {measure: [-math.log(value) if value > 0 else math.nan for value in rows[row][measure]]}
+            for row in (judged, *rivals)
+            if row in rows
+        }
         bound = -math.log(limit)
-        return [Contrast(minus_log[judged], minus_log[rival], (judged, rival), bound, bound, "times") for rival in costs]
+        return _bounded(_against(costs, [judged], rivals, measure), bound, bound, "times")
 
     return contrast
 
 
-def steadier(rows: Rows, judged: str) -> Found:
-    """A smaller mean step between evaluations than the long-tailed rivals have on average."""
-    rivals = [rows[row]["fluctuation"] for row in _means(rows, LONG_TAILED, "fluctuation")]
-    if judged not in rows or not rivals:
-        return Missing(f"no run of {'a method for long tails' if judged in rows else judged}")
-    ours, theirs = (-np.array(rows[judged]["fluctuation"])).tolist(), (-np.mean(rivals, axis=0)).tolist()
-    return [Contrast(ours, theirs, (judged, "the methods for long tails"), refutal=0.0, unit="lower")]
+def steadier(rivals: Sequence[str]) -> ContrastOf:
+    """A smaller mean step between evaluations than these have on average."""
+
+    def contrast(rows: Rows, judged: str) -> Found:
+        if missing := [row for row in (judged, *rivals) if row not in rows]:
+            return [_not_run(missing)]
+        ours, *theirs = ([-step for step in rows[row]["fluctuation"]] for row in (judged, *rivals))
+        names = (judged, "the methods for long tails")
+        return [Contrast(ours, np.mean(theirs, axis=0).tolist(), names, refutal=0.0, unit="lower")]
+
+    return contrast
 
 
 def tail_is_worse(rows: Rows, judged: str) -> Found:
     """A method's head above its own tail."""
     if judged not in rows:
-        return Missing(f"no run of {judged}")
+        return [_not_run([judged])]
     return [Contrast(rows[judged]["head_acc"], rows[judged]["tail_acc"], ("the head", "the tail"))]
 
 
-def _against(rows: Rows, ours: Iterable[str], theirs: Iterable[str], metric: str) -> Found:
+def _against(rows: Rows, ours: Iterable[str], theirs: Iterable[str], metric: str) -> list[Contrast | Missing]:
     """Each of ours above each of theirs."""
     pairs = list(itertools.product(ours, theirs))
-    named = [row for pair in pairs for row in pair]
-    if missing := next((row for row in named if row not in _means(rows, named, metric)), None):
-        return Missing(f"no run of {missing}")
-    return [Contrast(rows[one][metric], rows[other][metric], (one, other)) for one, other in pairs]
+    named = list(dict.fromkeys(row for pair in pairs for row in pair))
+    known = _means(rows, named, metric)
+    found: list[Contrast | Missing] = [
+        Contrast(rows[one][metric], rows[other][metric], (one, other)) for one, other in pairs if one in known and other in known
+    ]
+    return found + ([_not_run([row for row in named if row not in known])] if len(known) < len(named) else [])
 
 
-def _within(limit: float, found: Found) -> Found:
-    return found if isinstance(found, Missing) else [replace(each, proof=-limit, refutal=-limit) for each in found]
+def _not_run(rows: Sequence[str]) -> Missing:
+    return Missing(f"no run of {', '.join(rows)}")
 
 
-def _without(judged: str, setting: str, preset: str) -> str:
+def _bounded(found: Found, proof: float, refutal: float, unit: Literal["points", "lower", "times"] = "points") -> Found:
+    return [each if isinstance(each, Missing) else replace(each, proof=proof, refutal=refutal, unit=unit) for each in found]
+
+
+def _without(judged: str, part: str) -> str:
     """How the ablation of a row is called: the presets ablate the default."""
+    setting, preset = PARTS[part]
     return f"fedepd:{preset}" if judged == "fedepd" else f"{judged}:{setting}=False"
 
 

@@ -22,7 +22,6 @@ Panels = Mapping[str, Sequence[Group]]
 
 COLUMN, PAGE = 3.4, 7.0
 """Inches."""
-METRIC_WORDS = {"acc": "accuracy", "bacc": "balanced accuracy", "macro_f1": "macro-F1"}
 LOOK = RC | {"font.size": 7, "axes.titlesize": 7.5, "axes.titlelocation": "left", "legend.fontsize": 6.5, "legend.handlelength": 2.6}
 LOOK |= {"svg.hashsalt": "fedepd", "lines.linewidth": 1.1, "lines.markersize": 3.5, "axes.labelsize": 7, "axes.linewidth": 0.6}
 

@@ -12,9 +12,9 @@ from fedepd.longtail import bins, class_order, imbalance_ratio
 from fedepd.report.numbers import bin_accuracy, mean_std
 from fedepd.report.plots import DARK, GREY, METHOD_COLOURS, TIER_COLOURS, dodge, draw_sizes, ticks_of
 from fedepd.report.runs import Group, Run
+from fedepd.report.tables import METRIC_WORDS
 from fedepd.reproduction.drawing import (
     COLUMN,
-    METRIC_WORDS,
     PAGE,
     Panels,
     finished,
@@ -25,7 +25,6 @@ from fedepd.reproduction.drawing import (
     new_figure,
     panel_grid,
     protocol_line,
-    save_figure,
     styled,
 )
 from fedepd.reproduction.measures import trajectory
@@ -34,21 +33,26 @@ from fedepd.reproduction.statistics import CriticalDifference, smallest_wilcoxon
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["convergence", "critical_difference_diagram", "distribution", "efficiency", "per_class", "save_figure", "sensitivity", "tiers"]
+__all__ = ["convergence", "critical_difference_diagram", "distribution", "efficiency", "per_class", "sensitivity", "tiers"]
 
 TIER_BARS = {"head": "#4C86B8", "medium": "#B8A900", "tail": "#D55E00"}
 Grid = Mapping[tuple[float, float], Sequence[float]]
-"""(mu, gamma) -> one score per seed, in percent."""
+"""The values of two settings -> one score per seed, in percent."""
+SYMBOLS = {"mu": "μ", "gamma": "γ"}
+AXES = {"mu": "μ, intensity of the logit adjustment", "gamma": "γ, intensity of the injection"}
 
 
 @styled
-def critical_difference_diagram(found: CriticalDifference, metric: str, labels: Mapping[str, str] | None = None) -> Figure:
+def critical_difference_diagram(
+    found: CriticalDifference, metric: str, labels: Mapping[str, str] | None = None, protocol: str = ""
+) -> Figure:
     """Mean ranks on a line, best left; bars join rows that are not told apart. ``labels``: what a row is called."""
     names = {row: (labels or {}).get(row, row) for row in (*found.mean_ranks, *found.left_out)}
     datasets, tests = len(found.datasets), len(found.pairwise)
     note = f"Friedman: {_p(found.friedman_p)}. Bars join methods that Wilcoxon with Holm's correction does not tell apart at 0.05; with "
     note += f"{datasets} datasets and {tests} pairs its smallest possible value is {_p(min(1.0, tests * smallest_wilcoxon_p(datasets)))}."
     note += f" Missing on some dataset and left out: {', '.join(names[row] for row in found.left_out)}." if found.left_out else ""
+    note += f" {protocol}"
     rows, worst = list(found.mean_ranks), max(2, len(found.mean_ranks))
     half, top = -(-len(rows) // 2), 0.4 + 0.3 * len(found.groups)
     depth = top + 0.45 * half
@@ -169,27 +173,28 @@ def tiers(panels: Panels) -> Figure:
 
 
 @styled
-def sensitivity(grids: Mapping[str, Grid], metric: str = "macro_f1", note: str = "") -> Figure:
-    """A heat map per dataset with the noise of seeds beside the range; ``note`` is the protocol."""
+def sensitivity(grids: Mapping[str, Grid], metric: str = "macro_f1", note: str = "", settings: tuple[str, str] = ("mu", "gamma")) -> Figure:
+    """A heat map per dataset with the noise of seeds beside the range; ``note`` is the protocol, ``settings`` what the grid is over."""
     title = METRIC_WORDS.get(metric, metric)
     text = "Mean (%) over seeds, higher is better, best cell framed. Noise floor: standard deviation over seeds, pooled over "
     text += f"cells, and that of a cell's mean; a range of a few of the latter comes by chance. {note}"
     width = COLUMN if len(grids) == 1 else PAGE
-    figure, axes = panel_grid(len(grids), 2, 2.5, f"Test {title} over μ and γ", text, width)
+    over = " and ".join(SYMBOLS.get(setting, setting) for setting in settings)
+    figure, axes = panel_grid(len(grids), 2, 2.5, f"Test {title} over {over}", text, width)
     for (name, grid), axis in zip(grids.items(), axes, strict=True):
-        mus, gammas = sorted({mu for mu, _ in grid}), sorted({gamma for _, gamma in grid})
-        means = np.array([[mean_std(grid.get((mu, gamma), ()))[0] for mu in mus] for gamma in gammas])  # [G, M]
+        across, up = sorted({first for first, _ in grid}), sorted({second for _, second in grid})
+        means = np.array([[mean_std(grid.get((first, second), ()))[0] for first in across] for second in up])  # [up, across]
         low, high = (float(end) for end in (np.nanmin(means), np.nanmax(means)))
         mesh = axis.pcolormesh(np.ma.masked_invalid(means), cmap="cividis", edgecolors="white", linewidth=0.6)
         for (row, column), value in np.ndenumerate(means):
             text, colour = (f"{value:.1f}", "black" if value > (low + high) / 2 else "white") if value == value else ("–", GREY)
             axis.text(column + 0.5, row + 0.5, text, ha="center", va="center", color=colour, fontsize=6.5)
-        row, column = divmod(int(np.nanargmax(means)), len(mus))
+        row, column = divmod(int(np.nanargmax(means)), len(across))
         axis.plot(column + np.array([0, 1, 1, 0, 0]), row + np.array([0, 0, 1, 1, 0]), color="#D55E00", linewidth=1.8, clip_on=False)
-        axis.set_xticks(np.arange(len(mus)) + 0.5, [f"{mu:g}" for mu in mus])
-        axis.set_yticks(np.arange(len(gammas)) + 0.5, [f"{gamma:g}" for gamma in gammas])
+        axis.set_xticks(np.arange(len(across)) + 0.5, [f"{value:g}" for value in across])
+        axis.set_yticks(np.arange(len(up)) + 0.5, [f"{value:g}" for value in up])
         axis.tick_params(length=0)
-        axis.set(xlabel="μ, intensity of the logit adjustment", ylabel="γ, intensity of the injection")
+        axis.set(**{f"{side}label": AXES.get(setting, setting) for side, setting in zip("xy", settings, strict=True)})
         axis.set_title(f"{name}: range {high - low:.2f} points\n{_noise_floor(grid)}")
         figure.colorbar(mesh, ax=axis, pad=0.02).set_label(f"{title} (%)")
     return figure

@@ -10,7 +10,7 @@ from fedepd.report.numbers import bin_accuracy
 from fedepd.report.runs import Group
 from fedepd.reproduction import figures
 from fedepd.reproduction.comparisons import ranks
-from fedepd.reproduction.drawing import protocol_line
+from fedepd.reproduction.drawing import marked_label, protocol_line
 from fedepd.reproduction.measures import trajectory
 from fedepd.reproduction.results import METRICS, Results
 from fedepd.reproduction.targets import Kind
@@ -45,9 +45,10 @@ def _in_parts(results: Results, draw: Callable[[Panels], Figure], stem: str = ""
 
 
 def _rank_diagrams(results: Results) -> dict[str, Figure]:
-    labels = {row.key: row.label for row in results.target.rows}
+    finished = [entry for dataset in results.datasets for entry in results.finished(dataset, references=False)]
+    labels, protocol = {entry.row.key: marked_label(entry.group) for entry in finished}, protocol_line(entry.group for entry in finished)
     found = {metric: ranks(results, metric) for metric in METRICS}
-    return {f"ranks-{metric}": figures.critical_difference_diagram(cd, metric, labels) for metric, cd in found.items() if cd is not None}
+    return {f"ranks-{m}": figures.critical_difference_diagram(cd, m, labels, protocol) for m, cd in found.items() if cd is not None}
 
 
 def _sensitivity(results: Results) -> dict[str, Figure]:
@@ -62,7 +63,8 @@ def _sensitivity(results: Results) -> dict[str, Figure]:
             for dataset in results.datasets
         }
         note = protocol_line([group for groups in part.values() for group in groups])
-        return figures.sensitivity({title: grids[title] for title in part}, "macro_f1", note)
+        down, across = results.target.grid
+        return figures.sensitivity({title: grids[title] for title in part}, "macro_f1", note, (down, across))
 
     return _in_parts(results, draw)
 

@@ -10,21 +10,23 @@ from fedepd.reproduction.claims import CLAIMS
 from fedepd.reproduction.comparisons import p_cell
 from fedepd.reproduction.measures import align_seeds
 from fedepd.reproduction.results import Results
-from fedepd.reproduction.targets import read_target
+from fedepd.reproduction.targets import read_target, target_names
 from fedepd.reproduction.verdicts import ALL, Verdict, judge, row_name
 
 RULE = (
-    "Holds: Welch's test over seeds shows it against each row that the claim is about, Holm-corrected p below 0.05. Does not hold: it "
-    "shows the contrary against one of them, its p multiplied by their number. Otherwise it cannot be told. All datasets together: the "
-    "same by Wilcoxon's test over their means. FedEPD is our reading of the paper, FedEPD (printed) its text to the letter."
+    "Holds: Welch's test over seeds shows it against each row that the claim is about, Holm-corrected p below 0.05. Does not hold: not "
+    "shown, and the contrary is against one of them, its p multiplied by their number. Otherwise it cannot be told. All datasets together: "
+    "the same by Wilcoxon's test over their means. FedEPD is our reading of the paper, FedEPD (printed) its text to the letter."
 )
+SCORES = "Scores are pooled over all test nodes, of the global model; † has none: its clients' personal models."
 
 SIGNS = {"holds": "✓ holds", "does not hold": "✗ does not hold", "cannot be told": "? cannot be told"}
 
 
 def verdicts_of(results: Results) -> list[Verdict]:
-    """On the claims about targets of this kind, for rows that are in this target."""
-    claims = [claim for claim in CLAIMS if read_target(claim.target).kind == results.target.kind]
+    """On the claims about this target, or for one of the user's own about targets of its kind; for rows that are in it."""
+    name, kind = results.target.name, results.target.kind
+    claims = [claim for claim in CLAIMS if (claim.target == name if name in target_names() else read_target(claim.target).kind == kind)]
     if not claims or not results.runs:
         return []
     measured = {
@@ -49,11 +51,11 @@ def glance_table(verdicts: Sequence[Verdict], titles: Mapping[str, str]) -> Tabl
         told = [*cells, Cell(", ".join(over_all + absent) or NOTHING)]
         sections.setdefault(claim.target, []).append([Cell(claim.sentence), Cell(claim.where), Cell(row_name(row)), *told])
     headers = ["Claim", "In the paper", "Judged", *titles.values(), "All together"]
-    return Table("glance", headers, list(sections.values()), f"{RULE} –: the paper does not claim it there.")
+    return Table("glance", headers, list(sections.values()), f"{RULE} –: the paper does not claim it there. {SCORES}")
 
 
-def verdict_table(verdicts: Sequence[Verdict], titles: Mapping[str, str], name: str) -> Table:
-    """Every verdict with its reason."""
+def verdict_table(verdicts: Sequence[Verdict], titles: Mapping[str, str], name: str, note: str) -> Table:
+    """Every verdict with its reason; ``note``: the rule, and the scores' protocol."""
     rows = [
         [
             Cell(each.claim.sentence),
@@ -65,7 +67,7 @@ def verdict_table(verdicts: Sequence[Verdict], titles: Mapping[str, str], name: 
         ]
         for each in verdicts
     ]
-    return Table(f"{name}-verdicts", ["Claim", "Dataset", "Judged", "Verdict", "p", "Because"], [rows], RULE)
+    return Table(f"{name}-verdicts", ["Claim", "Dataset", "Judged", "Verdict", "p", "Because"], [rows], note)
 
 
 def verdict_lines(verdicts: Sequence[Verdict]) -> list[list[object]]:

@@ -16,9 +16,9 @@ from fedepd.reproduction.comparisons import Duel, duel_table, duels
 from fedepd.reproduction.drawing import save_figure
 from fedepd.reproduction.figure_tables import BY_DATASET, shape_table
 from fedepd.reproduction.illustrations import figures_of, points_of
-from fedepd.reproduction.judgement import verdict_lines, verdict_table, verdicts_of
+from fedepd.reproduction.judgement import RULE, verdict_lines, verdict_table, verdicts_of
 from fedepd.reproduction.results import HEADLINE, METRICS, OPENFGL, Results, Scoring, numbers_csv
-from fedepd.reproduction.tables import failure_table, latex, latex_document, metric_tables
+from fedepd.reproduction.tables import failure_table, latex, latex_document, metric_tables, note
 from fedepd.reproduction.verdicts import Verdict
 
 TESTED = ("comparison", "ablation")
@@ -57,8 +57,11 @@ def write_target(results: Results, out: Path) -> Written:
     write_bytes(folder / f"{name}.csv", numbers_csv(results).encode())
     behind = {"points": points_of(results), "tests": _duel_lines(itertools.chain(*tested.values())), "verdicts": verdict_lines(verdicts)}
     for suffix, lines in behind.items():
+        path = folder / f"{name}-{suffix}.csv"
         if lines:
-            write_bytes(folder / f"{name}-{suffix}.csv", _csv(lines))
+            write_bytes(path, _csv(lines))
+        else:
+            path.unlink(missing_ok=True)  # of an earlier time
     return Written(results, folder, tables, more, verdicts, figures)
 
 
@@ -82,7 +85,8 @@ def folded_tables(results: Results, tested: Mapping[Scoring, Sequence[Duel]], ve
     more: dict[str, dict[str, Table]] = {}
     if verdicts:
         titles = {dataset: results.title(dataset) for dataset in results.datasets}
-        more["Every verdict with its reason"] = {"Does each claim hold?": verdict_table(verdicts, titles, results.target.name)}
+        table = verdict_table(verdicts, titles, results.target.name, note(results, RULE, marked=False))
+        more["Every verdict with its reason"] = {"Does each claim hold?": table}
     if tested.get(HEADLINE):
         against = "its best rival" if results.target.kind == "comparison" else "each other row"
         more[f"Is the difference real? FedEPD against {against}"] = {"Is the difference real?": duel_table(results, tested[HEADLINE])}

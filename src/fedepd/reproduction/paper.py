@@ -17,15 +17,6 @@ VARIANTS = {
     "FedEPD": "fedepd",
 }
 
-PAPER_TIERS = {
-    ("corafull", "head_acc"): 72.58,
-    ("corafull", "tail_acc"): 41.99,
-    ("electronics", "head_acc"): 75.26,
-    ("electronics", "medium_acc"): 61.24,
-    ("electronics", "tail_acc"): 58.09,
-}
-"""FedEPD by tier, as far as Section 4.3 gives numbers."""
-
 PAPER_SENSITIVITY = {"corafull": (60.51, 61.96), "clothing": (70.76, 71.72)}
 """Lowest and highest macro-F1 over the grid of mu and gamma, Section 4.5."""
 

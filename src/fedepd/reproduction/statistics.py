@@ -46,11 +46,16 @@ def compare_seeds(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
     """
     if len(ours) != len(theirs):
         raise BadData(f"{len(ours)} scores stand against {len(theirs)}; give one per seed in both rows, NaN for a missing one")
-    pairs = np.array([ours, theirs], dtype=np.float64)  # [2, seeds]
-    a, b = pairs[:, ~np.isnan(pairs).any(axis=0)]
+    a, b = in_common(ours, theirs)
     difference = float(a.mean() - b.mean()) if len(a) else float("nan")
     rank_sum = float(_twice_signed_ranks(a - b).sum() / 2)
     return Comparison(difference, paired_half_width(a - b), welch_p(a, b), wilcoxon_p(a - b), rank_sum, len(a))
+
+
+def in_common(ours: Sequence[float], theirs: Sequence[float]) -> npt.NDArray[np.float64]:
+    """The scores at those seeds that both have, [2, n]."""
+    pairs = np.array([ours, theirs], dtype=np.float64)
+    return pairs[:, ~np.isnan(pairs).any(axis=0)]
 
 
 def paired_half_width(differences: npt.NDArray[np.float64]) -> float:
@@ -119,13 +124,8 @@ def holm(pvalues: Sequence[float]) -> list[float]:
     return result
 
 
-def friedman(scores: Mapping[str, Mapping[str, float]]) -> float:
-    """p that all rows rank alike over the datasets (dataset -> row -> score); NaN below three rows or three datasets."""
-    return _friedman_p(_complete(scores)[1])
-
-
 def _friedman_p(table: npt.NDArray[np.float64]) -> float:
-    """Of complete scores [N, R]."""
+    """p that all rows rank alike over the datasets, of complete scores [N, R]; NaN below three rows or three datasets."""
     from scipy.stats import friedmanchisquare
 
     if table.shape[0] < FEWEST_PAIRS or table.shape[1] < 3:

@@ -126,7 +126,8 @@ def _tex_row(row: Sequence[Cell]) -> str:
 def latex_document(tables: Sequence[str]) -> str:
     """The tables in a document that compiles as it is."""
     opening = [r"\documentclass{article}", r"\usepackage[T1]{fontenc}", r"\usepackage[utf8]{inputenc}"]
-    opening += [r"\usepackage[a4paper,landscape,margin=1.5cm]{geometry}", r"\usepackage{booktabs,caption,tabularx}", r"\begin{document}"]
+    opening += [r"\usepackage[a4paper,landscape,margin=1.5cm]{geometry}", r"\usepackage{booktabs,caption,tabularx}"]
+    opening += [r"\extrafloats{500}", r"\begin{document}"]  # LaTeX alone holds 52 tables without text between them
     return "\n".join([*opening, *tables, r"\end{document}", ""])
 
 
@@ -146,10 +147,16 @@ def _printed(results: Results, entry: Entry, metric: str, paper: Printed) -> flo
     return None if found is None else found[0]
 
 
+def _state(entry: Entry) -> str:
+    """Of a row without any run."""
+    reasons = [why for why in entry.failures.values() if why != "not run yet"]
+    return "not run" if not reasons else "OOM" if all("memory" in why.lower() for why in reasons) else "failed"
+
+
 def _score(entry: Entry, values: Mapping[int, float], printed: float | None) -> Cell:
     beside = "" if printed is None else " [OOM]" if math.isnan(printed) else f" [{printed:.2f}]"
     if not entry.runs:
-        state = "not run" if all(why == "not run yet" for why in entry.failures.values()) else "failed"
+        state = _state(entry)
         return Cell(NOTHING, -math.inf, f" {state}{beside}")
     cell = measured(*mean_std(values.values()))
     count = f" ({len(entry.runs)} of {len(entry.runs) + len(entry.failures)} seeds)" if entry.failures else ""
