@@ -54,8 +54,12 @@ def test_a_target_of_ones_own_and_nothing_runs_twice(reproduce: Reproduce, tmp_p
     assert out.splitlines()[-1] == f"page: {tmp_path / 'o' / 'mine.html'}"
     made = {path.name for path in (tmp_path / "o" / "mine").iterdir()}
     assert made == {"mine.md", "mine.tex", "mine.csv", "mine-tests.csv", "mine-verdicts.csv"}
+    stale, own = tmp_path / "o" / "mine" / "mine-2.png", tmp_path / "o" / "mine" / "mine-by-hand.csv"
+    for path in (stale, own):
+        path.touch()
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "o" / "cells").rglob("*")}
     code, _, err = reproduce()
+    assert (stale.exists(), own.exists()) == (False, True)
     assert (code, err) == (0, "")
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "o" / "cells").rglob("*")} == before
     code, _, err = reproduce("--seeds", "3", "--quiet")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,19 +51,26 @@ def write_target(results: Results, out: Path) -> Written:
     tested = {scoring: duels(results, scoring) for scoring in (HEADLINE, OPENFGL)} if results.target.kind in TESTED else {}
     verdicts = verdicts_of(results)
     tables, more = tables_of(results), folded_tables(results, tested, verdicts)
-    figures = [save_figure(figure, folder / stem)[-1] for stem, figure in figures_of(results).items()]
+    drawn = [save_figure(figure, folder / stem) for stem, figure in figures_of(results).items()]
+    figures = [svg for _, svg in drawn]
     everything = tables | {heading: table for fold in more.values() for heading, table in fold.items()}
     write_bytes(folder / f"{name}.md", _markdown(results, everything, figures).encode())
     write_bytes(folder / f"{name}.tex", latex_document([latex(table) for table in everything.values()]).encode())
     write_bytes(folder / f"{name}.csv", numbers_csv(results).encode())
     behind = {"points": points_of(results), "tests": _duel_lines(itertools.chain(*tested.values())), "verdicts": verdict_lines(verdicts)}
-    for suffix, lines in behind.items():
-        path = folder / f"{name}-{suffix}.csv"
-        if lines:
-            write_bytes(path, _csv(lines))
-        else:
-            path.unlink(missing_ok=True)  # of an earlier time
+    behind = {f"{name}-{suffix}.csv": lines for suffix, lines in behind.items() if lines}
+    for file, lines in behind.items():
+        write_bytes(folder / file, _csv(lines))
+    _remove_others(folder, name, {*behind, *(path.name for pair in drawn for path in pair)})
     return Written(results, folder, tables, more, verdicts, figures)
+
+
+def _remove_others(folder: Path, name: str, current: Set[str]) -> None:
+    """Files of ours that were right for other datasets or seeds, and that nothing here would replace."""
+    ours = re.compile(rf"{re.escape(name)}(-(points|tests|verdicts)\.csv|(-macro_f1|-ranks-\w+)?(-\d+)?\.(png|svg))")
+    for path in folder.iterdir():
+        if ours.fullmatch(path.name) and path.name not in current:
+            path.unlink()
 
 
 def tables_of(results: Results) -> dict[str, Table]:
