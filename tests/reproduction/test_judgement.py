@@ -67,9 +67,10 @@ def test_how_verdicts_are_shown() -> None:
         Verdict(other, ALL, "fedepd:printed", "does not hold", 0.0001, "lower"),
     ]
     glance = glance_table(verdicts, {"email": "Email"})
-    assert glance.headers == ["Claim", "In the paper", "Judged", "Email", "All together"]
+    assert glance.headers == ["Claim", "In the paper", "Judged", "All together", "Email"]
+    assert glance.note.startswith("✓ holds, ✗ does not hold, ? cannot be told, – not claimed there.")
     assert [[cell.text for cell in row[2:]] for row in glance.sections[0]] == [
-        ["FedEPD", "✓ holds", "not run: arxiv"], ["FedEPD (printed)", "–", "✗ does not hold"],
+        ["FedEPD", "not run: arxiv", "✓"], ["FedEPD (printed)", "✗ does not hold", "–"],
     ]  # fmt: skip
     shown = verdict_table(verdicts, {"email": "Email"}, "mine", "the rule, and the protocol")
     assert shown.note == "the rule, and the protocol"

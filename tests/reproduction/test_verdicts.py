@@ -356,6 +356,16 @@ def test_a_rival_that_was_not_run_everywhere_is_not_left_out() -> None:
     assert (found.outcome, found.because) == ("cannot be told", "no run of fedgta.")
 
 
+def test_a_dataset_that_has_nothing_of_the_kind_does_not_count_among_all() -> None:
+    """One of seven has no medium classes; the other six agree: 2 / 2^6."""
+    measured = {f"d{i}": {"fedepd": row(medium_acc=60), "fedavg": row()} for i in range(7)}
+    for rows in measured["d0"].values():
+        rows["medium_acc"] = [nan, nan, nan]
+    first, *_, together = judge(measured, [BY_ID["keeps-medium"]])
+    assert (first.outcome, first.because) == ("cannot be told", "no medium_acc of fedepd, fedavg.")
+    assert (together.dataset, together.outcome, together.p) == (ALL, "holds", 2 / 2**6)
+
+
 def test_only_tests_in_one_direction_are_corrected_together() -> None:
     """b is refuted with p = 0.0213, as in the test above; beside a, which is 40 points ahead and speaks for the claim, Holm has two tests
     that could refute: 0.0426."""

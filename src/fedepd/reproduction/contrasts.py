@@ -59,9 +59,11 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Missing:
-    """Rows that a claim is about and that were not run, so that it cannot be shown to hold."""
+    """Why a claim cannot be shown to hold: a row that it is about was not run, or has nothing to show."""
 
     reason: str
+    undefined: bool = False
+    """The rows were run, but the dataset has nothing of the kind: no medium classes, say."""
 
 
 Found = Sequence[Contrast | Missing]
@@ -169,7 +171,11 @@ def _against(rows: Rows, ours: Iterable[str], theirs: Iterable[str], metric: str
     found: list[Contrast | Missing] = [
         Contrast(rows[one][metric], rows[other][metric], (one, other)) for one, other in pairs if one in known and other in known
     ]
-    return found + ([_not_run([row for row in named if row not in known])] if len(known) < len(named) else [])
+    if absent := [row for row in named if row not in rows]:
+        found.append(_not_run(absent))
+    if unknown := [row for row in named if row in rows and row not in known]:
+        found.append(Missing(f"no {metric} of {', '.join(unknown)}", undefined=True))
+    return found
 
 
 def _not_run(rows: Sequence[str]) -> Missing:

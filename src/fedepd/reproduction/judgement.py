@@ -20,7 +20,7 @@ RULE = (
 )
 SCORES = "Scores are pooled over all test nodes, of the global model; † has none: its clients' personal models."
 
-SIGNS = {"holds": "✓ holds", "does not hold": "✗ does not hold", "cannot be told": "? cannot be told"}
+SIGNS = {"holds": "✓", "does not hold": "✗", "cannot be told": "?"}
 
 
 def verdicts_of(results: Results) -> list[Verdict]:
@@ -46,12 +46,13 @@ def glance_table(verdicts: Sequence[Verdict], titles: Mapping[str, str]) -> Tabl
     for (_, row), found in lines.items():
         claim = next(iter(found.values())).claim
         cells = [Cell(SIGNS[found[dataset].outcome]) if dataset in found else Cell(NOTHING) for dataset in titles]
-        over_all = [SIGNS[found[ALL].outcome]] if ALL in found else []
+        over_all = [f"{SIGNS[found[ALL].outcome]} {found[ALL].outcome}"] if ALL in found else []
         absent = [f"not run: {dataset}" for dataset in found if dataset not in (*titles, ALL)]
-        told = [*cells, Cell(", ".join(over_all + absent) or NOTHING)]
+        told = [Cell(", ".join(over_all + absent) or NOTHING), *cells]
         sections.setdefault(claim.target, []).append([Cell(claim.sentence), Cell(claim.where), Cell(row_name(row)), *told])
-    headers = ["Claim", "In the paper", "Judged", *titles.values(), "All together"]
-    return Table("glance", headers, list(sections.values()), f"{RULE} –: the paper does not claim it there. {SCORES}")
+    headers = ["Claim", "In the paper", "Judged", "All together", *titles.values()]
+    legend = ", ".join(f"{sign} {outcome}" for outcome, sign in SIGNS.items())
+    return Table("glance", headers, list(sections.values()), f"{legend}, – not claimed there. {RULE} {SCORES}")
 
 
 def verdict_table(verdicts: Sequence[Verdict], titles: Mapping[str, str], name: str, note: str) -> Table:

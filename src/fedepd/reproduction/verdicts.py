@@ -118,7 +118,7 @@ def _together(cases: Sequence[Case]) -> Case | None:
         there.setdefault(each.names, []).append(each)
     if sum(bool(_contrasts(case)) for case in cases) < FEWEST_PAIRS:
         return None
-    missing = dict.fromkeys(each for case in cases for each in case.found if isinstance(each, Missing))
+    missing = dict.fromkeys(each for case in cases for each in case.found if isinstance(each, Missing) and not each.undefined)
     return Case(cases[0].claim, ALL, cases[0].row, [*map(_of_means, there.values()), *missing])
 
 
