@@ -31,9 +31,10 @@ def write_reproduction(written: Sequence[Written], target: Path, command: str) -
 def _scope(written: Sequence[Written], command: str) -> str:
     runs = {run.path for each in written for run in each.results.runs}
     missing = {(entry.dataset, entry.row.key, seed) for each in written for entry in each.results.entries for seed in entry.failures}
-    datasets = dict.fromkeys(each.results.title(name, words=True) for each in written for name in each.results.datasets)
+    titles = [(name, each.results.title(name, words=True)) for each in written for name in each.results.datasets]
+    datasets = dict(sorted(titles, key=lambda each: len(each[1])))  # a target without a run does not know of proxy features
     gap = f", {len(missing)} more without a number" if missing else ""
-    return f"{len(runs)} runs{gap} on {', '.join(datasets)}. Made by: {command}"
+    return f"{len(runs)} runs{gap} on {', '.join(datasets[name] for name in dict(titles))}. Made by: {command}"
 
 
 def _verdicts(written: Sequence[Written]) -> str:
