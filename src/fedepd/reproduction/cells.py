@@ -56,7 +56,7 @@ def short_name(dataset: str) -> str:
 def datasets_of(target: Target, data_dir: str | Path | None) -> tuple[list[str], list[str]]:
     """The target's datasets but for those that are yet to be fetched, and one line for each of these.
 
-    A target of ours also has the other graphs of the data folder, and the synthetic default where it has no graph at all.
+    A target of ours also has the data folder's graphs that are not the paper's. Where there is none at all: the synthetic default.
     """
     present = [row.name for row in available(data_dir) if row.present]
     missing = [name for name in target.datasets if name in DATASETS and name not in present]

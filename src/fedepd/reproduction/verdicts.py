@@ -135,12 +135,12 @@ def _contrasts(case: Case) -> list[Contrast]:
 def _decide(family: Sequence[Case]) -> list[Verdict]:
     above, below = [_hardest(case) for case in family], [_plainest(case) for case in family]
     proofs, refutals = (holm([test.p for test in tests]) for tests in (above, below))
-    tested = sum(not math.isnan(test.p) for test in below)
     verdicts = []
     for case, over, under, proof, refutal in zip(family, above, below, proofs, refutals, strict=True):
         outcome: Outcome = "holds" if proof < ALPHA else "does not hold" if refutal < ALPHA else "cannot be told"
         by_proof = outcome == "holds" or (outcome == "cannot be told" and not over.doubt >= 1)  # untested, or it speaks for the claim
-        decided, p = (over, proof) if by_proof else (under, refutal)
+        decided, p, together = (over, proof, above) if by_proof else (under, refutal, below)
+        tested = sum(not math.isnan(test.p) for test in together)
         verdicts.append(Verdict(case.claim, case.dataset, case.row, outcome, p, _because(case, outcome, decided, tested)))
     return verdicts
 
