@@ -53,8 +53,7 @@ class Contrast:
     unit: Literal["points", "lower", "times"] = "points"
     """``lower``: both are minus what is better where it is lower; ``times``: minus logarithms of a cost."""
     weight: float = 1.0
-    """How dear it is among a claim's contrasts when one of them is picked to refute it: its p is multiplied by the weights of all over
-    its own."""
+    """Its share, among a claim's contrasts, of the error that a refutal may have: its p counts the weights of all over its own."""
 
 
 @dataclass(frozen=True)
