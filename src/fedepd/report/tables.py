@@ -82,7 +82,7 @@ def classes(groups: Sequence[Group]) -> Table:
     rows = [[_integer(c), _text(str(names[c] if names else c)), _text(tier_of.get(c, NOTHING)), _integer(int(sizes[c]))] for c in order]
     headers = ["Class", "Name", "Tier", "Nodes"]
     for each in groups:
-        headers.append(f"{each.label}{_mark(each.first, 'headline')}")
+        headers.append(marked_label(each))
         for row, accuracy, low, high in zip(rows, *bin_accuracy(each, [[c] for c in order]), strict=True):
             tested = accuracy == accuracy
             row.append(Cell(f"{100 * accuracy:.1f}", accuracy, f"{100 * low:.0f}-{100 * high:.0f}") if tested else _percent(None))
@@ -110,7 +110,7 @@ def clients(groups: Sequence[Group]) -> Table:
             row += [_integer(c["edges_kept"]), _percent(c["homophily_after"]), _integer(c["isolated_after"])]
     for each in groups:
         run = each.first
-        headers.append(f"Acc {each.label}{_mark(run, 'headline')}")
+        headers.append(f"Acc {marked_label(each)}")
         for row, confusion in zip(rows, run.confusion[f"{run.headline}_test"], strict=True):
             row.append(_percent(confusion.trace() / confusion.sum() if confusion.sum() else None))
     notes = [f"Seed {groups[0].first.seed}. Homophily: share of a client's edges that join two nodes of one class. Shares in percent."]
@@ -209,13 +209,13 @@ def _javascript(value: float) -> str:
 
 def _row(each: Group, model: str, average: str, digits: int) -> list[Cell]:
     values = [mean_std(100 * run.metric(name, model, average) for run in each.runs) for name in METRIC_TITLES]
-    label = each.label + _mark(each.first, model)
-    return [_text(label), _integer(len(each.runs)), *(measured(mean, std, digits) for mean, std in values)]
+    return [_text(marked_label(each, model)), _integer(len(each.runs)), *(measured(mean, std, digits) for mean, std in values)]
 
 
-def _mark(run: Run, model: str) -> str:
-    """Choice: methods without a global model are ranked with the others, as in the paper's Table 2, but never unmarked."""
-    return PERSONAL if model == "headline" and run.headline == "personal" else ""
+def marked_label(each: Group, model: str = "headline") -> str:
+    """With a dagger where a headline score is that of personal models."""
+    # Choice: methods without a global model are ranked with the others, as in the paper's Table 2, but never unmarked.
+    return each.label + (PERSONAL if model == "headline" and any(run.headline == "personal" for run in each.runs) else "")
 
 
 def ranked(rows: list[list[Cell]], columns: range) -> list[list[Cell]]:
@@ -261,7 +261,7 @@ def protocols(groups: Sequence[Group]) -> str:
 
 
 def _dagger(groups: Sequence[Group], model: str) -> list[str]:
-    marked = any(_mark(each.first, model) for each in groups)
+    marked = any(marked_label(each, model).endswith(PERSONAL) for each in groups)
     return [f"{PERSONAL.strip()} Without a global model: the numbers are those of its clients' personal models."] if marked else []
 
 

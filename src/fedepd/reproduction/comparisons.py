@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedepd.report.tables import METRIC_TITLES, NOTHING, PERSONAL, Cell, Table
+from fedepd.report.tables import METRIC_TITLES, NOTHING, Cell, Table, marked_label
 from fedepd.reproduction.results import HEADLINE, METRICS, Entry, Results, Scoring
 from fedepd.reproduction.statistics import Comparison, CriticalDifference, compare_seeds, critical_difference, holm, smallest_wilcoxon_p
 from fedepd.reproduction.tables import note
@@ -50,7 +50,7 @@ def duel_table(results: Results, found: Sequence[Duel]) -> Table:
                 Cell(results.title(duel.ours.dataset)),
                 Cell(METRIC_TITLES[duel.metric]),
                 Cell(duel.ours.row.label),
-                Cell(duel.theirs.row.label + (PERSONAL if duel.scoring is HEADLINE and duel.theirs.is_personal else "")),
+                Cell(marked_label(duel.theirs.group, duel.scoring.model)),
                 _signed(duel.outcome.difference),
                 _interval(duel.outcome),
                 p_cell(duel.welch_p),

@@ -104,11 +104,6 @@ def line_look(style: Style) -> dict[str, Any]:
     return look | {"zorder": 3 if style.colour == METHOD_COLOURS["fedepd"] else 2}
 
 
-def marked_label(group: Group) -> str:
-    """With a dagger where the scores are those of personal models."""
-    return group.label + (PERSONAL if group.first.headline == "personal" else "")
-
-
 def protocol_line(groups: Iterable[Group], all_rounds: bool = False) -> str:
     """Whose scores, over which nodes, of which round and how many seeds."""
     groups = list(groups)

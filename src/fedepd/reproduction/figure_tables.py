@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from fedepd.longtail import bins
 from fedepd.report.numbers import bin_accuracy, mean_std
-from fedepd.report.tables import PERSONAL, Cell, Table, cost, measured
+from fedepd.report.tables import Cell, Table, cost, marked_label, measured
 from fedepd.reproduction.measures import measure_run
 from fedepd.reproduction.results import PROXY, Entry, Results
 from fedepd.reproduction.tables import note
@@ -91,7 +91,7 @@ BY_DATASET: dict[str, Callable[[Results, str], Table]] = {
 
 
 def _name(entry: Entry) -> Cell:
-    return Cell(entry.row.label + (PERSONAL if entry.is_personal else ""))
+    return Cell(marked_label(entry.group))
 
 
 def _count(value: int) -> Cell:

@@ -12,7 +12,7 @@ from fedepd.longtail import bins, class_order, imbalance_ratio
 from fedepd.report.numbers import bin_accuracy, mean_std
 from fedepd.report.plots import DARK, GREY, METHOD_COLOURS, TIER_COLOURS, dodge, draw_sizes, ticks_of
 from fedepd.report.runs import Group, Run
-from fedepd.report.tables import METRIC_WORDS
+from fedepd.report.tables import METRIC_WORDS, marked_label
 from fedepd.reproduction.drawing import (
     COLUMN,
     PAGE,
@@ -21,7 +21,6 @@ from fedepd.reproduction.drawing import (
     legend_below,
     line_look,
     looks,
-    marked_label,
     new_figure,
     panel_grid,
     protocol_line,

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from fedepd.longtail import bins, class_order
 from fedepd.report.numbers import bin_accuracy
 from fedepd.report.runs import Group
+from fedepd.report.tables import marked_label
 from fedepd.reproduction import figures
 from fedepd.reproduction.comparisons import ranks
-from fedepd.reproduction.drawing import marked_label, protocol_line
+from fedepd.reproduction.drawing import protocol_line
 from fedepd.reproduction.measures import trajectory
 from fedepd.reproduction.results import METRICS, Results
 from fedepd.reproduction.targets import Kind

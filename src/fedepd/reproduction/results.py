@@ -53,10 +53,6 @@ class Entry:
     def group(self) -> Group:
         return Group(self.row.label, tuple(self.runs.values()))
 
-    @property
-    def is_personal(self) -> bool:
-        return any(run.headline == "personal" for run in self.runs.values())
-
     def values(self, metric: str, scoring: Scoring = HEADLINE) -> dict[int, float]:
         """In percent, by seed."""
         return {seed: 100 * run.metric(metric, scoring.model, scoring.average) for seed, run in self.runs.items()}

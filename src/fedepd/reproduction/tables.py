@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from fedepd.report.numbers import mean_std
-from fedepd.report.tables import METRIC_TITLES, NOTHING, PERSONAL, Cell, Table, measured, protocol_note, protocols, ranked
+from fedepd.report.runs import Group
+from fedepd.report.tables import METRIC_TITLES, NOTHING, Cell, Table, marked_label, measured, protocol_note, protocols, ranked
 from fedepd.reproduction.paper import Printed, paper_table2, paper_table3
 from fedepd.reproduction.results import HEADLINE, PROXY, Entry, Results, Scoring
 
@@ -44,8 +45,8 @@ def _score_table(results: Results, columns: Mapping[str, tuple[str, str]], scori
     contest, references = list[list[Cell]](), list[list[Cell]]()
     for row in results.target.rows:
         entries = [(found[dataset, row.key], metric) for dataset, metric in columns.values()]
-        mark = PERSONAL if scoring is HEADLINE and any(entry.is_personal for entry, _ in entries) else ""
-        label = Cell(f"{row.label}{' (reference)' if row.reference else ''}{mark}")
+        runs = tuple(run for entry, _ in entries for run in entry.runs.values())
+        label = Cell(marked_label(Group(f"{row.label} (reference)" if row.reference else row.label, runs), scoring.model))
         cells = [_score(entry, entry.values(metric, scoring), _printed(results, entry, metric, paper)) for entry, metric in entries]
         (references if row.reference else contest).append([label, *cells])
     sections = [section for section in (ranked(contest, range(1, len(columns) + 1)), references) if section]
