@@ -13,7 +13,7 @@ from fedepd.reproduction.claims import CLAIMS
 from fedepd.reproduction.contrasts import BASELINES
 from fedepd.reproduction.judgement import glance_table, in_words, verdict_lines, verdict_table, verdicts_of
 from fedepd.reproduction.measures import MEASURES
-from fedepd.reproduction.results import Results
+from fedepd.reproduction.results import HEADLINE, OPENFGL, Results, Scoring
 from fedepd.reproduction.verdicts import ALL, Verdict
 
 MakeResults = Callable[..., Results]
@@ -23,8 +23,8 @@ MakeResults = Callable[..., Results]
 def scores_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Made-up runs have no rounds: every measure is the score."""
 
-    def align(runs: Any, seeds: Any) -> dict[str, list[float]]:
-        scores = [100 * runs[seed].metric("acc") if seed in runs else np.nan for seed in seeds]
+    def align(runs: Any, seeds: Any, scoring: Scoring) -> dict[str, list[float]]:
+        scores = [100 * runs[seed].metric("acc", scoring.model, scoring.average) if seed in runs else np.nan for seed in seeds]
         return dict.fromkeys(MEASURES, scores)
 
     monkeypatch.setattr(judgement, "align_seeds", align)
@@ -45,6 +45,20 @@ def test_a_comparison_is_judged_by_the_claims_on_table_2(make_results: MakeResul
     assert outcomes["best-bacc", "y", "fedepd"] == "does not hold"
     assert not [row for _, _, row in outcomes if row == "fedepd:printed"]
     assert not [claim for claim, _, _ in outcomes if claim.startswith("consensus")]
+
+
+def test_a_claim_is_judged_by_the_scoring_that_is_asked_for(make_results: MakeResults) -> None:
+    """The global model of FedEPD is 20 points above all others but FedGTA, its clients' own models are 20 below: holds, and does not. Where
+    all rows are scored by personal models FedGTA, which has no others, needs no mark."""
+    scores = {("fedepd", "x"): [70, 71, 72]} | {(rival, "x"): [50, 51, 52] for rival in BASELINES} | {("fedgta", "x"): [55, 56, 57]}
+    results = make_results(scores, personal=["fedgta"])
+    for run in results.runs:
+        if run.summary["method"] == "fedepd":
+            run.summary["metrics"]["personal"] = {"client_mean": {"acc": run.metric("acc") - 0.4}}
+    ours, theirs = ({each.claim.id: each for each in verdicts_of(results, scoring)}["best-acc"] for scoring in (HEADLINE, OPENFGL))
+    assert (ours.outcome, theirs.outcome) == ("holds", "does not hold")
+    assert ours.because.startswith("71.00 of FedEPD against 56.00 of FedGTA †, +15.00 points")
+    assert theirs.because.startswith("31.00 of FedEPD against 56.00 of FedGTA, -25.00 points")
 
 
 def test_an_ablation_is_judged_by_the_claims_on_table_3(make_results: MakeResults) -> None:
@@ -80,5 +94,6 @@ def test_how_verdicts_are_shown() -> None:
         [ALL, "FedEPD (printed)", "does not hold", "<0.001", "lower"],
     ]
     assert in_words(verdicts) == "1 hold, 1 do not hold, 1 cannot be told"
-    assert len(verdict_lines(verdicts)) == 4
-    assert verdict_lines([]) == []
+    lines = verdict_lines({HEADLINE: verdicts, OPENFGL: verdicts[:1]})
+    assert [line[0] for line in lines] == ["scoring", "headline", "headline", "headline", "openfgl"]
+    assert verdict_lines({HEADLINE: []}) == []

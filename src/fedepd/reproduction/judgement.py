@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from fedepd.report.tables import NOTHING, Cell, Table
+from fedepd.report.tables import NOTHING, PERSONAL, Cell, Table
 from fedepd.reproduction.claims import CLAIMS
 from fedepd.reproduction.comparisons import p_cell
 from fedepd.reproduction.measures import align_seeds
-from fedepd.reproduction.results import Results
+from fedepd.reproduction.results import HEADLINE, Results, Scoring
 from fedepd.reproduction.targets import read_target, target_names
 from fedepd.reproduction.verdicts import ALL, Verdict, judge, row_name
 
@@ -23,18 +24,25 @@ SCORES = "Scores are pooled over all test nodes, of the global model; † has no
 SIGNS = {"holds": "✓", "does not hold": "✗", "cannot be told": "?"}
 
 
-def verdicts_of(results: Results) -> list[Verdict]:
-    """On the claims about this target, or for one of the user's own about targets of its kind; for rows that are in it."""
+def verdicts_of(results: Results, scoring: Scoring = HEADLINE) -> list[Verdict]:
+    """On the claims about this target, or for one of the user's own about targets of its kind; for rows that are in it.
+
+    Choice: HEADLINE decides what we say of a claim. Who holds that the paper scored as its test bed does finds every verdict of its tables
+    by OPENFGL too, corrected for themselves.
+    """
     name, kind = results.target.name, results.target.kind
     claims = [claim for claim in CLAIMS if (claim.target == name if name in target_names() else read_target(claim.target).kind == kind)]
     if not claims or not results.runs:
         return []
     measured = {
-        dataset: {entry.row.key: align_seeds(entry.runs, _seeds(results)) for entry in results.finished(dataset)}
+        dataset: {entry.row.key: align_seeds(entry.runs, _seeds(results), scoring) for entry in results.finished(dataset)}
         for dataset in results.datasets
     }
     keys = [row.key for row in results.target.rows]
-    return [each for each in judge(measured, claims) if any(key == each.row or key.startswith(f"{each.row}:") for key in keys)]
+    found = [each for each in judge(measured, claims) if any(key == each.row or key.startswith(f"{each.row}:") for key in keys)]
+    if scoring.model == "personal":  # of all rows, so that none needs the mark
+        found = [replace(each, because=each.because.replace(PERSONAL, "")) for each in found]
+    return found
 
 
 def glance_table(verdicts: Sequence[Verdict], titles: Mapping[str, str]) -> Table:
@@ -71,9 +79,13 @@ def verdict_table(verdicts: Sequence[Verdict], titles: Mapping[str, str], name: 
     return Table(f"{name}-verdicts", ["Claim", "Dataset", "Judged", "Verdict", "p", "Because"], [rows], note)
 
 
-def verdict_lines(verdicts: Sequence[Verdict]) -> list[list[object]]:
-    header: list[object] = ["claim", "sentence", "where", "dataset", "row", "verdict", "p", "because"]
-    lines = [[v.claim.id, v.claim.sentence, v.claim.where, v.dataset, v.row, v.outcome, v.p, v.because] for v in verdicts]
+def verdict_lines(judged: Mapping[Scoring, Sequence[Verdict]]) -> list[list[object]]:
+    header: list[object] = ["scoring", "claim", "sentence", "where", "dataset", "row", "verdict", "p", "because"]
+    lines = [
+        [scoring.name, v.claim.id, v.claim.sentence, v.claim.where, v.dataset, v.row, v.outcome, v.p, v.because]
+        for scoring, verdicts in judged.items()
+        for v in verdicts
+    ]
     return [header, *lines] if lines else []
 
 

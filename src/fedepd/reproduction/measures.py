@@ -10,16 +10,17 @@ import numpy.typing as npt
 
 from fedepd.metrics import METRICS
 from fedepd.report.runs import Json, Run
+from fedepd.reproduction.results import HEADLINE, Scoring
 
 MEASURES = (*METRICS, "cpu_seconds", "megabytes", "plateau", "fluctuation")
 
 
-def measure_run(run: Run) -> dict[str, float]:
-    """``MEASURES`` of a run: scores in percent (pooled, of the headline model), processor seconds, megabytes both ways, and of the
-    validation accuracy its mean over the last quarter of the rounds (``plateau``) and the mean step between evaluations in the last
-    half, up or down (``fluctuation``), both in points; NaN where a run was not evaluated often enough.
+def measure_run(run: Run, scoring: Scoring = HEADLINE) -> dict[str, float]:
+    """``MEASURES`` of a run: test scores in percent, processor seconds, megabytes both ways, and of the headline model's validation
+    accuracy its mean over the last quarter of the rounds (``plateau``) and the mean step between evaluations in the last half, up or
+    down (``fluctuation``), both in points; NaN where a run was not evaluated often enough.
     """
-    scores = {name: 100 * run.metric(name) for name in METRICS}
+    scores = {name: 100 * run.metric(name, scoring.model, scoring.average) for name in METRICS}
     curve, rounds = trajectory(run, "acc"), int(run.summary["rounds"])
     last_quarter, last_half = (100 * curve[curve[:, 0] > share * rounds, 3] for share in (0.75, 0.5))
     return scores | {
@@ -30,9 +31,9 @@ def measure_run(run: Run) -> dict[str, float]:
     }
 
 
-def align_seeds(runs: Mapping[int, Run], seeds: Iterable[int]) -> dict[str, list[float]]:
+def align_seeds(runs: Mapping[int, Run], seeds: Iterable[int], scoring: Scoring = HEADLINE) -> dict[str, list[float]]:
     """Each of ``MEASURES`` with one value per seed, in their order; NaN where a seed has no run."""
-    found = [measure_run(runs[seed]) if seed in runs else {} for seed in seeds]
+    found = [measure_run(runs[seed], scoring) if seed in runs else {} for seed in seeds]
     return {name: [values.get(name, float("nan")) for values in found] for name in MEASURES}
 
 

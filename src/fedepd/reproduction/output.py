@@ -36,9 +36,13 @@ class Written:
     """By heading, the most important first."""
     more: dict[str, dict[str, Table]]
     """Folded away on the page, by what is written on the fold, then by heading."""
-    verdicts: list[Verdict]
+    judged: dict[Scoring, list[Verdict]]
     figures: list[Path]
     """SVG files."""
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        return self.judged[HEADLINE]
 
 
 def write_target(results: Results, out: Path) -> Written:
@@ -48,21 +52,22 @@ def write_target(results: Results, out: Path) -> Written:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as cause:
         raise BadConfig(f"cannot write to the output folder '{folder}': {cause.strerror}; give another --out") from cause
-    tested = {scoring: duels(results, scoring) for scoring in (HEADLINE, OPENFGL)} if results.target.kind in TESTED else {}
-    verdicts = verdicts_of(results)
-    tables, more = tables_of(results), folded_tables(results, tested, verdicts)
+    is_tested = results.target.kind in TESTED
+    tested = {scoring: duels(results, scoring) for scoring in (HEADLINE, OPENFGL) if is_tested}
+    judged = {scoring: verdicts_of(results, scoring) for scoring in (HEADLINE, OPENFGL) if is_tested or scoring is HEADLINE}
+    tables, more = tables_of(results), folded_tables(results, tested, judged)
     drawn = [save_figure(figure, folder / stem) for stem, figure in figures_of(results).items()]
     figures = [svg for _, svg in drawn]
     everything = tables | {heading: table for fold in more.values() for heading, table in fold.items()}
     write_bytes(folder / f"{name}.md", _markdown(results, everything, figures).encode())
     write_bytes(folder / f"{name}.tex", latex_document([latex(table) for table in everything.values()]).encode())
     write_bytes(folder / f"{name}.csv", numbers_csv(results).encode())
-    behind = {"points": points_of(results), "tests": _duel_lines(itertools.chain(*tested.values())), "verdicts": verdict_lines(verdicts)}
+    behind = {"points": points_of(results), "tests": _duel_lines(itertools.chain(*tested.values())), "verdicts": verdict_lines(judged)}
     behind = {f"{name}-{suffix}.csv": lines for suffix, lines in behind.items() if lines}
     for file, lines in behind.items():
         write_bytes(folder / file, _csv(lines))
     _remove_others(folder, name, {*behind, *(path.name for pair in drawn for path in pair)})
-    return Written(results, folder, tables, more, verdicts, figures)
+    return Written(results, folder, tables, more, judged, figures)
 
 
 def _remove_others(folder: Path, name: str, current: Set[str]) -> None:
@@ -89,18 +94,26 @@ def tables_of(results: Results) -> dict[str, Table]:
     return shown
 
 
-def folded_tables(results: Results, tested: Mapping[Scoring, Sequence[Duel]], verdicts: Sequence[Verdict]) -> dict[str, dict[str, Table]]:
+def folded_tables(
+    results: Results, tested: Mapping[Scoring, Sequence[Duel]], judged: Mapping[Scoring, Sequence[Verdict]]
+) -> dict[str, dict[str, Table]]:
     more: dict[str, dict[str, Table]] = {}
-    if verdicts:
-        titles = {dataset: results.title(dataset) for dataset in results.datasets}
-        table = verdict_table(verdicts, titles, results.target.name, note(results, RULE, marked=False))
-        more["Every verdict with its reason"] = {"Does each claim hold?": table}
+    titles = {dataset: results.title(dataset) for dataset in results.datasets}
+    reasons = {
+        scoring: verdict_table(verdicts, titles, f"{results.target.name}-{scoring.name}", note(results, RULE, scoring, marked=False))
+        for scoring, verdicts in judged.items()
+        if verdicts
+    }
+    if HEADLINE in reasons:
+        more["Every verdict with its reason"] = {"Does each claim hold?": reasons[HEADLINE]}
     if tested.get(HEADLINE):
         against = "its best rival" if results.target.kind == "comparison" else "each other row"
         more[f"Is the difference real? FedEPD against {against}"] = {"Is the difference real?": duel_table(results, tested[HEADLINE])}
     if tested.get(OPENFGL):
         fold = more[f"The same, {OPENFGL.words}: each client's own model, averaged over clients"] = metric_tables(results, METRICS, OPENFGL)
         fold[f"Is the difference real? ({OPENFGL.words})"] = duel_table(results, tested[OPENFGL])
+        if OPENFGL in reasons:
+            fold[f"Does each claim hold? ({OPENFGL.words})"] = reasons[OPENFGL]
     return more
 
 

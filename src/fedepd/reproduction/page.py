@@ -13,6 +13,7 @@ from fedepd.report.runs import Group
 from fedepd.report.tables import Table, html_table
 from fedepd.reproduction.judgement import glance_table, in_words
 from fedepd.reproduction.output import TESTED, Written
+from fedepd.reproduction.results import HEADLINE, OPENFGL
 
 PIXELS_PER_POINT = 1.9
 """How large a figure is shown: at page width it fills the page."""
@@ -41,9 +42,19 @@ def _verdicts(written: Sequence[Written]) -> str:
     """All claims at a glance, FedEPD as we read it and as printed."""
     found = [verdict for each in written for verdict in each.verdicts]
     titles = {name: each.results.title(name) for each in written for name in each.results.datasets}
-    counted = f"<p>The paper's claims, each by dataset and by reading of FedEPD: {escape(in_words(found))}.</p>"
+    counted = f"<p>The paper's claims, each by dataset and by reading of FedEPD: {escape(in_words(found))}.{_otherwise(written)}</p>"
     content = counted + html_table(glance_table(found, titles)) if found else "<p>No claim can be tested with these rows.</p>"
     return f'<section><h2 id="verdicts">What holds</h2>{content}</section>\n'
+
+
+def _otherwise(written: Sequence[Written]) -> str:
+    """How the same claims fare where a target is scored in another way too."""
+    twice = [each for each in written if each.judged.get(OPENFGL)]
+    if not twice:
+        return ""
+    names = " and ".join(each.results.target.name for each in twice)
+    ours, theirs = ([verdict for each in twice for verdict in each.judged[scoring]] for scoring in (HEADLINE, OPENFGL))
+    return escape(f" Those of {names} alone: {in_words(ours)}; {OPENFGL.words}: {in_words(theirs)}.")
 
 
 def _section(written: Written) -> str:
