@@ -47,6 +47,16 @@ def test_cells_are_shared(study: Path) -> None:
     assert len(list(study.glob("cells/*/summary.json"))) == 2 * (15 + 11 + 24 + 7 + 1)
 
 
+def test_claims_are_counted_by_both_scorings(study: Path) -> None:
+    """Two seeds tell nothing, so every verdict of the two tables is the same by either scoring."""
+    lines = [line for name in ("table2", "table3") for line in (study / name / f"{name}-verdicts.csv").read_text().splitlines()[1:]]
+    found = [sum(line.startswith(f"{scoring},") for line in lines) for scoring in ("headline", "openfgl")]
+    assert found[0] == found[1] > 0
+    counted = f"0 hold, 0 do not hold, {found[0]} cannot be told"
+    told = f"Those of table2 and table3 alone: {counted}; scored as OpenFGL does by default: {counted}."
+    assert told in (study / "all.html").read_text()
+
+
 @pytest.fixture
 def browser(tmp_path: Path) -> Iterator[Any]:
     with opened(tmp_path / "profile") as driver:
@@ -88,5 +98,5 @@ def test_a_proxy_graph_is_named_once_and_as_such_though_a_target_has_no_run_of_i
     """A target without a run does not know of proxy features; whichever comes first, the page's head says so."""
     run, waiting = make_results({("a", "x"): [50]}, proxies=["x"]), make_results({("a", "x"): [None]})
     for order in ((run, waiting), (waiting, run)):
-        written = [Written(results, tmp_path, {}, {}, [], []) for results in order]
+        written = [Written(results, tmp_path, {}, {}, {}, []) for results in order]
         assert _scope(written, "fedepd") == "1 runs, 1 more without a number on x (proxy features). Made by: fedepd"
