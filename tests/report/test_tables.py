@@ -11,7 +11,20 @@ from rich.console import Console
 
 from fedepd.metrics import METRICS
 from fedepd.report.runs import group, read_runs
-from fedepd.report.tables import METRIC_TITLES, classes, clients, cost, hashes, html_table, markdown_table, rich_table, summary, tier_rule
+from fedepd.report.tables import (
+    METRIC_TITLES,
+    Cell,
+    Table,
+    classes,
+    clients,
+    cost,
+    hashes,
+    html_table,
+    markdown_table,
+    rich_table,
+    summary,
+    tier_rule,
+)
 
 WriteRun = Callable[..., Path]
 
@@ -194,3 +207,7 @@ def test_clients_are_called_by_their_owners(write_run: WriteRun) -> None:
     table = clients(group([run]))
     assert table.headers[1] == "Name"
     assert [row[1].text for row in table.sections[0]] == names
+
+
+def test_a_long_name_in_a_header_may_break_at_its_underscores() -> None:
+    assert '<th scope="col">roman_<wbr>empire_<wbr>proxy ‡</th>' in html_table(Table("mine", ["roman_empire_proxy ‡"], [[[Cell("a_b")]]]))

@@ -186,7 +186,7 @@ def markdown(table: Table) -> str:
 
 def html_table(table: Table) -> str:
     """Any table as HTML that the page's sorter understands."""
-    head = "".join(f'<th scope="col">{escape(header)}</th>' for header in table.headers)
+    head = "".join(f'<th scope="col">{escape(header).replace("_", "_<wbr>")}</th>' for header in table.headers)
     bodies = "".join(f"<tbody>{''.join(f'<tr>{_html_row(row)}</tr>' for row in section)}</tbody>" for section in table.sections)
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     opening = f'<div class="scroll"><table class="sortable" data-name="{escape(table.name)}">'
