@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import signal
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -64,3 +65,22 @@ def test_an_interrupted_cell_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     assert (broken.out / "config.json").is_file()
     run_cells([broken])
     assert weights(broken) == weights(whole)
+
+
+@pytest.mark.slow
+def test_a_signal_while_a_cell_is_being_started_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the start of a process and our knowing of it nothing may get in: it would train on unseen and unstopped."""
+    start = ForkServerProcess.start
+
+    def interrupted(process: ForkServerProcess) -> None:
+        start(process)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(ForkServerProcess, "start", interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_cells([cell(tmp_path / "a", rounds=60)])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not multiprocessing.active_children()

@@ -6,14 +6,16 @@ import multiprocessing
 import signal
 import traceback
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
 from fedepd.errors import BadConfig, FedEPDError
+
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -71,9 +73,10 @@ def outcomes(cells: Sequence[Cell], workers: int = 1, watch: Callable[[], None] 
                 cell = waiting.popleft()
                 ours, theirs = context.Pipe(duplex=False)
                 process = context.Process(target=_work, args=(cell, theirs), daemon=True)
-                process.start()
+                with _signals_held():  # one that arrives here would leave a process that nobody stops
+                    process.start()
+                    running[process] = cell, ours
                 theirs.close()
-                running[process] = cell, ours
             connection.wait([process.sentinel for process in running], timeout=0.2)
             if watch is not None:
                 watch()
@@ -87,6 +90,16 @@ def outcomes(cells: Sequence[Cell], workers: int = 1, watch: Callable[[], None] 
         for process, (_, ours) in running.items():
             process.join()
             ours.close()
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """What would stop us waits until the end of this."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _failure(exitcode: int, pipe: connection.Connection) -> str:
@@ -103,6 +116,7 @@ def _failure(exitcode: int, pipe: connection.Connection) -> str:
 def _work(cell: Cell, pipe: connection.Connection) -> None:
     """The sentence alone travels between processes: not every error survives the way."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; who asked for the cells stops them
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     failure = ""
     try:
         run_cell(cell)
