@@ -57,7 +57,7 @@ def test_classes_without_nodes_count_as_tail() -> None:
     assert tier_of_class(Tiers((3,), (1,), (0,)), 5).tolist() == [2, 1, 2, 0, 2]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.tuples(*[st.floats(0.05, 20)] * 3))
 def test_temperatures_change_no_label(seed: int, heats: tuple[float, float, float]) -> None:
     logits = np.random.default_rng(seed).standard_normal((20, 3))
@@ -72,7 +72,7 @@ def test_calibration_error_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert calibration_error(np.array([0.4, 0.5, 0.8, 0.9]), np.array([0.0, 1.0, 1.0, 1.0])) == pytest.approx(0.1)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(1, 100), st.integers(0, 2**32 - 1))
 def test_calibration_error_equals_a_plain_loop(n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedepd.config import GROUPS, Experiment, coerced, read_toml, setting_owners
@@ -126,13 +126,11 @@ def test_values_that_are_not_of_the_fields_type(value: Any, kind: Any) -> None:
         coerced("x", value, kind)
 
 
-@settings(deadline=None)
 @given(st.integers())
 def test_any_whole_number_survives_its_text(value: int) -> None:
     assert coerced("x", str(value), int) == value
 
 
-@settings(deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_any_finite_number_survives_its_text(value: float) -> None:
     assert coerced("x", repr(value), float) == value

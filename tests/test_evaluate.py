@@ -12,7 +12,7 @@ from toy import toy_client
 
 
 @given(seed=st.integers(0, 10_000), nodes=st.integers(1, 30), classes=st.integers(2, 6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_confusion_equals_scikit_learn(seed: int, nodes: int, classes: int) -> None:
     from sklearn.metrics import confusion_matrix
 

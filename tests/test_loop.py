@@ -57,7 +57,7 @@ def play(exchange: Answers, clients: list[int], evaluate_every: int = 1, **more:
 
 
 @given(clients=st.integers(1, 30), share=st.floats(0.01, 1.0), number=st.integers(1, 50))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_cohort_is_the_asked_share_ascending_and_at_least_one(clients: int, share: float, number: int) -> None:
     drawn = cohort(range(clients), server(share), number)
     assert len(drawn) == max(1, round(share * clients))

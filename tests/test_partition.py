@@ -90,7 +90,7 @@ def owned(result: Partition) -> list[set[int]]:
     return [set(torch.nonzero(result.owner == c).reshape(-1).tolist()) for c in range(result.num_clients)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(graphs(), st.integers(1, 6), st.integers(0, 6))
 def test_openfgl_equals_its_rule_played_step_by_step(graph: Graph, clients: int, delta: int) -> None:
     """Wherever OpenFGL itself succeeds: an edge up to the last node, pieces of a node or more, no client left empty."""
@@ -138,7 +138,7 @@ def test_openfgl_where_delta_exceeds_the_mean_size() -> None:
     assert sizes.tolist() == [4] * 6
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(graphs(), st.sampled_from(["openfgl", "balanced", "dirichlet"]), st.booleans(), st.data())
 def test_exactly_k_clients_none_empty(graph: Graph, rule: str, shuffle: bool, data: st.DataObject) -> None:
     clients = data.draw(st.integers(1, graph.num_nodes))
@@ -207,7 +207,7 @@ def test_subgraphs_by_hand() -> None:
     assert (first.label_names, first.num_classes) == (("a", "b", "c"), 3)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(graphs(), st.data())
 def test_cutting_all_clients_at_once_equals_one_by_one(graph: Graph, data: st.DataObject) -> None:
     owner = torch.tensor(data.draw(st.lists(st.integers(0, 3), min_size=graph.num_nodes, max_size=graph.num_nodes)))

@@ -73,7 +73,7 @@ def test_json_holds_null_where_a_number_is_not_finite(value: Any, expected: Any)
 LEAVES = st.floats() | st.integers() | st.text(max_size=3) | st.none()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner), max_leaves=5))
 def test_clean_content_is_always_strict_json(value: Any) -> None:
     json.dumps(clean(value), allow_nan=False)

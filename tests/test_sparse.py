@@ -18,7 +18,7 @@ def random_matrix(rows: int, columns: int, seed: int = 0, density: float = 0.4) 
 
 
 @given(size=st.tuples(*[st.integers(1, 8)] * 3), density=st.sampled_from([0.0, 0.1, 0.5, 1.0]), seed=st.integers(0, 99))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_products_and_their_backward_equal_dense_torch(size: tuple[int, int, int], density: float, seed: int) -> None:
     rows, columns, width = size
     matrix = random_matrix(rows, columns, seed, density)

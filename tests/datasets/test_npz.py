@@ -111,7 +111,7 @@ def test_graph_without_edges(tmp_path: Path) -> None:
     assert read_npz(save(tmp_path / "a.npz", dense() | {"edge_index": np.empty((2, 0), dtype=np.int64)})).num_edges == 0
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     n = data.draw(st.integers(2, 8))
@@ -265,7 +265,7 @@ def test_bad_content_is_refused_in_one_sentence(tmp_path: Path, case: str) -> No
 
 
 @pytest.mark.filterwarnings("ignore:Reading `.npy` or `.npz` file required additional header parsing")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(name=st.sampled_from(sorted(sparse())), at=st.integers(0, 200), byte=st.integers(0, 255))
 def test_a_changed_byte_never_crashes(tmp_path_factory: pytest.TempPathFactory, name: str, at: int, byte: int) -> None:
     """The zip is whole, so only the array's own header and numbers are wrong."""

@@ -40,7 +40,7 @@ def test_same_seed_same_bits_other_seed_other_graph() -> None:
     assert graph_sha256(synthetic(seed=3)) != graph_sha256(synthetic(seed=4))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(3, 60), st.floats(1.5, 100), st.integers(30, 200))
 def test_class_sizes_add_up_fall_and_hit_the_ratio(classes: int, imbalance: float, per_class: int) -> None:
     """With a smallest class of m nodes the ratio of integers misses the asked one by at most 0.5 / m."""

@@ -104,7 +104,7 @@ def test_the_walk_by_hand() -> None:
 
 
 @given(seed=st.integers(0, 10_000), steps=st.integers(0, 12), teleport=st.floats(0.05, 1.0))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_the_walk_equals_dense_numpy(seed: int, steps: int, teleport: float) -> None:
     data = toy_client(seed=seed, nodes=10).hidden()
     a = np.zeros((10, 10))
@@ -226,7 +226,7 @@ def test_the_gate_scales_the_margin() -> None:
 
 
 @given(counts=st.lists(st.integers(0, 9), min_size=2, max_size=6), mu=st.floats(0, 3), printed=st.booleans())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_margins_are_never_negative_and_zero_for_the_largest_class(counts: list[int], mu: float, printed: bool) -> None:
     for absent in ("exclude", "zero", "floor1", "eps"):
         method = as_in_the_paper(mu=mu, absent=absent, isolated_gate=0.0 if printed else 0.5)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -56,7 +56,6 @@ def test_confidence_by_hand() -> None:
     assert float(confidence(torch.full((2, 2), 0.5), degrees)) == pytest.approx(2 * (2 / math.e - math.log(2)), abs=1e-6)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 40))
 def test_confidence_is_never_negative(seed: int, classes: int) -> None:
     soft = (5 * torch.randn(6, classes, generator=torch.Generator().manual_seed(seed))).softmax(1)
@@ -134,7 +133,6 @@ def reference_sharing(replies: dict[int, Reply], epsilon: float) -> Tensor:
     return torch.tensor(rows, dtype=torch.float64)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**6), st.floats(-1, 1))
 def test_sharing_equals_the_loop(seed: int, epsilon: float) -> None:
     draws = torch.Generator().manual_seed(seed)

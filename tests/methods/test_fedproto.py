@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -179,7 +179,6 @@ def test_a_negative_weight_is_refused() -> None:
         FedProto(lam=-1.0)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**6))
 def test_class_mean_equals_the_loop(seed: int) -> None:
     draws = torch.Generator().manual_seed(seed)

@@ -83,7 +83,7 @@ def test_mutual_information_by_hand() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_mutual_information_is_what_entropies_say(pairs: list[tuple[int, int]]) -> None:
     """I = H(a) + H(b) - H(a, b)."""
 

@@ -63,7 +63,7 @@ def test_the_path_a_b_c(sparse: bool) -> None:
 
 
 @given(seed=st.integers(0, 1000))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_scores_do_not_change_when_features_are_scaled_by_seven(seed: int) -> None:
     graph = random_graph(seed)
     scaled = graph_of(7 * graph.x.numpy(), graph.edge_index.numpy())
@@ -73,7 +73,7 @@ def test_scores_do_not_change_when_features_are_scaled_by_seven(seed: int) -> No
 
 
 @given(seed=st.integers(0, 1000))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_the_standardised_energy_has_the_ranks_of_the_energy(seed: int) -> None:
     """ζ = (E - mean) / (deviation + ε) of Eq. 3 is increasing in E, so leaving it out changes no ψ."""
     graph = random_graph(seed)
@@ -127,7 +127,7 @@ def test_ties_at_the_threshold_stay() -> None:
 
 
 @given(seed=st.integers(0, 1000))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_sparse_equals_dense(seed: int) -> None:
     dense, sparse = random_graph(seed), random_graph(seed, sparse=True)
     for a, b in zip(edge_metrics(dense), edge_metrics(sparse), strict=True):
