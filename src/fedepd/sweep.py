@@ -116,7 +116,7 @@ def _failure(exitcode: int, pipe: connection.Connection) -> str:
 def _work(cell: Cell, pipe: connection.Connection) -> None:
     """The sentence alone travels between processes: not every error survives the way."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; who asked for the cells stops them
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)  # held when this process was made
     failure = ""
     try:
         run_cell(cell)

@@ -12,7 +12,7 @@ import pytest
 from chromium import check_fits_a_phone, check_nothing_leaves, needs_browser, opened, visit
 from fedepd.cli import main
 from fedepd.reproduction.output import Written
-from fedepd.reproduction.page import _scope
+from fedepd.reproduction.page import _scope, _titles
 from fedepd.reproduction.targets import target_names
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("study")]
@@ -95,8 +95,9 @@ def test_the_page_works(browser: Any, study: Path) -> None:
 
 
 def test_a_proxy_graph_is_named_once_and_as_such_though_a_target_has_no_run_of_it(make_results: Any, tmp_path: Path) -> None:
-    """A target without a run does not know of proxy features; whichever comes first, the page's head says so."""
+    """A target without a run does not know of proxy features; whichever comes first, the page says so."""
     run, waiting = make_results({("a", "x"): [50]}, proxies=["x"]), make_results({("a", "x"): [None]})
     for order in ((run, waiting), (waiting, run)):
         written = [Written(results, tmp_path, {}, {}, {}, []) for results in order]
         assert _scope(written, "fedepd") == "1 runs, 1 more without a number on x (proxy features). Made by: fedepd"
+        assert _titles(written) == {"x": "x ‡"}  # over the columns of the verdicts

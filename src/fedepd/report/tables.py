@@ -261,7 +261,7 @@ def protocols(groups: Sequence[Group]) -> str:
 
 
 def _dagger(groups: Sequence[Group], model: str) -> list[str]:
-    marked = any(marked_label(each, model).endswith(PERSONAL) for each in groups)
+    marked = any(marked_label(each, model) != each.label for each in groups)
     return [f"{PERSONAL.strip()} Without a global model: the numbers are those of its clients' personal models."] if marked else []
 
 

@@ -52,9 +52,9 @@ def write_target(results: Results, out: Path) -> Written:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as cause:
         raise BadConfig(f"cannot write to the output folder '{folder}': {cause.strerror}; give another --out") from cause
-    is_tested = results.target.kind in TESTED
-    tested = {scoring: duels(results, scoring) for scoring in (HEADLINE, OPENFGL) if is_tested}
-    judged = {scoring: verdicts_of(results, scoring) for scoring in (HEADLINE, OPENFGL) if is_tested or scoring is HEADLINE}
+    scorings = (HEADLINE, OPENFGL) if results.target.kind in TESTED else ()
+    tested = {scoring: duels(results, scoring) for scoring in scorings}
+    judged = {scoring: verdicts_of(results, scoring) for scoring in scorings or (HEADLINE,)}
     tables, more = tables_of(results), folded_tables(results, tested, judged)
     drawn = [save_figure(figure, folder / stem) for stem, figure in figures_of(results).items()]
     figures = [svg for _, svg in drawn]

@@ -32,18 +32,23 @@ def write_reproduction(written: Sequence[Written], target: Path, command: str) -
 def _scope(written: Sequence[Written], command: str) -> str:
     runs = {run.path for each in written for run in each.results.runs}
     missing = {(entry.dataset, entry.row.key, seed) for each in written for entry in each.results.entries for seed in entry.failures}
-    titles = [(name, each.results.title(name, words=True)) for each in written for name in each.results.datasets]
-    datasets = dict(sorted(titles, key=lambda each: len(each[1])))  # a target without a run does not know of proxy features
     gap = f", {len(missing)} more without a number" if missing else ""
-    return f"{len(runs)} runs{gap} on {', '.join(datasets[name] for name in dict(titles))}. Made by: {command}"
+    return f"{len(runs)} runs{gap} on {', '.join(_titles(written, words=True).values())}. Made by: {command}"
+
+
+def _titles(written: Sequence[Written], words: bool = False) -> dict[str, str]:
+    """How each dataset is called: by its longest title, since a target without a run does not know of proxy features."""
+    found: dict[str, str] = {}
+    for results in (each.results for each in written):
+        found |= {name: max(found.get(name, ""), results.title(name, words), key=len) for name in results.datasets}
+    return found
 
 
 def _verdicts(written: Sequence[Written]) -> str:
     """All claims at a glance, FedEPD as we read it and as printed."""
     found = [verdict for each in written for verdict in each.verdicts]
-    titles = {name: each.results.title(name) for each in written for name in each.results.datasets}
     counted = f"<p>The paper's claims, each by dataset and by reading of FedEPD: {escape(in_words(found))}.{_otherwise(written)}</p>"
-    content = counted + html_table(glance_table(found, titles)) if found else "<p>No claim can be tested with these rows.</p>"
+    content = counted + html_table(glance_table(found, _titles(written))) if found else "<p>No claim can be tested with these rows.</p>"
     return f'<section><h2 id="verdicts">What holds</h2>{content}</section>\n'
 
 
