@@ -8,6 +8,7 @@ import pytest
 
 from fedepd.report.runs import Run
 from fedepd.reproduction.measures import MEASURES, align_seeds, measure_run, trajectory
+from fedepd.reproduction.results import OPENFGL
 
 
 def made_up(accuracies: dict[int, float], rounds: int = 8) -> Run:
@@ -50,3 +51,12 @@ def test_a_seed_without_a_run_is_missing_in_its_place() -> None:
     found = align_seeds({3: made_up({8: 0.5}), 1: made_up({8: 0.25})}, seeds=(1, 2, 3))
     assert tuple(found) == MEASURES
     assert found["plateau"] == pytest.approx([25, float("nan"), 50], nan_ok=True)
+
+
+def test_another_scoring_has_scores_alone() -> None:
+    run = made_up({8: 0.5})
+    run.summary["metrics"]["personal"] = {"client_mean": {"acc": 0.25}}
+    assert align_seeds({1: run}, [1])["acc"] == [50]
+    found = align_seeds({1: run}, [1], OPENFGL)
+    assert found["acc"] == [25]
+    assert isnan(found["plateau"][0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from itertools import accumulate
 
 import numpy as np
@@ -15,15 +16,14 @@ from fedepd.reproduction.results import HEADLINE, Scoring
 MEASURES = (*METRICS, "cpu_seconds", "megabytes", "plateau", "fluctuation")
 
 
-def measure_run(run: Run, scoring: Scoring = HEADLINE) -> dict[str, float]:
-    """``MEASURES`` of a run: test scores in percent, processor seconds, megabytes both ways, and of the headline model's validation
-    accuracy its mean over the last quarter of the rounds (``plateau``) and the mean step between evaluations in the last half, up or
-    down (``fluctuation``), both in points; NaN where a run was not evaluated often enough.
+def measure_run(run: Run) -> dict[str, float]:
+    """``MEASURES`` of a run: test scores in percent (pooled, of the headline model), processor seconds, megabytes both ways, and of the
+    validation accuracy its mean over the last quarter of the rounds (``plateau``) and the mean step between evaluations in the last
+    half, up or down (``fluctuation``), both in points; NaN where a run was not evaluated often enough.
     """
-    scores = {name: 100 * run.metric(name, scoring.model, scoring.average) for name in METRICS}
     curve, rounds = trajectory(run, "acc"), int(run.summary["rounds"])
     last_quarter, last_half = (100 * curve[curve[:, 0] > share * rounds, 3] for share in (0.75, 0.5))
-    return scores | {
+    return score_run(run) | {
         "cpu_seconds": float(run.summary.get("cpu_seconds", float("nan"))),
         "megabytes": sum(_megabytes(line) for line in run.rounds),
         "plateau": float(last_quarter.mean()) if len(last_quarter) else float("nan"),
@@ -31,9 +31,17 @@ def measure_run(run: Run, scoring: Scoring = HEADLINE) -> dict[str, float]:
     }
 
 
+def score_run(run: Run, scoring: Scoring = HEADLINE) -> dict[str, float]:
+    return {name: 100 * run.metric(name, scoring.model, scoring.average) for name in METRICS}
+
+
 def align_seeds(runs: Mapping[int, Run], seeds: Iterable[int], scoring: Scoring = HEADLINE) -> dict[str, list[float]]:
-    """Each of ``MEASURES`` with one value per seed, in their order; NaN where a seed has no run."""
-    found = [measure_run(runs[seed], scoring) if seed in runs else {} for seed in seeds]
+    """Each of ``MEASURES`` with one value per seed, in their order; NaN where a seed has no run.
+
+    Costs and curves go with HEADLINE; any other scoring has the scores alone.
+    """
+    of_run = measure_run if scoring is HEADLINE else partial(score_run, scoring=scoring)
+    found = [of_run(runs[seed]) if seed in runs else {} for seed in seeds]
     return {name: [values.get(name, float("nan")) for values in found] for name in MEASURES}
 
 
