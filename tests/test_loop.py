@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedepd.errors import BadMessage
-from fedepd.loop import GIVE_UP, Round, bytes_by_field, cohort, mean_loss, train
+from fedepd.gate import Refusal
+from fedepd.loop import GIVE_UP, OFFENCES, Round, bytes_by_field, cohort, mean_loss, train
 from fedepd.methods.base import Server
 from fedepd.methods.fedavg import FedAvg
 from fedepd.methods.fedepd import FedEPD
@@ -19,7 +20,7 @@ from fedepd.models import Backbone
 from fedepd.participant import Participant
 from fedepd.simulate import InProcess
 from fedepd.training import Training
-from fedepd.types import Reply, TaskInfo, Tensors
+from fedepd.types import Reply, Sizes, TaskInfo, Tensors
 from toy import assert_same, initial, make_server, run_rounds, toy_client, toy_clients
 
 
@@ -41,8 +42,13 @@ class Answers:
         train = dict.fromkeys(nodes, 0) if self.untrained else nodes
         return {k: Reply({"w": torch.tensor([v])}, nodes[k], train[k], {"loss": float(k)}, round) for k, v in values.items()}
 
-    def declared(self, clients: Sequence[int]) -> dict[int, Tensor]:
-        return {}
+    def declared(self, clients: Sequence[int]) -> dict[int, Sizes]:
+        none = torch.zeros(2, dtype=torch.int64)
+        train = {k: 0 if self.untrained else 1 + 2 * k for k in clients}
+        return {k: Sizes(1 + 2 * k, train[k], torch.tensor([train[k], 0]), none, none) for k in clients}
+
+    def take_refusals(self) -> list[Refusal]:
+        return []
 
     def evaluate(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, dict[str, Tensor]]:
         self.asked.append(("evaluate", round, tuple(messages)))
@@ -135,11 +141,11 @@ def test_a_bad_reply_is_refused_named_and_left_out() -> None:
 
 
 def test_a_round_without_a_usable_reply_leaves_the_tensors_and_five_in_a_row_end_the_run() -> None:
-    rounds = play(Answers({0: math.inf}), [0], rounds=GIVE_UP - 1)
-    assert [r.tensors["w"].tolist() for r in rounds] == [[0.0]] * (GIVE_UP - 1)
+    rounds = play(Answers({0: math.inf}), [0], rounds=OFFENCES)
+    assert [r.tensors["w"].tolist() for r in rounds] == [[0.0]] * OFFENCES
     assert math.isnan(rounds[-1].loss)
-    with pytest.raises(BadMessage, match=r"round 5 \(client 0: w holds NaN or infinite values\)"):
-        play(Answers({0: math.inf}), [0], rounds=GIVE_UP)
+    with pytest.raises(BadMessage, match=r"round 5 \(clients 0 were left out, their answers were refused too often\)"):
+        play(Answers({0: math.inf}), [0], evaluate_every=9, rounds=GIVE_UP)
 
 
 def test_a_round_in_which_nobody_who_answered_trained_is_empty() -> None:
@@ -153,6 +159,18 @@ def test_a_round_in_which_nobody_who_answered_trained_is_empty() -> None:
 def test_one_client_that_trained_makes_a_round() -> None:
     rounds, _ = run_rounds(FedAvg(), [toy_client(0, train=False), toy_client(1)], rounds=GIVE_UP)
     assert [r.clients for r in rounds] == [(0, 1)] * GIVE_UP
+
+
+@pytest.mark.hostile
+def test_a_client_that_offends_three_times_is_left_out_and_named() -> None:
+    """Client 2 sends NaN in every round. From round 4 on nobody asks it, in a resumed run neither."""
+    exchange = Answers({2: math.nan})
+    rounds = play(exchange, [0, 1, 2], rounds=5)
+    assert [len(r.refused) for r in rounds] == [1, 1, 1, 0, 0]
+    assert [r.excluded for r in rounds] == [(), (), (2,), (2,), (2,)]
+    assert [who for _, number, who in exchange.asked if number > 3] == [(0, 1)] * 4
+    again = train(FedAvg(), server(rounds=5), {"w": torch.zeros(1)}, [0, 1, 2], exchange, 1, 5, {2: OFFENCES})  # type: ignore[arg-type]
+    assert [(r.clients, r.excluded) for r in again] == [((0, 1), (2,))]
 
 
 class Boasting(InProcess):

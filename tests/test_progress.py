@@ -127,7 +127,7 @@ def test_a_line_per_round() -> None:
 def test_refused_replies_are_in_the_line() -> None:
     each = round_of(1, None)
     each.refused.append(Refusal(3, "w", "is missing"))
-    assert progress().add(each, dict)["refused"] == [{"client": 3, "field": "w", "reason": "is missing"}]
+    assert progress().add(each, dict)["refused"] == [{"client": 3, "field": "w", "reason": "is missing", "absent": False}]
 
 
 def test_a_round_without_one_accepted_reply_is_marked_empty() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from fedepd.defence import Defence
 from fedepd.errors import BadConfig, UnknownName
 from fedepd.methods import METHODS, Method, make_method
 from fedepd.models import Backbone
@@ -51,6 +52,7 @@ GROUPS: dict[str, type[Any]] = {
     "split": SplitConfig,
     "model": Backbone,
     "training": Training,
+    "defence": Defence,
 }
 
 
@@ -64,6 +66,7 @@ class Experiment:
     split: SplitConfig
     model: Backbone
     training: Training
+    defence: Defence = Defence()
 
     @classmethod
     def make(cls, method: str = "fedepd", preset: str = "default", **settings: Any) -> Experiment:
@@ -88,6 +91,8 @@ class Experiment:
     def config_hash(self, graph_sha256: str) -> str:
         settings = self.resolved()
         del settings["method"]["preset"]  # a preset is a name for values that are there in full
+        if self.defence == Defence():
+            del settings["defence"]  # such runs keep the identity that they had before there were defences
         text = json.dumps([settings, graph_sha256], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -106,6 +111,10 @@ class Experiment:
             f"round selected by {select[self.protocol.select]}, evaluated every {self.protocol.evaluate_every} rounds",
             f"features {self.protocol.features.replace('_', ' ')}",
         ]
+        if self.defence.robust != "off":
+            parts.append(f"robust rule {self.defence.robust}")
+        if self.defence.cap_weights:
+            parts.append("weights capped at half of all and 3 of the median size")
         return "; ".join(parts)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedepd.types import HIDDEN, ClientData
+from fedepd.types import HIDDEN, ClientData, Sizes
 
 SPLITS = ("val", "test")
 
@@ -22,6 +22,17 @@ def confusions(logits: Tensor, data: ClientData) -> dict[str, Tensor]:
     masks = {"val": data.val_mask, "test": data.test_mask}
     predicted = logits.argmax(1)
     return {split: confusion(predicted, data.graph.y, masks[split], data.graph.num_classes) for split in SPLITS}
+
+
+def sizes(data: ClientData) -> Sizes:
+    """What a client whose labels are not hidden declares of itself."""
+    classes, y = data.graph.num_classes, data.graph.y
+
+    def by_class(mask: Tensor) -> Tensor:
+        return torch.bincount(y[mask & (y != HIDDEN)], minlength=classes)
+
+    train, val, test = (by_class(mask) for mask in (data.train_mask, data.val_mask, data.test_mask))
+    return Sizes(data.graph.num_nodes, int(data.train_mask.sum()), train, val, test)
 
 
 def homophily(edges: Tensor, y: Tensor) -> float | None:

@@ -9,7 +9,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedepd.types import Reply
+from fedepd.shown import shown
+from fedepd.types import Reply, Sizes
+
+MOST_NODES = 2**40
+"""No client has more nodes; sums of so few counts over any number of clients fit an int64."""
+
+Kind = Literal["real", "count", "presence", "votes", "weight", "sum", "mean", "rows"]
 
 
 @dataclass(frozen=True)
@@ -18,10 +24,20 @@ class Field:
 
     shape: tuple[int, ...]
     """-1 where any size is right."""
-    kind: Literal["real", "count"] = "real"
-    """count: whole numbers of training nodes by class, so none is more than the client declared of that class."""
-    rows_of: str | None = None
-    """The field whose non-zero entries are the rows of this one."""
+    kind: Kind = "real"
+    """What the numbers mean, which says how far they are believed:
+
+    real: anything of a bounded norm.
+    count: training nodes of each class, so none is more than the client declared of that class.
+    presence: 1 for a class that the client has, else 0.
+    votes: each at most one per training node.
+    weight: the client's say in an average, 0 or more.
+    sum: class rows [C, ...], each the sum over the nodes that ``of`` counts.
+    mean: class rows [C, ...], each the mean over the nodes that ``of`` counts.
+    rows: one row for each class that ``of`` names, in order.
+    """
+    of: str | None = None
+    """The field that says which classes the rows of this one belong to."""
 
 
 @dataclass(frozen=True)
@@ -29,18 +45,18 @@ class Refusal:
     client: int
     field: str
     reason: str
+    absent: bool = False
+    """True where nothing came that could be judged. A client is not blamed for that."""
 
 
 Fields = Mapping[str, Field]
+Fault = tuple[str, str]
+"""A field's name and what is wrong with it."""
 
 
 def same_fields(tensors: Mapping[str, Tensor]) -> dict[str, Field]:
     """Replies that carry the same names and shapes as ``tensors``."""
     return {name: Field(tuple(value.shape)) for name, value in tensors.items()}
-
-
-def counts_classes(fields: Fields) -> bool:
-    return any(field.kind == "count" for field in fields.values())
 
 
 def admit(
@@ -49,50 +65,104 @@ def admit(
     fields: Fields,
     round: int,
     max_norm: float,
-    declared: Mapping[int, Tensor],
+    declared: Mapping[int, Sizes],
 ) -> tuple[dict[int, Reply], list[Refusal]]:
-    """The replies that may be used, ascending by client, and the others with the first reason found.
-
-    ``declared``: by client, its training nodes of each class [C]; needed where ``counts_classes(fields)``.
-    """
+    """The replies that may be used, ascending by client, and the others with the first reason found."""
     accepted: dict[int, Reply] = {}
     refused: list[Refusal] = []
     for client in sorted(replies):
-        reply, asked = replies[client], client in invited
-        fault = _fault(reply, fields, round, max_norm, declared.get(client)) if asked else ("client", "is not in this round")
+        fault: Fault | None = ("client", "is not in this round")
+        if client in invited:
+            fault = reply_fault(replies[client], fields, round, max_norm, declared.get(client))
         if fault is None:
-            accepted[client] = reply
+            accepted[client] = replies[client]
         else:
             refused.append(Refusal(client, *fault))
     return accepted, refused
 
 
-def _fault(reply: Reply, fields: Fields, round: int, max_norm: float, class_sizes: Tensor | None) -> tuple[str, str] | None:
+def admit_confusions(
+    confusions: Mapping[int, Mapping[str, Tensor]], declared: Mapping[int, Sizes]
+) -> tuple[dict[int, dict[str, Tensor]], list[Refusal]]:
+    """The clients whose confusion matrices count exactly the held-out nodes that they declared, and the others."""
+    accepted: dict[int, dict[str, Tensor]] = {}
+    refused: list[Refusal] = []
+    for client in sorted(confusions):
+        fault = confusion_fault(confusions[client], declared.get(client))
+        if fault is None:
+            accepted[client] = dict(confusions[client])
+        else:
+            refused.append(Refusal(client, *fault))
+    return accepted, refused
+
+
+def sizes_fault(sizes: Sizes, num_classes: int, most_nodes: int = MOST_NODES) -> Fault | None:
+    """Why a client's declaration cannot be believed. A part can never be larger than the whole."""
+    if not 0 <= sizes.num_nodes <= most_nodes:
+        return "num_nodes", f"is {shown(sizes.num_nodes)}, which is not between 0 and {most_nodes:,}"
+    if not 0 <= sizes.num_train <= sizes.num_nodes:
+        return "num_train", f"is {shown(sizes.num_train)} of {sizes.num_nodes} nodes"
+    for name, counts in {"train": sizes.train, "val": sizes.val, "test": sizes.test}.items():
+        if counts.dtype != torch.int64 or tuple(counts.shape) != (num_classes,):
+            return name, f"must be {num_classes} whole numbers"
+        if int(counts.min()) < 0 or int(counts.max()) > sizes.num_nodes:
+            return name, f"counts a class with fewer than 0 or more than {sizes.num_nodes} nodes"
+    if int(sizes.train.sum()) > sizes.num_train:
+        return "train", f"counts {int(sizes.train.sum())} nodes, but there are {sizes.num_train} training nodes"
+    if sizes.num_train + int(sizes.val.sum()) + int(sizes.test.sum()) > sizes.num_nodes:
+        return "test", f"makes more training, validation and test nodes than the {sizes.num_nodes} nodes"
+    return None
+
+
+def reply_fault(reply: Reply, fields: Fields, round: int, max_norm: float, sizes: Sizes | None) -> Fault | None:
+    """The first thing that is wrong with a reply."""
+    if sizes is None:
+        return "sizes", "were not declared before the first round, so nothing can be checked against them"
     if reply.round != round:
-        return "round", f"answers round {reply.round} in round {round}"
-    if not 0 <= reply.num_train <= reply.num_nodes:
-        return "num_train", f"{reply.num_train} training nodes of {reply.num_nodes} nodes"
+        return "round", f"answers round {shown(reply.round)} in round {round}"
+    for name, said, known in (
+        ("num_nodes", reply.num_nodes, sizes.num_nodes),
+        ("num_train", reply.num_train, sizes.num_train),
+    ):
+        if said != known:
+            return name, f"is {shown(said)}, but the client declared {known}"
     missing = sorted(fields.keys() - reply.tensors.keys())
     if missing:
         return missing[0], "is missing"
     for name, value in reply.tensors.items():
         if name not in fields:
-            return name, "is not expected"
-        reason = _tensor_fault(value, fields[name], max_norm)
-        if reason is None and fields[name].kind == "count":
-            reason = _count_fault(value, reply.num_train, class_sizes)
+            return shown(name), "is not expected"
+        reason = _tensor_fault(value, fields[name], max_norm) or _meaning_fault(value, fields[name], sizes)
         if reason:
             return name, reason
     for name, field in fields.items():
-        if field.rows_of is not None and reply.tensors[name].shape[0] != int(reply.tensors[field.rows_of].count_nonzero()):
-            return name, f"has {reply.tensors[name].shape[0]} rows, but {field.rows_of} names other ones"
+        if field.of is not None:
+            reason = _rows_fault(reply.tensors[name], reply.tensors[field.of], field)
+            if reason:
+                return name, reason
+    return None
+
+
+def confusion_fault(matrices: Mapping[str, Tensor], sizes: Sizes | None) -> Fault | None:
+    """The row of a class must count the held-out nodes of that class: a client can lie about its predictions, not about its size."""
+    if sizes is None:
+        return "sizes", "were not declared before the first round, so nothing can be checked against them"
+    for name, matrix in matrices.items():
+        held_out = sizes.val if name.endswith("_val") else sizes.test  # [C]
+        if int(matrix.min()) < 0 or bool((matrix > held_out[:, None]).any()):
+            return name, "holds a count that is negative or larger than the class"
+        wrong = (matrix.sum(1) != held_out).nonzero().reshape(-1).tolist()
+        if wrong:
+            row, known = int(matrix[wrong[0]].sum()), int(held_out[wrong[0]])
+            return name, f"counts {row} nodes of class {wrong[0]}, but the client declared {known}"
     return None
 
 
 def _tensor_fault(value: Tensor, field: Field, max_norm: float) -> str | None:
     if value.dtype != torch.float32 or value.layout != torch.strided:
         return f"is {value.layout} {value.dtype}, not dense float32"
-    if value.ndim != len(field.shape) or any(want not in (-1, size) for size, want in zip(value.shape, field.shape, strict=True)):
+    sizes = zip(value.shape, field.shape, strict=False)
+    if value.ndim != len(field.shape) or any(want not in (-1, size) for size, want in sizes):
         return f"has shape {list(value.shape)}, not {list(field.shape)}"
     norm = float(torch.linalg.vector_norm(value, dtype=torch.float64))
     if norm != norm or norm == float("inf"):
@@ -102,14 +172,28 @@ def _tensor_fault(value: Tensor, field: Field, max_norm: float) -> str | None:
     return None
 
 
-def _count_fault(value: Tensor, num_train: int, class_sizes: Tensor | None) -> str | None:
-    if class_sizes is None:
-        return "cannot be checked: the client has not declared its class sizes"
+def _meaning_fault(value: Tensor, field: Field, sizes: Sizes) -> str | None:
+    if field.kind == "weight" and bool((value < 0).any()):
+        return "is negative"
+    if field.kind not in ("count", "presence", "votes"):
+        return None
     if bool((value < 0).any()) or bool((value != value.round()).any()):
         return "holds counts that are negative or not whole"
-    if float(value.sum()) > num_train:
-        return f"counts {float(value.sum()):.0f} nodes, but the client has {num_train} training nodes"
-    over = (value > class_sizes).nonzero().reshape(-1).tolist()
+    if field.kind == "votes":
+        most = float(value.max()) if value.numel() else 0.0
+        return f"gives {most:.0f} votes, but the client has {sizes.num_train} training nodes" if most > sizes.num_train else None
+    if field.kind == "presence" and bool((value > 1).any()):
+        return "holds a number that is neither 0 nor 1"
+    over = (value > sizes.train).nonzero().reshape(-1).tolist()
     if over:
-        return f"counts {value[over[0]]:.0f} nodes of class {over[0]}, but the client declared {int(class_sizes[over[0]])}"
+        return f"counts {value[over[0]]:.0f} nodes of class {over[0]}, but the client declared {int(sizes.train[over[0]])}"
+    return None
+
+
+def _rows_fault(rows: Tensor, counts: Tensor, field: Field) -> str | None:
+    if field.kind == "rows":
+        named = int(counts.count_nonzero())
+        return None if rows.shape[0] == named else f"has {rows.shape[0]} rows, but {field.of} names {named} classes"
+    if bool(rows[counts == 0].any()):
+        return f"has a row for a class of which {field.of} counts no node"
     return None

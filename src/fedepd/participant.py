@@ -8,15 +8,14 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fedepd.errors import ClientFailed, FedEPDError
-from fedepd.evaluate import client_facts, confusions
+from fedepd.evaluate import client_facts, confusions, sizes
 from fedepd.methods.base import Client, Method
 from fedepd.models import Backbone
 from fedepd.training import Training
-from fedepd.types import ClientData, Reply, TaskInfo, Tensors
+from fedepd.types import ClientData, Reply, Sizes, TaskInfo, Tensors
 
 
 class Participant:
@@ -38,9 +37,9 @@ class Participant:
         return self._hidden.graph.num_nodes
 
     @cached_property
-    def class_sizes(self) -> Tensor:
-        """Training nodes of each class, int64 [C]: what the client declares before its first reply."""
-        return torch.bincount(self._hidden.graph.y[self._hidden.train_mask], minlength=self.info.num_classes)
+    def sizes(self) -> Sizes:
+        """What the client declares before its first reply."""
+        return sizes(self._true)
 
     def prepare(self) -> None:
         """Derive what the method needs from the local data, once."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -60,6 +60,10 @@ class Progress:
             line["empty"] = True
         if each.refused:
             line["refused"] = [asdict(refusal) for refusal in each.refused]
+        if deeds := each.deeds.as_json():
+            line["defence"] = deeds
+        if each.excluded:
+            line["excluded"] = each.excluded
         if each.confusions is not None:
             stacked = stack(each.confusions)
             line["val"] = {}
@@ -104,6 +108,15 @@ class Progress:
         for kind, best in about["best"].items():
             confusions = {name: value.numpy() for name, value in below(tensors, f"best/{kind}/confusions/").items()}
             self.best[kind] = Best(best["score"], best["round"], confusions, below(tensors, f"best/{kind}/tensors/"))
+
+
+def offences(lines: Sequence[Mapping[str, Any]]) -> dict[int, int]:
+    """In how many rounds each client's answers were refused, from the lines of these rounds."""
+    out: dict[int, int] = {}
+    for line in lines:
+        for client in {refusal["client"] for refusal in line.get("refused", []) if not refusal.get("absent")}:
+            out[client] = out.get(client, 0) + 1
+    return out
 
 
 def below(tensors: Tensors, prefix: str) -> Tensors:

@@ -88,5 +88,5 @@ def experiment_of(config: dict[str, Any]) -> Experiment:
     """From the resolved settings in a config.json; a name that no longer exists is refused by name."""
     settings = config["experiment"]
     method = {name: value for name, value in settings["method"].items() if name not in ("name", "preset")}
-    flat = {name: value for group in GROUPS for name, value in settings[group].items()}
+    flat = {name: value for group in GROUPS for name, value in settings.get(group, {}).items()}
     return Experiment.make(settings["method"]["name"], settings["method"]["preset"], **flat, **method)

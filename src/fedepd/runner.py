@@ -20,11 +20,11 @@ from fedepd.datasets import graph_sha256
 from fedepd.datasets.clients_dir import joined
 from fedepd.errors import BadConfig
 from fedepd.longtail import imbalance_ratio, tiers
-from fedepd.loop import Round, train
+from fedepd.loop import Round, cohort_size, train
 from fedepd.methods import Server
 from fedepd.participant import Participant
 from fedepd.partition import PartitionConfig, partition, partition_sha256
-from fedepd.progress import Confusions, Progress
+from fedepd.progress import Confusions, Progress, offences
 from fedepd.record import (
     append_line,
     as_line,
@@ -132,7 +132,8 @@ def build(experiment: Experiment, data: Graph | Sequence[ClientData], workers: i
         clients = [merged(graph, clients)]
     info = TaskInfo(graph.num_features, graph.num_classes, len(clients), training.weighting)
     participants = [Participant(experiment.method, c, info, experiment.model, training, seed, rounds) for c in clients]
-    server = Server(info, experiment.model, training, seed, 0, rounds)
+    experiment.defence.check(experiment.method.label, experiment.method.averages, cohort_size(len(clients), training))
+    server = Server(info, experiment.model, training, seed, 0, rounds, experiment.defence)
     config = describe_run(experiment, graph)
     return Simulation(experiment, graph, part, clients, server, InProcess(participants, workers), config, unseen)
 
@@ -187,7 +188,8 @@ def complete(
             write_bytes(out / "rounds.jsonl", "".join(map(as_line, progress.lines)).encode())
             saver = checkpoint.Saver(out, checkpoint_every, simulation.config["config_hash"])
         ids, every, first = [c.client_id for c in simulation.clients], experiment.protocol.evaluate_every, len(progress.lines) + 1
-        for each in train(experiment.method, simulation.server, progress.tensors, ids, exchange, every, first):
+        known = offences(progress.lines)
+        for each in train(experiment.method, simulation.server, progress.tensors, ids, exchange, every, first, known):
             line = progress.add(each, simulation.personal_models)
             if out is not None:
                 append_line(out / "rounds.jsonl", line)

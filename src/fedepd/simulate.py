@@ -9,8 +9,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from fedepd.gate import Refusal
 from fedepd.participant import Participant
-from fedepd.types import Reply, Tensors
+from fedepd.types import Reply, Sizes, Tensors
 
 T = TypeVar("T")
 
@@ -30,8 +31,11 @@ class InProcess:
     def prepare(self) -> None:
         self._map(lambda k: self.participants[k].prepare(), self.participants)
 
-    def declared(self, clients: Sequence[int]) -> dict[int, Tensor]:
-        return {k: self.participants[k].class_sizes for k in clients}
+    def declared(self, clients: Sequence[int]) -> dict[int, Sizes]:
+        return {k: self.participants[k].sizes for k in clients}
+
+    def take_refusals(self) -> list[Refusal]:
+        return []
 
     def step(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, Reply]:
         return self._map(lambda k: self.participants[k].step(round, messages[k]), messages)

@@ -189,6 +189,20 @@ class TaskInfo:
 
 
 @dataclass(frozen=True, eq=False)
+class Sizes:
+    """What a client says of its data once, before its first reply; all that it sends later is held to it."""
+
+    num_nodes: int
+    num_train: int
+    train: Tensor
+    """Training nodes of each class, int64 [C]. Their sum may be below ``num_train``: an owner can hide small classes."""
+    val: Tensor
+    """Labelled validation nodes of each class, int64 [C]."""
+    test: Tensor
+    """Labelled test nodes of each class, int64 [C]."""
+
+
+@dataclass(frozen=True, eq=False)
 class Reply:
     """What a client sends back."""
 

@@ -24,12 +24,14 @@ from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import DECLARE, EVALUATE, confusions_record, declaration_record, read_message, reply_record
 from fedepd.gate import Refusal
 from fedepd.loop import train
-from fedepd.types import Reply, Tensors
+from fedepd.types import Reply, Sizes, Tensors
 from toy import CLASSES, FEATURES, toy_client
 
 SITES = ("a", "b", "c")
 MESSAGES = {k: {"w": torch.tensor([float(k)])} for k in range(3)}
 Answer = Callable[[str, Any], Shareable | None]
+NONE = torch.zeros(CLASSES, dtype=torch.int64)
+ONE_EACH = Sizes(5, 3, torch.ones(CLASSES, dtype=torch.int64), NONE, NONE)
 
 
 class StandIn:
@@ -62,7 +64,7 @@ class StandIn:
 def echo(name: str, record: Any) -> Shareable:
     """Sends back what it was sent, or declares one node of each class."""
     if name == DECLARE:
-        return Shareable(declaration_record(torch.ones(CLASSES, dtype=torch.int64)))
+        return Shareable(declaration_record(ONE_EACH))
     round, message = read_message(record)
     return Shareable(reply_record(Reply(message, 5, 3, {}, round)))
 
@@ -108,7 +110,7 @@ def test_a_site_that_never_answers_costs_the_deadline_and_its_own_reply(over: Op
     start = time.monotonic()
     assert sorted(exchange.step(1, MESSAGES)) == [0, 2]
     assert 0.3 <= time.monotonic() - start < 3
-    assert exchange.take_refusals() == [Refusal(1, "reply", "is missing: no answer within 0.3 s")]
+    assert exchange.take_refusals() == [Refusal(1, "reply", "is missing: no answer within 0.3 s", absent=True)]
     assert len(stand_in.cancelled) == 1
     stand_in.answers["b"] = echo
     assert sorted(exchange.step(2, MESSAGES)) == [0, 1, 2]
@@ -123,7 +125,7 @@ def test_a_frozen_site_is_noticed_by_its_pulse_and_is_back_when_it_answers_again
     start = time.monotonic()
     assert sorted(exchange.step(2, MESSAGES)) == [0, 1]
     assert time.monotonic() - start < 5
-    assert exchange.take_refusals() == [Refusal(2, "reply", "is missing: the site became unreachable")]
+    assert exchange.take_refusals() == [Refusal(2, "reply", "is missing: the site became unreachable", absent=True)]
     assert exchange.missing() == ["c"]
     asked = len(stand_in.asked)
     assert sorted(exchange.step(3, MESSAGES)) == [0, 1]
@@ -138,7 +140,7 @@ def test_a_frozen_site_is_noticed_by_its_pulse_and_is_back_when_it_answers_again
 def test_a_site_that_is_not_in_the_job_is_missing_from_the_first_round_on(over: Open) -> None:
     exchange = over(StandIn({"a": echo, "c": echo}), deadline=60)
     assert sorted(exchange.step(1, MESSAGES)) == [0, 2]
-    assert exchange.take_refusals() == [Refusal(1, "reply", "is missing: the site is unreachable")]
+    assert exchange.take_refusals() == [Refusal(1, "reply", "is missing: the site is unreachable", absent=True)]
 
 
 def test_a_lost_quorum_names_who_was_missing(over: Open) -> None:
@@ -168,12 +170,33 @@ def test_failed_and_broken_answers_are_refused_by_name(over: Open) -> None:
 
 def test_class_sizes_are_asked_for_once_and_again_where_they_are_unknown(over: Open) -> None:
     stand_in = StandIn({"a": echo, "b": silent, "c": echo})
-    exchange = over(stand_in, declared={2: torch.tensor([7, 7, 7])})
-    assert {k: sizes.tolist() for k, sizes in exchange.declared([0, 1, 2]).items()} == {0: [1, 1, 1], 2: [7, 7, 7]}
+    exchange = over(stand_in, declared={2: Sizes(30, 21, torch.tensor([7, 7, 7]), NONE, NONE)})
+    assert {k: sizes.train.tolist() for k, sizes in exchange.declared([0, 1, 2]).items()} == {0: [1, 1, 1], 2: [7, 7, 7]}
     stand_in.answers["b"] = echo
     assert sorted(exchange.declared([0, 1, 2])) == [0, 1, 2]
     exchange.declared([0, 1, 2])
     assert stand_in.asked == [("a", DECLARE), ("b", DECLARE), ("b", DECLARE)]
+
+
+def named(*names: str) -> Answer:
+    """A site whose data calls the classes so."""
+    return lambda name, record: Shareable(declaration_record(ONE_EACH, names)) if name == DECLARE else echo(name, record)
+
+
+@pytest.mark.hostile
+def test_a_site_that_calls_the_classes_otherwise_is_refused_in_words(over: Open) -> None:
+    """A branch without a 'mule' numbers 'takeover' 1: its class 1 is not the others' class 1."""
+    right = named("clean", "mule", "takeover")
+    exchange = over(StandIn({"a": named("clean", "takeover"), "b": right, "c": right}))
+    assert sorted(exchange.declared([0, 1, 2])) == [1, 2]
+    (refusal,) = exchange.take_refusals()
+    assert (refusal.client, refusal.field) == (0, "label_names")
+    assert refusal.reason.startswith("calls class 1 'takeover', the others call it 'mule'")
+
+
+def test_sites_without_names_or_without_the_last_class_agree_with_all(over: Open) -> None:
+    exchange = over(StandIn({"a": named(), "b": named("clean", "mule"), "c": named("clean", "mule", "takeover")}))
+    assert sorted(exchange.declared([0, 1, 2])) == [0, 1, 2]
 
 
 class Site:
@@ -184,7 +207,7 @@ class Site:
 
     def __call__(self, name: str, record: Any) -> Shareable | None:
         if name == DECLARE:
-            return Shareable(declaration_record(self.participant.class_sizes))
+            return Shareable(declaration_record(self.participant.sizes))
         round, message = read_message(record)
         if name == EVALUATE:
             return Shareable(confusions_record(round, self.participant.evaluate(round, message)))
@@ -205,9 +228,11 @@ def test_thirty_percent_of_answers_lost_over_fifty_rounds(tmp_path: Path) -> Non
     absent = 0
     try:
         for each in train(ledger.experiment.method, ledger.server, ledger.progress.tensors, [0, 1, 2], exchange, 50):
-            line = ledger.add(each, exchange.sizes, exchange.counts)
+            ledger.declare(exchange.sizes)
+            line = ledger.add(each, exchange.counts)
             assert line.get("stale", {}) == ({"prototype.count": [2]} if kept and 2 not in each.clients else {})
-            assert {r.client for r in exchange.take_refusals()} == {0, 1, 2} - set(each.clients)
+            assert {r.client for r in each.refused} == {0, 1, 2} - set(each.clients)
+            assert not each.excluded  # nobody is blamed for a lost answer
             if 2 in each.clients:
                 kept = {"last": each.tensors["prototype.mean"][2]}
             elif kept:

@@ -91,9 +91,9 @@ def test_preview_says_what_leaves_the_house(made: Path, capsys: pytest.CaptureFi
         *(f"{kind}_{split}" for kind in ("global", "personal") for split in ("val", "test")),
     }
     assert {"field": "pruning.votes", "shape": [2], "bytes": 8, "when": "once"} in seen["fields"]
-    assert [each for each in seen["fields"] if each["when"] == "before the first round"] == [
-        {"field": "class_sizes", "shape": [3], "bytes": 24, "when": "before the first round"}
-    ]
+    before = {each["field"]: (each["shape"], each["bytes"]) for each in seen["fields"] if each["when"] == "before the first round"}
+    sizes = {f"class_sizes.{name}": ([3], 24) for name in ("train", "val", "test")}
+    assert before == {**sizes, "label_names": ([0], 0)}
     assert seen["counts"]["prototype.count"][2] == 1
     assert any("2" in w.split(":")[0] and "the embedding of one single node" in w for w in seen["warnings"])
     assert main(arguments) == 0

@@ -52,7 +52,8 @@ def test_server_and_sites_restarted_after_every_round_reach_the_same_digest(tmp_
             participant.state = state.before(ledger.next_round)
         method, tensors = ledger.experiment.method, ledger.progress.tensors
         rounds = train(method, ledger.server, tensors, [0, 1, 2], InProcess(participants), 2, ledger.next_round)
-        ledger.add(next(rounds), {k: (c.graph.num_nodes, int(c.train_mask.sum())) for k, c in enumerate(clients)})
+        ledger.declare({k: p.sizes for k, p in enumerate(participants)})
+        ledger.add(next(rounds))
         ledger.save(tmp_path / "run")
         for participant, state in zip(participants, states, strict=True):
             state.save(ledger.next_round - 1, participant.state)
@@ -69,11 +70,15 @@ def test_server_and_sites_restarted_after_every_round_reach_the_same_digest(tmp_
 def test_what_clients_declared_outlives_a_restart(tmp_path: Path) -> None:
     task, files = federation(tmp_path, "fedavg", rounds=1)
     ledger = rehearse(task, files)
-    ledger.declare({1: torch.tensor([4, 0, 2])})
+    first = {client: vars(sizes) for client, sizes in ledger.declared().items()}
     ledger.save(tmp_path)
     again = Ledger(task)
     again.load(tmp_path)
-    assert {client: sizes.tolist() for client, sizes in again.declared().items()} == {1: [4, 0, 2]}
+    for client, sizes in again.declared().items():
+        for name, value in vars(sizes).items():
+            assert torch.equal(torch.as_tensor(value), torch.as_tensor(first[client][name]))
+    assert sorted(first) == [0, 1, 2]
+    assert int(first[0]["train"].sum()) == first[0]["num_train"] == int(toy_clients()[0].train_mask.sum())
 
 
 def test_a_damaged_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
@@ -149,7 +154,7 @@ def test_the_run_folder_is_one_that_reports_read(tmp_path: Path) -> None:
     out = fetched(tmp_path, "fedepd")
     run = read_run(out)
     assert run.dataset["nodes"] == sum(c.graph.num_nodes for c in toy_clients())
-    assert run.partition["class_sizes"].sum() == sum(int((c.val_mask | c.test_mask).sum()) for c in toy_clients())
+    assert run.partition["class_sizes"].sum() == sum(c.graph.num_nodes for c in toy_clients())  # all of them have a part
     assert Path(build_report(out, None)).stat().st_size > 1000
 
 
@@ -173,7 +178,8 @@ def test_thirty_percent_lost_replies_over_fifty_rounds(tmp_path: Path) -> None:
     ledger = Ledger(task)
     last, marked = None, 0
     for each in train(ledger.experiment.method, ledger.server, ledger.progress.tensors, [0, 1, 2], exchange, 10):
-        line = ledger.add(each, {}, exchange.counts)
+        ledger.declare(exchange.declared([0, 1, 2]))
+        line = ledger.add(each, exchange.counts)
         if each.clients:
             known = last is not None
             assert line.get("stale", {}) == ({"prototype.count": [2]} if known and 0 not in each.clients else {})

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fedepd.datasets.client_file import write_client_file
+from fedepd.defence import Defence
 from fedepd.deploy.task import FederationTask, site_data
 from fedepd.errors import BadConfig, BadData, BadMessage, FedEPDError, UnknownName
 from toy import CLASSES, FEATURES, toy_client
@@ -80,9 +81,25 @@ def test_data_that_does_not_fit(tmp_path: Path, client: dict[str, Any], change: 
         site_data(task(**change), "a", tmp_path / "a.npz")
 
 
-@pytest.mark.parametrize(("method", "counts"), [("fedavg", False), ("fedepd", True), ("fedproto", True), ("lws", True), ("fedgta", False)])
-def test_only_methods_that_count_classes_ask_for_class_sizes(method: str, counts: bool) -> None:
-    assert task(method=method).counts_classes() is counts
+def test_a_federation_is_defended_unless_told_otherwise() -> None:
+    assert task().experiment().defence == Defence("clip", 1, True)
+    assert task(settings={"robust": "off", "cap_weights": False}).experiment().defence == Defence()
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"settings": {"robust": "multi-krum"}}, "needs at least 5 clients to tolerate 1, but a round has 2"),
+        ({"settings": {"robust": "trimmed"}}, "needs at least 3 clients"),
+        ({"settings": {"robust": "median"}, "method": "fedgta"}, "FedGTA makes no common model"),
+        ({"max_nodes": 0}, "max_nodes is 0"),
+        ({"max_nodes": 10**400}, "max_nodes is"),
+    ],
+)
+def test_defences_and_bounds_that_cannot_be(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadConfig, match=says):
+        task(**change)
 
 
 def test_clients_cannot_be_cut_by_a_setting() -> None:

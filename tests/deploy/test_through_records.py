@@ -26,10 +26,11 @@ from fedepd.deploy.filters import MinCount
 from fedepd.deploy.ledger import Ledger
 from fedepd.deploy.rehearse import rehearse
 from fedepd.deploy.task import FederationTask, site_data
+from fedepd.gate import Refusal
 from fedepd.loop import train
 from fedepd.methods import METHODS
 from fedepd.participant import Participant
-from fedepd.types import Reply, Tensors
+from fedepd.types import Reply, Sizes, Tensors
 from toy import CLASSES, FEATURES, toy_clients
 
 flare_decomposers.register()
@@ -47,9 +48,12 @@ class ThroughRecords:
     def __init__(self, participants: list[Participant], num_classes: int) -> None:
         self.participants, self.num_classes = participants, num_classes
 
-    def declared(self, clients: Sequence[int]) -> dict[int, Tensor]:
-        records = {k: cross(wire.declaration_record(self.participants[k].class_sizes)) for k in clients}
-        return {k: wire.read_declaration(record, self.num_classes) for k, record in records.items()}
+    def declared(self, clients: Sequence[int]) -> dict[int, Sizes]:
+        records = {k: cross(wire.declaration_record(self.participants[k].sizes)) for k in clients}
+        return {k: wire.read_declaration(record, self.num_classes, 1000)[0] for k, record in records.items()}
+
+    def take_refusals(self) -> list[Refusal]:
+        return []
 
     def step(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, Reply]:
         out = {}
@@ -78,9 +82,10 @@ def test_every_method_reaches_the_digest_of_the_simulation(tmp_path: Path, metho
     clients = [site_data(task, site, file) for site, file in zip(task.sites, files, strict=True)]
     ledger = Ledger(task)
     exchange = ThroughRecords([task.participant(client) for client in clients], CLASSES)
+    ledger.declare(exchange.declared([0, 1, 2]))
     for each in train(ledger.experiment.method, ledger.server, ledger.progress.tensors, [0, 1, 2], exchange, 2):
         assert not each.refused
-        ledger.add(each, {})
+        ledger.add(each)
     assert ledger.digest() == rehearse(task, files).digest()
 
 
@@ -105,7 +110,9 @@ def test_the_owners_filter_hides_rare_classes_in_confusions() -> None:
 
 
 def test_the_owners_filter_hides_rare_classes_in_declared_sizes() -> None:
-    assert MinCount(10).process(Shareable({"class_sizes": np.array([12, 9, 10])}), None)["class_sizes"].tolist() == [12, 0, 10]
+    counts = {name: np.array([12, 9, 10]) for name in wire.CLASS_SIZES}
+    record = Shareable({"num_nodes": 99, "num_train": 31, "class_sizes": counts, "label_names": []})
+    assert [sizes.tolist() for sizes in MinCount(10).process(record, None)["class_sizes"].values()] == [[12, 0, 10]] * 3
 
 
 UNEQUAL = {"prototype.count": np.ones(3), "prototype.x": np.ones(2)}

@@ -20,7 +20,7 @@ from fedepd.deploy.wire import (
     reply_record,
     to_tensors,
 )
-from fedepd.types import Reply
+from fedepd.types import Reply, Sizes
 from toy import CLASSES
 
 
@@ -76,13 +76,31 @@ def test_what_comes_in_may_be_read_only_and_is_copied() -> None:
         ({"tensors": {"w": np.array([1 + 2j])}}, "w"),
         ({"tensors": {3: np.ones(1)}}, "3"),
         ({"labels": np.ones(3)}, "reply"),
+        ({"num_nodes": 10**400}, "num_nodes"),
+        ({"num_nodes": 10**5000}, "num_nodes"),
+        ({"num_train": 2**64 - 1}, "num_train"),
+        ({"num_train": float("inf")}, "num_train"),
+        ({"round": 10**5000}, "round"),
+        ({"scalars": {"loss": float("nan")}}, "scalars"),
+        ({"scalars": {"loss": float("inf")}}, "scalars"),
+        ({"scalars": {"loss": True}}, "scalars"),
+        ({"scalars": None}, "scalars"),
+        ({"tensors": None}, "tensors"),
+        ({"tensors": {"w": np.array(["\x1b[2J"])}}, "w"),
+        ({"tensors": {"w": np.zeros(2, dtype=[("a", "f4")])}}, "w"),
+        ({"tensors": {"w": np.array([0], dtype="M8[s]")}}, "w"),
+        ({"\x1b[2Jdone": 1}, "reply"),
+        ({f"field{k}": 1 for k in range(10_000)}, "reply"),
+        ({"x" * 10**6: 1}, "reply"),
     ],
 )
+@pytest.mark.hostile
 def test_a_reply_that_is_not_as_agreed_is_refused(change: dict[str, Any], field: str) -> None:
     with pytest.raises(Refused) as refused:
         read_reply(reply(**change), 4)
     assert refused.value.field == field
-    assert refused.value.reason
+    assert 0 < len(refused.value.reason) < 600
+    assert refused.value.reason.isprintable()
 
 
 def test_a_missing_field_is_refused() -> None:
@@ -92,27 +110,65 @@ def test_a_missing_field_is_refused() -> None:
         read_reply(record, 4)
 
 
-def test_declared_class_sizes_come_back() -> None:
-    back = read_declaration(declaration_record(torch.tensor([5, 0, 2])), 3)
-    assert back.dtype == torch.int64
-    assert back.tolist() == [5, 0, 2]
+def declaration(**changes: Any) -> dict[str, Any]:
+    """Ten nodes: five and two train, one each is held out, one has no part."""
+    sizes = Sizes(10, 7, torch.tensor([5, 0, 2]), torch.tensor([1, 0, 0]), torch.tensor([0, 0, 1]))
+    return {**declaration_record(sizes, ["a", "b", "c"]), **changes}
 
 
+def counts(**changes: Any) -> dict[str, Any]:
+    return {"class_sizes": {**declaration()["class_sizes"], **changes}}
+
+
+def test_declared_sizes_come_back() -> None:
+    sizes, names = read_declaration(declaration(), 3, 10)
+    assert (sizes.num_nodes, sizes.num_train, names) == (10, 7, ("a", "b", "c"))
+    assert [sizes.train.tolist(), sizes.val.tolist(), sizes.test.tolist()] == [[5, 0, 2], [1, 0, 0], [0, 0, 1]]
+    assert sizes.train.dtype == torch.int64
+
+
+@pytest.mark.hostile
 @pytest.mark.parametrize(
-    ("record", "field"),
+    ("change", "field"),
     [
-        ({"class_sizes": np.array([5, -1, 2])}, "class_sizes"),
-        ({"class_sizes": np.array([5.0, 1.0, 2.0])}, "class_sizes"),
-        ({"class_sizes": np.array([5, 2])}, "class_sizes"),
+        (counts(train=np.array([5, -1, 2])), "train"),
+        (counts(train=np.array([5.0, 1.0, 2.0])), "train"),
+        (counts(train=np.array([5, 2])), "train"),
+        (counts(train=np.array([6, 0, 2])), "train"),
+        (counts(train=np.array([2**62, 2**62, 0])), "train"),
+        (counts(val=np.array([2**63 - 1, 0, 0])), "val"),
+        (counts(val=np.array([3, 0, 0])), "test"),
+        (counts(test=np.array([0, 0, 1], dtype=np.uint64)), "test"),
+        (counts(test=[0, 0, 1]), "test"),
+        (counts(more=np.array([0, 0, 1])), "class_sizes"),
         ({"class_sizes": [5, 0, 2]}, "class_sizes"),
-        ({"class_sizes": np.array([5, 0, 2]), "labels": np.ones(3)}, "reply"),
-        ({}, "reply"),
+        ({"class_sizes": {}}, "class_sizes"),
+        ({"num_nodes": 11}, "num_nodes"),
+        ({"num_nodes": 10**9}, "num_nodes"),
+        ({"num_nodes": 2**64 - 1}, "num_nodes"),
+        ({"num_nodes": 10**400}, "num_nodes"),
+        ({"num_nodes": 10**5000}, "num_nodes"),
+        ({"num_nodes": -1}, "num_nodes"),
+        ({"num_nodes": 10.0}, "num_nodes"),
+        ({"num_nodes": True}, "num_nodes"),
+        ({"num_nodes": float("nan")}, "num_nodes"),
+        ({"num_nodes": "10"}, "num_nodes"),
+        ({"num_nodes": None}, "num_nodes"),
+        ({"num_train": 11}, "num_train"),
+        ({"num_train": 9}, "test"),
+        ({"label_names": ["a"] * 4}, "label_names"),
+        ({"label_names": [1]}, "label_names"),
+        ({"label_names": "abc"}, "label_names"),
+        ({"labels": np.ones(3)}, "reply"),
+        ({"\x1b]0;mine\x07": 1}, "reply"),
     ],
 )
-def test_a_declaration_that_is_not_as_agreed_is_refused(record: dict[str, Any], field: str) -> None:
+def test_a_declaration_that_is_not_as_agreed_is_refused(change: dict[str, Any], field: str) -> None:
     with pytest.raises(Refused) as refused:
-        read_declaration(record, 3)
+        read_declaration(declaration(**change), 3, 10)
     assert refused.value.field == field
+    assert len(refused.value.reason) < 400
+    assert refused.value.reason.isprintable()
 
 
 def test_confusions_come_back() -> None:

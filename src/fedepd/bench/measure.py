@@ -16,9 +16,10 @@ from torch import Tensor
 from fedepd.config import Experiment
 from fedepd.datasets import load
 from fedepd.datasets.synthetic import synthetic
+from fedepd.gate import Refusal
 from fedepd.loop import train
 from fedepd.runner import Simulation, build
-from fedepd.types import Graph, Reply, Tensors
+from fedepd.types import Graph, Reply, Sizes, Tensors
 
 
 class Timed:
@@ -27,8 +28,11 @@ class Timed:
     def __init__(self, simulation: Simulation) -> None:
         self.inner, self.train, self.evaluate_seconds = simulation.exchange, 0.0, 0.0
 
-    def declared(self, clients: Sequence[int]) -> dict[int, Tensor]:
+    def declared(self, clients: Sequence[int]) -> dict[int, Sizes]:
         return self.inner.declared(clients)
+
+    def take_refusals(self) -> list[Refusal]:
+        return self.inner.take_refusals()
 
     def step(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, Reply]:
         start = time.process_time()

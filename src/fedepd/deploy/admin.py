@@ -126,6 +126,7 @@ def describe(now: dict[str, Any]) -> str:
     if now["missing"]:
         parts.append(f"unreachable: {', '.join(now['missing'])}")
     parts += [f"refused {each}" for each in now["refused"]]
+    parts += now.get("defence", [])
     return ", ".join(parts)
 
 

@@ -142,7 +142,7 @@ def _task(values: argparse.Namespace, method: str, sites: list[str], num_feature
     settings = {name: value for name, value in settings.items() if name != "method"}
     settings |= {name: getattr(values, name) for name in task_settings(method) if hasattr(values, name)}
     run = values.run or f"{method}-{time.strftime('%Y%m%d-%H%M%S')}"
-    limits = {name: getattr(values, name) for name in ("min_sites", "deadline") if getattr(values, name, None) is not None}
+    limits = {name: getattr(values, name) for name in ("min_sites", "deadline", "max_nodes") if getattr(values, name, None) is not None}
     return FederationTask(run, method, preset, settings, num_features, num_classes, tuple(sites), **limits)
 
 
@@ -154,6 +154,7 @@ def action_submit(parser: Parser, arguments: list[str]) -> int:
     _task_options(parser, method)
     parser.add_argument("--min-sites", type=int, default=None, metavar="N", help="a round closes without the others (default: all sites)")
     parser.add_argument("--deadline", type=float, default=None, metavar="SECONDS", help="for a site's answer (default: 600)")
+    parser.add_argument("--max-nodes", type=int, default=None, metavar="N", help="no site is believed to have more (default: 10 million)")
     parser.add_argument("--resume", action="store_true", help="go on with the last run, or with --run, from its checkpoint")
     parser.add_argument("--watch", action="store_true", help="then do as 'watch'")
     values = parser.parse(arguments)

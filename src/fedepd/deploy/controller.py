@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import STATUS, TIDY_EVERY
 from fedepd.errors import BadConfig, FedEPDError
 from fedepd.loop import train
+from fedepd.progress import offences
 from fedepd.record import clean, write_json
 
 RESULT = "fedepd"
@@ -67,11 +67,11 @@ class FederationController(Controller):  # type: ignore[misc]
         every = ledger.experiment.protocol.evaluate_every
         exchange = OverNVFlare(task, ledger.declared(), self, fl_ctx, abort_signal)
         try:
-            rounds = train(ledger.experiment.method, ledger.server, ledger.progress.tensors, clients, exchange, every, ledger.next_round)
-            for each in rounds:
-                each = replace(each, refused=[*each.refused, *exchange.take_refusals()])
-                ledger.declare(exchange.class_sizes)
-                line = ledger.add(each, exchange.sizes, exchange.counts)
+            method, tensors, first = ledger.experiment.method, ledger.progress.tensors, ledger.next_round
+            known = offences(ledger.progress.lines)
+            for each in train(method, ledger.server, tensors, clients, exchange, every, first, known):
+                ledger.declare(exchange.sizes)
+                line = ledger.add(each, exchange.counts)
                 ledger.save(folder)
                 self._tell(ledger, line, exchange.missing())
                 if each.number % TIDY_EVERY == 0:
@@ -93,5 +93,17 @@ class FederationController(Controller):  # type: ignore[misc]
             "answered": [ledger.task.sites[k] for k in line["clients"]],
             "missing": missing,
             "refused": [f"{ledger.task.sites[r['client']]}: {r['field']} {r['reason']}" for r in line.get("refused", [])],
+            "defence": told(line, ledger.task.sites),
             "val": val,
         }
+
+
+def told(line: Mapping[str, Any], sites: Sequence[str]) -> list[str]:
+    """What the defences did in a round, in words. Every clipping is in the folder; here are those that cut more than half."""
+    deeds = line.get("defence", {})
+    out = [f"{sites[k]}: update cut to {100 * share:.0f} %" for k, share in deeds.get("clipped", {}).items() if share < 0.5]
+    out += [f"{sites[k]}: {rows} class rows shortened" for k, rows in deeds.get("rows", {}).items()]
+    out += [f"{sites[k]}: weight cut to {100 * share:.3g} %" for k, share in deeds.get("capped", {}).items()]
+    out += [f"{sites[k]}: left out of this round" for k in deeds.get("left_out", [])]
+    out += [f"{sites[k]}: left out of the run, its answers were refused too often" for k in line.get("excluded", ())]
+    return out + ([deeds["skipped"]] if "skipped" in deeds else [])

@@ -17,7 +17,8 @@ from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import DECLARE, EVALUATE, PING, STEP, Refused, message_record, read_confusions, read_declaration, read_reply
 from fedepd.errors import BadMessage
 from fedepd.gate import Refusal
-from fedepd.types import Reply, Tensors
+from fedepd.shown import shown
+from fedepd.types import Reply, Sizes, Tensors
 
 PING_EVERY, PING_TIMEOUT, GONE_AFTER = 2.0, 2.0, 8.0
 START_UP = 120.0
@@ -67,28 +68,35 @@ class Pulse:
 class OverNVFlare:
     """Carries messages to the sites; what comes back late, broken or not at all is named in ``refusals``."""
 
-    def __init__(self, task: FederationTask, declared: Mapping[int, Tensor], controller: Any, fl_ctx: Any, abort_signal: Any) -> None:
+    def __init__(self, task: FederationTask, declared: Mapping[int, Sizes], controller: Any, fl_ctx: Any, abort_signal: Any) -> None:
         self.task, self.has_global = task, task.experiment().method.has_global
         self._controller, self._fl_ctx, self._abort_signal = controller, fl_ctx, abort_signal
         here = {client.name for client in fl_ctx.get_engine().get_clients()}
         self._pulse = Pulse(fl_ctx.get_engine(), [site for site in task.sites if site in here])
         self.refusals: list[Refusal] = []
         """What was refused before it became a reply; the gate's refusals are in the round."""
-        self.sizes: dict[int, tuple[int, int]] = {}
-        """Nodes and training nodes of each client, as it says."""
         self.counts: dict[int, Tensors] = {}
         """What each client of the last step counted by class."""
-        self.class_sizes = dict(declared)
+        self.sizes = dict(declared)
         """As each client declared them, for the whole run: a site that is started again is held to its first word."""
+        self._label_names: tuple[str, ...] = ()
+        """What the classes are called, by the first sites that said so."""
 
-    def declared(self, clients: Sequence[int]) -> dict[int, Tensor]:
-        new: dict[int, Tensors] = {client: {} for client in clients if client not in self.class_sizes}
-        self.class_sizes |= self._read(self._ask(DECLARE, 0, new), lambda record: read_declaration(record, self.task.num_classes))
-        return self.class_sizes
+    def declared(self, clients: Sequence[int]) -> dict[int, Sizes]:
+        new: dict[int, Tensors] = {client: {} for client in clients if client not in self.sizes}
+        classes, most = self.task.num_classes, self.task.max_nodes
+        said = self._read(self._ask(DECLARE, 0, new), lambda record: read_declaration(record, classes, most))
+        if not self._label_names:
+            self._label_names = common_names([names for _, names in said.values()])
+        for client, (sizes, names) in said.items():
+            if reason := other_names(names, self._label_names):
+                self.refusals.append(Refusal(client, "label_names", reason))
+            else:
+                self.sizes[client] = sizes
+        return self.sizes
 
     def step(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, Reply]:
         replies = self._exchange(STEP, round, messages, lambda record: read_reply(record, round))
-        self.sizes.update({client: (reply.num_nodes, reply.num_train) for client, reply in replies.items()})
         self.counts = {client: counted(reply.tensors) for client, reply in replies.items()}
         return replies
 
@@ -119,10 +127,12 @@ class OverNVFlare:
         for client, answer in sorted(answers.items()):
             try:
                 if isinstance(answer, str):
-                    raise Refused("reply", answer)
-                if answer.get_return_code() != ReturnCode.OK:
-                    raise Refused("reply", f"failed at the site ({answer.get_return_code()}); its own log says why")
-                out[client] = read(answer)
+                    self.refusals.append(Refusal(client, "reply", answer, absent=True))
+                elif answer.get_return_code() != ReturnCode.OK:
+                    why = f"failed at the site ({shown(answer.get_return_code())}); its own log says why"
+                    self.refusals.append(Refusal(client, "reply", why, absent=True))
+                else:
+                    out[client] = read(answer)
             except Refused as fault:
                 self.refusals.append(Refusal(client, fault.field, fault.reason))
         return out
@@ -165,3 +175,17 @@ class OverNVFlare:
                     elif time.monotonic() > end:
                         answers[client] = f"is missing: no answer within {self.task.deadline:g} s"
                 ready.wait(max(0.0, min(0.5, end - time.monotonic())))
+
+
+def common_names(said: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """The class names that most sites gave; of those given equally often the longest list, then the first."""
+    given = [names for names in said if names]
+    return max(given, key=lambda names: (given.count(names), len(names)), default=())
+
+
+def other_names(names: Sequence[str], agreed: Sequence[str]) -> str | None:
+    """How a site's class names differ from the agreed ones. A site without names, or without the last classes, is no contradiction."""
+    for number, (mine, theirs) in enumerate(zip(names, agreed, strict=False)):
+        if mine != theirs:
+            return f"calls class {number} '{shown(mine)}', the others call it '{shown(theirs)}'; import the data with the same class names"
+    return None

@@ -38,7 +38,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         self.task = task
         self._participant: Participant | None = None
         self._states: SiteState | None = None
-        self._declares = False
+        self._label_names: tuple[str, ...] = ()
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
         if event_type == EventType.START_RUN:
@@ -59,15 +59,15 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         participant = task.participant(data)
         participant.prepare()
         self._states = SiteState(Path(workspace.get_root_dir()) / "state" / task.run, task.identity())
-        self._declares = task.counts_classes()
+        self._label_names = data.graph.label_names
         self._participant = participant
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: Any, abort_signal: Any) -> Shareable:
         if self._participant is None or self._states is None:
             return make_reply(ReturnCode.TASK_UNSUPPORTED)
         try:
-            if task_name == DECLARE and self._declares:
-                return Shareable(declaration_record(self._participant.class_sizes))
+            if task_name == DECLARE:
+                return Shareable(declaration_record(self._participant.sizes, self._label_names))
             round, message = read_message(shareable)
             if task_name == STEP:
                 return self._step(self._participant, self._states, round, message)

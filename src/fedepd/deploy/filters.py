@@ -31,7 +31,8 @@ class MinCount(Filter):  # type: ignore[misc]
             return shareable
         kind = record_kind(shareable)
         if kind == "class_sizes":
-            shareable[kind] = np.where(shareable[kind] < self.k, 0, shareable[kind])
+            for name, sizes in shareable[kind].items():
+                shareable[kind][name] = np.where(sizes < self.k, 0, sizes)
             return shareable
         if kind == "confusions":
             for name, matrix in shareable["confusions"].items():

@@ -1,6 +1,6 @@
 """The book of a federated run: progress, what is known of the sites, and the same run folder as a simulated run's.
 
-Everything here comes from messages alone. Class sizes are therefore those of the held-out nodes: the row sums of the confusion matrices.
+Everything here comes from messages alone. Class sizes are those that the sites declared.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from fedepd.loop import Round
 from fedepd.progress import Progress
 from fedepd.record import append_line, as_line, clean, environment, weights_sha256, write_arrays, write_bytes, write_json, write_tensors
 from fedepd.rng import seeded
-from fedepd.types import Tensors
+from fedepd.types import Sizes, Tensors
 
 Facts = dict[int, dict[str, Any]]
 """What the server learns of each client from its messages; JSON can hold it."""
-UNKNOWN = "edges and other facts of the sites' graphs stay at the sites and are shown as 0; class sizes are those of held-out nodes"
+UNKNOWN = "edges and other facts of the sites' graphs stay at the sites and are shown as 0; class sizes are those the sites declared"
 
 
 class Ledger:
@@ -48,14 +48,8 @@ class Ledger:
     def next_round(self) -> int:
         return int(self.progress.lines[-1]["round"]) + 1 if self.progress.lines else 1
 
-    def add(self, each: Round, sizes: Mapping[int, tuple[int, int]], counts: Mapping[int, Tensors] | None = None) -> dict[str, Any]:
+    def add(self, each: Round, counts: Mapping[int, Tensors] | None = None) -> dict[str, Any]:
         """Take a round in; returns its line, where classes are named whose last prototype was kept. Personal models stay at the sites."""
-        for client, (nodes, train) in sizes.items():
-            self.facts.setdefault(client, {}).update(nodes=nodes, train=train)
-        for client, matrices in (each.confusions or {}).items():
-            val, test = matrices["personal_val"], matrices["personal_test"]
-            held_out = (val + test).sum(1)  # [C]
-            self.facts.setdefault(client, {}).update(val=int(val.sum()), test=int(test.sum()), held_out=held_out.tolist())
         if each.confusions and not self.progress.tiers.head:
             # Choice: tiers are fixed at the first evaluation, so that a site that leaves later does not move a class from tail to head.
             self.progress.tiers = tiers(self.class_sizes())
@@ -64,21 +58,23 @@ class Ledger:
             line["stale"] = stale
         return line
 
-    def declare(self, class_sizes: Mapping[int, Tensor]) -> None:
+    def declare(self, declared: Mapping[int, Sizes]) -> None:
         """Keep what clients declared, so that a resumed run holds them to it."""
-        for client, sizes in class_sizes.items():
-            self.facts.setdefault(client, {})["declared"] = sizes.tolist()
+        for client, sizes in declared.items():
+            counts = {name: value.tolist() for name, value in vars(sizes).items() if isinstance(value, Tensor)}
+            self.facts[client] = {"num_nodes": sizes.num_nodes, "num_train": sizes.num_train, **counts}
 
-    def declared(self) -> dict[int, Tensor]:
-        return {client: torch.tensor(known["declared"]) for client, known in self.facts.items() if "declared" in known}
+    def declared(self) -> dict[int, Sizes]:
+        return {client: _sizes(known) for client, known in self.facts.items()}
 
     def class_sizes(self) -> NDArray[np.int64]:
         sizes: NDArray[np.int64] = self._client_class().sum(0)
         return sizes
 
     def _client_class(self) -> NDArray[np.int64]:
-        empty = [0] * self.task.num_classes
-        return np.array([self.facts.get(k, {}).get("held_out", empty) for k in range(len(self.task.sites))], dtype=np.int64)
+        declared, empty = self.declared(), torch.zeros(self.task.num_classes, dtype=torch.int64)
+        every = [declared.get(k) for k in range(len(self.task.sites))]
+        return np.stack([(each.train + each.val + each.test if each else empty).numpy() for each in every])
 
     def digest(self) -> str:
         """Of the final server tensors and all test metrics: two runs with the same digest are the same run."""
@@ -124,11 +120,11 @@ class Ledger:
 
     def _client(self, client: int) -> dict[str, Any]:
         known = self.facts.get(client, {})
-        held_out = known.get("held_out", [])
         unknown = dict.fromkeys(("edges", "edges_kept", "isolated_before", "isolated_after"), 0)
         unmeasured = dict.fromkeys(("homophily_before", "homophily_after"))
-        seen = sum(n > 0 for n in held_out)
-        sizes = {name: known.get(name, 0) for name in ("nodes", "train", "val", "test")}
+        seen = int((self._client_class()[client] > 0).sum())
+        sizes = {"nodes": known.get("num_nodes", 0), "train": known.get("num_train", 0)}
+        sizes |= {name: sum(known.get(name, [])) for name in ("val", "test")}
         return {"client": client, "site": self.task.sites[client], **sizes, "classes": seen, **unknown, **unmeasured}
 
     def _config(self) -> dict[str, Any]:
@@ -144,7 +140,7 @@ class Ledger:
             "sites": task.sites,
             "dataset": {
                 "name": f"federation {'+'.join(task.sites)}",
-                "nodes": sum(known.get("nodes", 0) for known in self.facts.values()),
+                "nodes": sum(known["num_nodes"] for known in self.facts.values()),
                 "edges": 0,
                 "features": task.num_features,
                 "classes": task.num_classes,
@@ -180,6 +176,11 @@ class Ledger:
             "refused": refused,
             "warnings": [UNKNOWN] + ([f"{refused} replies were refused or missing; rounds.jsonl names them"] if refused else []),
         }
+
+
+def _sizes(known: Mapping[str, Any]) -> Sizes:
+    train, val, test = (torch.tensor(known[name], dtype=torch.int64) for name in ("train", "val", "test"))
+    return Sizes(known["num_nodes"], known["num_train"], train, val, test)
 
 
 def counted(tensors: Tensors) -> Tensors:

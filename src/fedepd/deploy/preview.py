@@ -37,8 +37,9 @@ class Preview:
         return sum(each.bytes for each in self.fields if each.when == "every round")
 
 
-def preview(task: FederationTask, site: str, data: Path) -> Preview:
-    participant = task.participant(site_data(task, site, data))
+def preview(task: FederationTask, site: str, path: Path) -> Preview:
+    owned = site_data(task, site, path)
+    participant = task.participant(owned)
     method, tensors = task.experiment().method, Ledger(task).progress.tensors
     torch.set_num_threads(1)
     # Choice: the last round, because methods with a warm-up send less in the first ones.
@@ -54,9 +55,11 @@ def preview(task: FederationTask, site: str, data: Path) -> Preview:
     fields = [Leaving(name, list(value.shape), value.nbytes, when[name]) for name, value in reply["tensors"].items()]
     fields += [Leaving(name, [], 8, "every round") for name in ("round", "num_nodes", "num_train", *reply["scalars"])]
     fields += [Leaving(name, list(value.shape), value.nbytes, f"every {every} rounds") for name, value in matrices.items()]
-    if task.counts_classes():
-        sizes = declaration_record(participant.class_sizes)["class_sizes"]
-        fields.append(Leaving("class_sizes", list(sizes.shape), sizes.nbytes, "before the first round"))
+    declared = declaration_record(participant.sizes, owned.graph.label_names)
+    first = "before the first round"
+    fields += [Leaving(f"class_sizes.{name}", list(each.shape), each.nbytes, first) for name, each in declared["class_sizes"].items()]
+    named = sum(len(name.encode()) for name in declared["label_names"])
+    fields.append(Leaving("label_names", [len(declared["label_names"])], named, first))
     counts = {name: [int(n) for n in value] for name, value in reply["tensors"].items() if name.endswith(".count")}
     return Preview(fields, counts, _warnings(counts))
 

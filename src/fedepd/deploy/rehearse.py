@@ -20,8 +20,9 @@ def rehearse(task: FederationTask, files: Sequence[str | Path]) -> Ledger:
     ledger = Ledger(task)
     exchange = InProcess([task.participant(client) for client in clients])
     exchange.prepare()
-    sizes = {c.client_id: (c.graph.num_nodes, int(c.train_mask.sum())) for c in clients}
+    ids = [c.client_id for c in clients]
+    ledger.declare(exchange.declared(ids))
     every = ledger.experiment.protocol.evaluate_every
-    for each in train(ledger.experiment.method, ledger.server, ledger.progress.tensors, list(sizes), exchange, every):
-        ledger.add(each, sizes)
+    for each in train(ledger.experiment.method, ledger.server, ledger.progress.tensors, ids, exchange, every):
+        ledger.add(each)
     return ledger

@@ -12,7 +12,8 @@ from typing import Any
 from fedepd.config import Experiment
 from fedepd.datasets.client_file import read_client_file
 from fedepd.errors import BadConfig, BadData, BadMessage, UnknownName
-from fedepd.gate import counts_classes
+from fedepd.gate import MOST_NODES
+from fedepd.loop import cohort_size
 from fedepd.methods import Server
 from fedepd.participant import Participant
 from fedepd.runner import with_features
@@ -20,6 +21,8 @@ from fedepd.types import ClientData, TaskInfo
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 """Sites and runs: their names become host-like names and folder names, so nothing else may be in them."""
+DEFENDED = {"robust": "clip", "cap_weights": True}
+"""What is on in a federation unless its coordinator says otherwise: sites are not programs of our own."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class FederationTask:
     min_sites: int = 1
     deadline: float = 600.0
     """Seconds a site has for one step or one evaluation."""
+    max_nodes: int = 10_000_000
+    """A site that says it has more nodes is not believed."""
 
     def __post_init__(self) -> None:
         check_name("run", self.run)
@@ -50,11 +55,16 @@ class FederationTask:
             raise BadConfig(f"the task has {self.num_features} features and {self.num_classes} classes; give at least 1 and 2")
         if not self.deadline > 0:
             raise BadConfig(f"deadline is {self.deadline}; give a number of seconds above 0")
-        if self.experiment().method.merges_clients:
+        if not 1 <= self.max_nodes <= MOST_NODES:
+            raise BadConfig(f"max_nodes is {self.max_nodes}; give 1..{MOST_NODES}")
+        experiment = self.experiment()
+        if experiment.method.merges_clients:
             raise BadConfig(f"method '{self.method}' needs the whole graph in one place and cannot be federated; choose another")
+        size = cohort_size(len(self.sites), experiment.training)
+        experiment.defence.check(experiment.method.label, experiment.method.averages, size)
 
     def experiment(self) -> Experiment:
-        return Experiment.make(self.method, self.preset, **{**self.settings, "clients": len(self.sites)})
+        return Experiment.make(self.method, self.preset, **{**DEFENDED, **self.settings, "clients": len(self.sites)})
 
     def sites_sha256(self) -> str:
         """Stands where a simulated run has the hash of its graph, which nobody here can know."""
@@ -67,16 +77,9 @@ class FederationTask:
     def info(self) -> TaskInfo:
         return TaskInfo(self.num_features, self.num_classes, len(self.sites), self.experiment().training.weighting)
 
-    def counts_classes(self) -> bool:
-        """Whether replies count nodes by class, so that a site declares its class sizes first."""
-        server = self.server()
-        method, tensors = self.experiment().method, server.model.initial(server.info, server.seed)
-        # Choice: as of the last round, because methods with stages count in the later one only.
-        return counts_classes(method.reply_fields(replace(server, round=server.last_round), method.server_init(server, tensors)))
-
     def server(self) -> Server:
         e = self.experiment()
-        return Server(self.info(), e.model, e.training, e.protocol.seed, 0, e.protocol.rounds)
+        return Server(self.info(), e.model, e.training, e.protocol.seed, 0, e.protocol.rounds, e.defence)
 
     def participant(self, data: ClientData) -> Participant:
         e = self.experiment()

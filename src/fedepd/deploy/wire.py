@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedepd.evaluate import SPLITS
-from fedepd.types import Reply, Tensors
+from fedepd.gate import sizes_fault
+from fedepd.shown import shown
+from fedepd.types import Reply, Sizes, Tensors
 
 Record = dict[str, Any]
 
@@ -21,9 +24,13 @@ TIDY_EVERY = 10
 ENGINE_FIELD = "__headers__"
 """NVFlare's own entry in every record."""
 REPLY_FIELDS = ("num_nodes", "num_train", "round", "scalars", "tensors")
-RECORDS = {"class_sizes": ("class_sizes",), "confusions": ("confusions", "round"), "tensors": REPLY_FIELDS}
+SIZE_FIELDS = ("class_sizes", "label_names", "num_nodes", "num_train")
+CLASS_SIZES = ("train", "val", "test")
+RECORDS = {"class_sizes": SIZE_FIELDS, "confusions": ("confusions", "round"), "tensors": REPLY_FIELDS}
 """What a site sends: by the field that holds its arrays, all its fields."""
 KINDS = "fiub"
+MOST_COUNT = 2**53
+"""A whole number above it is no honest count, and a float could not hold it."""
 
 
 class Refused(Exception):
@@ -43,9 +50,9 @@ def to_tensors(arrays: Any, field: str = "tensors") -> Tensors:
         raise Refused(field, f"is a {type(arrays).__name__}, not a table of arrays")
     for name, value in arrays.items():
         if not isinstance(name, str) or not isinstance(value, np.ndarray):
-            raise Refused(str(name), f"is a {type(value).__name__}, not an array")
+            raise Refused(shown(name), f"is a {type(value).__name__}, not an array")
         if value.dtype.kind not in KINDS:
-            raise Refused(name, f"holds {value.dtype}, not numbers")
+            raise Refused(shown(name), f"holds {shown(value.dtype)}, not numbers")
     return {name: torch.tensor(np.ascontiguousarray(value).reshape(value.shape)) for name, value in arrays.items()}
 
 
@@ -58,17 +65,29 @@ def read_message(record: Mapping[str, Any]) -> tuple[int, Tensors]:
     return _count(record, "round"), to_tensors(record["tensors"])
 
 
-def declaration_record(class_sizes: Tensor) -> Record:
-    """All that leaves the house before the first step, with methods that count nodes by class."""
-    return {"class_sizes": class_sizes.numpy()}
+def declaration_record(sizes: Sizes, label_names: Sequence[str] = ()) -> Record:
+    """All that leaves the house before the first step."""
+    return {
+        "num_nodes": sizes.num_nodes,
+        "num_train": sizes.num_train,
+        "class_sizes": to_arrays({name: getattr(sizes, name) for name in CLASS_SIZES}),
+        "label_names": list(label_names),
+    }
 
 
-def read_declaration(record: Mapping[str, Any], num_classes: int) -> Tensor:
-    _check_fields(record, RECORDS["class_sizes"])
-    sizes = to_tensors({"class_sizes": record["class_sizes"]})["class_sizes"]
-    if sizes.dtype != torch.int64 or tuple(sizes.shape) != (num_classes,) or int(sizes.min()) < 0:
-        raise Refused("class_sizes", f"must be {num_classes} counts")
-    return sizes
+def read_declaration(record: Mapping[str, Any], num_classes: int, most_nodes: int) -> tuple[Sizes, tuple[str, ...]]:
+    """What a site says of its data, and what it calls the classes."""
+    _check_fields(record, SIZE_FIELDS)
+    names = record["label_names"]
+    if not isinstance(names, list) or len(names) > num_classes or not all(isinstance(name, str) for name in names):
+        raise Refused("label_names", f"must be at most {num_classes} names")
+    counts = to_tensors(record["class_sizes"], "class_sizes")
+    if counts.keys() != set(CLASS_SIZES):
+        raise Refused("class_sizes", f"holds {_listed(counts)}, not {_listed(CLASS_SIZES)}")
+    sizes = Sizes(_count(record, "num_nodes"), _count(record, "num_train"), **counts)
+    if fault := sizes_fault(sizes, num_classes, most_nodes):
+        raise Refused(*fault)
+    return sizes, tuple(names)
 
 
 def reply_record(reply: Reply) -> Record:
@@ -87,9 +106,13 @@ def read_reply(record: Mapping[str, Any], round: int) -> Reply:
     _check_fields(record, REPLY_FIELDS)
     _check_round(record, round)
     scalars = record["scalars"]
-    if not isinstance(scalars, dict) or not all(name == "loss" and isinstance(value, float) for name, value in scalars.items()):
-        raise Refused("scalars", "may hold one number called 'loss' and nothing else")
+    if not isinstance(scalars, dict) or not all(_is_loss(*entry) for entry in scalars.items()):
+        raise Refused("scalars", "may hold one finite number called 'loss' and nothing else")
     return Reply(to_tensors(record["tensors"]), _count(record, "num_nodes"), _count(record, "num_train"), scalars, round)
+
+
+def _is_loss(name: object, value: object) -> bool:
+    return name == "loss" and isinstance(value, float) and math.isfinite(value)
 
 
 def confusions_record(round: int, confusions: Mapping[str, Tensor]) -> Record:
@@ -104,7 +127,7 @@ def read_confusions(record: Mapping[str, Any], round: int, num_classes: int, has
     kinds = ("personal", "global") if has_global else ("personal",)
     expected = {f"{kind}_{split}" for kind in kinds for split in SPLITS}
     if matrices.keys() != expected:
-        raise Refused("confusions", f"holds {sorted(matrices)}, not {sorted(expected)}")
+        raise Refused("confusions", f"holds {_listed(matrices)}, not {_listed(expected)}")
     for name, matrix in matrices.items():
         if matrix.dtype != torch.int64 or tuple(matrix.shape) != (num_classes, num_classes) or int(matrix.min()) < 0:
             raise Refused(name, f"must be {num_classes} x {num_classes} counts")
@@ -115,25 +138,31 @@ def record_kind(record: Mapping[str, Any]) -> str:
     """Which of the records that a site sends this is, by its field of arrays; anything else is refused."""
     kind = next((kind for kind in RECORDS if kind in record), "tensors")
     _check_fields(record, RECORDS[kind])
-    to_tensors({kind: record[kind]} if kind == "class_sizes" else record[kind])
+    to_tensors(record[kind])
     return kind
 
 
 def _check_fields(record: Any, names: tuple[str, ...]) -> None:
     if not isinstance(record, Mapping):
         raise Refused("reply", f"is a {type(record).__name__}, not a record")
-    found = sorted(str(name) for name in record if name != ENGINE_FIELD)
-    if found != sorted(names):
-        raise Refused("reply", f"holds {found}, not {sorted(names)}")
+    found = [name for name in record if name != ENGINE_FIELD]
+    if len(found) != len(names) or set(found) != set(names):
+        raise Refused("reply", f"holds {_listed(found)}, not {_listed(names)}")
+
+
+def _listed(names: Iterable[object]) -> str:
+    """Foreign names in a sentence: none is long, and no more than a few are shown."""
+    every = sorted(shown(name, 40) for name in names)
+    return ", ".join(every[:8]) + (f" and {len(every) - 8} more" if len(every) > 8 else "") or "nothing"
 
 
 def _check_round(record: Mapping[str, Any], round: int) -> None:
     if _count(record, "round") != round:
-        raise Refused("round", f"answers round {record['round']} in round {round}")
+        raise Refused("round", f"answers round {shown(record['round'])} in round {round}")
 
 
 def _count(record: Mapping[str, Any], name: str) -> int:
     value = record[name]
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise Refused(name, "is not a whole number >= 0")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_COUNT:
+        raise Refused(name, f"is not a whole number from 0 to {MOST_COUNT}")
     return value

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedepd.defence import Defence
 from fedepd.gate import Fields
 from fedepd.models import Backbone
 from fedepd.rng import fast_numpy, seeded
@@ -62,6 +63,7 @@ class Server:
     seed: int
     round: int
     last_round: int
+    defence: Defence = Defence()
 
     def torch_draws(self, purpose: str) -> torch.Generator:
         return seeded(self.seed, purpose, self.round, "server")
@@ -79,6 +81,11 @@ class Method(ABC, Generic[P]):
     """True for the ceiling: one client holds the whole graph."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
     """Named settings of the fields."""
+
+    @property
+    def averages(self) -> bool:
+        """Whether the server makes one model out of all replies, so that it could take their median instead of their mean."""
+        return True
 
     @abstractmethod
     def prepare(self, data: ClientData, model: Backbone) -> P:

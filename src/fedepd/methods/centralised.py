@@ -25,6 +25,11 @@ class Centralised(Method[Inputs]):
     has_global: ClassVar[bool] = False
     merges_clients: ClassVar[bool] = True
 
+    @property
+    def averages(self) -> bool:
+        """Nothing is sent."""
+        return False
+
     def prepare(self, data: ClientData, model: Backbone) -> Inputs:
         return model.inputs(data)
 

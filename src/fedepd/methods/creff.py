@@ -159,9 +159,9 @@ class CReFF(Method[Inputs]):
             return fields
         width, classes = tensors["head.weight"].shape
         gradients = {
-            "gradient.present": Field((classes,), "count"),
-            "gradient.weight": Field((-1, classes, width), rows_of="gradient.present"),
-            "gradient.bias": Field((-1, classes), rows_of="gradient.present"),
+            "gradient.present": Field((classes,), "presence"),
+            "gradient.weight": Field((-1, classes, width), "rows", of="gradient.present"),
+            "gradient.bias": Field((-1, classes), "rows", of="gradient.present"),
         }
         return {**fields, **gradients}
 

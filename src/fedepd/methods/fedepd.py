@@ -341,9 +341,9 @@ class FedEPD(Method[Graphs]):
     def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
         fields = same_fields(model_part(tensors))
         if self.votes and not bool(tensors["pruning.votes"].any()):
-            fields["pruning.votes"] = Field((2,))
+            fields["pruning.votes"] = Field((2,), "votes")
         if self.uses_prototypes:
-            fields["prototype.sum"] = Field(tuple(tensors["prototype.mean"].shape))
+            fields["prototype.sum"] = Field(tuple(tensors["prototype.mean"].shape), "sum", of="prototype.count")
             fields["prototype.count"] = Field(tuple(tensors["prototype.count"].shape), "count")
         return fields
 

@@ -68,6 +68,11 @@ class FedGTA(Method[Prepared]):
         if self.steps < 0 or self.orders < 1:
             raise BadConfig(f"steps is {self.steps} and orders is {self.orders}; give at least 0 steps and 1 order")
 
+    @property
+    def averages(self) -> bool:
+        """Every client gets a mean of its own."""
+        return False
+
     def prepare(self, data: ClientData, model: Backbone) -> Prepared:
         adj, inputs = adjacency(data.graph.edge_index, data.graph.num_nodes), model.inputs(data)
         if self.propagation == "openfgl":
@@ -120,7 +125,7 @@ class FedGTA(Method[Prepared]):
 
     def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
         kinds = 2 if self.moments == "hybrid" else 1
-        about = {"moments": Field((kinds * self.orders * server.info.num_classes,)), "confidence": Field((1,))}
+        about = {"moments": Field((kinds * self.orders * server.info.num_classes,)), "confidence": Field((1,), "weight")}
         return {**same_fields(model_part(tensors)), **about}
 
     def predict(self, client: Client[Prepared], tensors: Tensors) -> Tensor:

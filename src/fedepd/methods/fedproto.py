@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedepd.errors import BadConfig
-from fedepd.gate import Field, Fields, same_fields
+from fedepd.gate import Field, Fields
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.steps import class_counts, class_mean, class_sums, cross_entropy, fit, own_model, reply, weight_of
 from fedepd.models import Backbone, Inputs
@@ -62,6 +62,11 @@ class FedProto(Method[Prepared]):
     def __post_init__(self) -> None:
         if self.lam < 0:
             raise BadConfig(f"lam is {self.lam}; give 0 or more")
+
+    @property
+    def averages(self) -> bool:
+        """Prototypes are sent, models are not."""
+        return False
 
     def prepare(self, data: ClientData, model: Backbone) -> Prepared:
         return Prepared(model.inputs(data), class_counts(data))
@@ -125,7 +130,9 @@ class FedProto(Method[Prepared]):
         return torch.tensor([weight_of(info, r) for r in replies])[:, None].expand_as(counts)
 
     def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
-        return {**same_fields(tensors), "prototype.count": Field((server.info.num_classes,), "count")}
+        classes = server.info.num_classes
+        means = Field((classes, server.model.hidden), "mean", of="prototype.count")
+        return {"prototype.mean": means, "prototype.count": Field((classes,), "count")}
 
     def predict(self, client: Client[Prepared], tensors: Tensors) -> Tensor:
         params, inputs = self._own(client, tensors), client.prepared.inputs

@@ -201,7 +201,9 @@ class FedSpray(Method[Prepared]):
         }
 
     def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
-        return {**same_fields(tensors), "proxy.count": Field((server.info.num_classes,), "count")}
+        fields = same_fields(tensors)
+        fields["proxy.class"] = Field(fields["proxy.class"].shape, "mean", of="proxy.count")
+        return {**fields, "proxy.count": Field((server.info.num_classes,), "count")}
 
     def predict(self, client: Client[Prepared], tensors: Tensors) -> Tensor:
         return client.model.predict(own_model(client, tensors), client.prepared.inputs)

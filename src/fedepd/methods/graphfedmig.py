@@ -89,6 +89,11 @@ class GraphFedMig(Method[Prepared]):
         """Cosines lie in [-1, 1]: any other threshold decides without them, and no feature mean is sent."""
         return -1 < self.threshold <= 1
 
+    @property
+    def averages(self) -> bool:
+        """Clusters of clients have models of their own."""
+        return self.threshold <= -1
+
     def prepare(self, data: ClientData, model: Backbone) -> Prepared:
         x = data.graph.x
         return Prepared(model.inputs(data), Sparse.of(to_scipy(x)) if data.graph.is_sparse else x, class_counts(data))
@@ -196,7 +201,7 @@ class GraphFedMig(Method[Prepared]):
     def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
         fields = same_fields({**model_part(tensors), **with_prefix(tensors, "discriminator.", "judged.")})
         means = {"feature.mean": Field((server.info.num_features,))} if self.compares_features else {}
-        return {**fields, "information": Field((1,)), **means}
+        return {**fields, "information": Field((1,), "weight"), **means}
 
     def predict(self, client: Client[Prepared], tensors: Tensors) -> Tensor:
         return client.model.predict(tensors, client.prepared.inputs)

@@ -24,6 +24,11 @@ class Isolated(Method[Inputs]):
     label: ClassVar[str] = "Isolated"
     has_global: ClassVar[bool] = False
 
+    @property
+    def averages(self) -> bool:
+        """Nothing is sent."""
+        return False
+
     def prepare(self, data: ClientData, model: Backbone) -> Inputs:
         return model.inputs(data)
 

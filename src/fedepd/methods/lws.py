@@ -115,8 +115,10 @@ class LWS(Method[Inputs]):
     def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
         if not self.in_stage_two(server):
             return same_fields(model_part(tensors))
-        owned = {} if self.averaging == "naive" else {"owned": Field((server.info.num_classes,), "count")}
-        return {**same_fields(with_prefix(tensors, "scale")), **owned}
+        fields = same_fields(with_prefix(tensors, "scale"))
+        if self.averaging != "naive":
+            fields["owned"] = Field((server.info.num_classes,), "count" if self.averaging == "counts" else "presence")
+        return fields
 
     def predict(self, client: Client[Inputs], tensors: Tensors) -> Tensor:
         return client.model.predict(tensors, client.prepared) * tensors["scale"]
