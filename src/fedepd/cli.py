@@ -25,6 +25,7 @@ COMMANDS = {
     "resume": "finish a run that was interrupted",
     "compare": "train several methods over several seeds, print a table, write a report",
     "reproduce": "make the paper's tables and figures, with a verdict on each of its claims",
+    "attack": "let some clients be dishonest, with every defence beside none",
     "report": "make report.html from a run folder or a folder of runs",
     "export": "make a model folder from a run: weights, labels, calibration, model card",
     "predict": "classify the nodes of a new graph with such a model",
@@ -41,6 +42,7 @@ ELSEWHERE = {
     "data": "fedepd.cli_data:run_action",
     "federation": "fedepd.deploy.commands:main",
     "bench": "fedepd.cli_bench:bench",
+    "attack": "fedepd.cli_attack:attack",
     "reproduce": "fedepd.cli_reproduce:reproduce",
 }
 """Commands that are not in this file."""
@@ -164,10 +166,11 @@ def add_checkpoint_option(parser: Parser) -> None:
     parser.add_argument("--checkpoint-every", type=int, default=1, metavar="N", help=f"{text} (default: 1)")
 
 
-def add_settings(parser: Parser, title: str, cls: type[Any]) -> None:
+def add_settings(parser: Parser, title: str, cls: type[Any], but: Sequence[str] = ()) -> None:
+    """An option for every field of ``cls``, except for those named in ``but``."""
     group = parser.add_argument_group(title)
     hints = get_type_hints(cls)
-    for f in fields(cls):
+    for f in (f for f in fields(cls) if f.name not in but):
         flag, kind, text = "--" + f.name.replace("_", "-"), hints[f.name], f"{f.metadata['help']} (default: {f.default})".replace("%", "%%")
         if kind is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)

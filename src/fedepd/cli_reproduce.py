@@ -15,6 +15,7 @@ from fedepd.errors import BadConfig
 
 if TYPE_CHECKING:
     from fedepd.reproduction.cells import Planned
+    from fedepd.reproduction.output import Written
     from fedepd.reproduction.targets import Target
 
 Hooks = tuple[Callable[[], None], Callable[["Planned", str], None]]
@@ -39,10 +40,10 @@ def reproduce(arguments: list[str]) -> int:
     failures = 0
     if not values.no_run:
         waiting = to_run(planned)
-        display = _display(waiting, len({each.cell.out for each in planned}), values.workers, values.quiet)
-        with stoppable(lambda: f"'{command}' goes on where it was"), display as hooks:
+        bar = display(waiting, len({each.cell.out for each in planned}), values.workers, values.quiet)
+        with stoppable(lambda: f"'{command}' goes on where it was"), bar as hooks:
             failures = run_planned(waiting, values.workers, *hooks)
-    _write(values.target, targets, planned, out, command)
+    write_results(values.target, targets, planned, out, command)
     if failures:
         them = "it" if failures == 1 else "them"
         print(f"fedepd: {failures} cell{'s'[: failures != 1]} failed; the same command tries {them} again", file=sys.stderr)
@@ -98,7 +99,7 @@ def _datasets(targets: Sequence[Target], values: argparse.Namespace) -> dict[str
 
 
 @contextmanager
-def _display(waiting: Sequence[Planned], total: int, workers: int, quiet: bool) -> Iterator[Hooks]:
+def display(waiting: Sequence[Planned], total: int, workers: int, quiet: bool) -> Iterator[Hooks]:
     """One live bar over the rounds of all cells on a terminal, else a line per cell; two functions that keep it true."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -133,7 +134,8 @@ def _rounds(planned: Planned) -> int:
     return int(planned.cell.settings.get("rounds", Protocol.rounds))
 
 
-def _write(name: str, targets: Sequence[Target], planned: Sequence[Planned], out: Path, command: str) -> None:
+def write_results(name: str, targets: Sequence[Target], planned: Sequence[Planned], out: Path, command: str) -> list[Written]:
+    """The files of all targets and their page; says where they are."""
     from fedepd.reproduction.judgement import in_words
     from fedepd.reproduction.output import write_target
     from fedepd.reproduction.page import write_reproduction
@@ -144,3 +146,4 @@ def _write(name: str, targets: Sequence[Target], planned: Sequence[Planned], out
         claims = f"; of the paper's claims {in_words(each.verdicts)}" if each.verdicts else ""
         print(f"{each.results.target.name}: {each.folder}{claims}")
     print(f"page: {write_reproduction(written, out / f'{Path(name).stem}.html', command)}")
+    return written

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from fedepd.attack import Attack
 from fedepd.defence import Defence
 from fedepd.errors import BadConfig, UnknownName
 from fedepd.methods import METHODS, Method, make_method
@@ -53,7 +54,10 @@ GROUPS: dict[str, type[Any]] = {
     "model": Backbone,
     "training": Training,
     "defence": Defence,
+    "attack": Attack,
 }
+ADDED = ("defence", "attack")
+"""Groups that came later. At their defaults they are left out of a run's identity, so that older runs keep theirs."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class Experiment:
     model: Backbone
     training: Training
     defence: Defence = Defence()
+    attack: Attack = Attack()
 
     @classmethod
     def make(cls, method: str = "fedepd", preset: str = "default", **settings: Any) -> Experiment:
@@ -91,8 +96,9 @@ class Experiment:
     def config_hash(self, graph_sha256: str) -> str:
         settings = self.resolved()
         del settings["method"]["preset"]  # a preset is a name for values that are there in full
-        if self.defence == Defence():
-            del settings["defence"]  # such runs keep the identity that they had before there were defences
+        for group in ADDED:
+            if getattr(self, group) == GROUPS[group]():
+                del settings[group]
         text = json.dumps([settings, graph_sha256], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -115,6 +121,8 @@ class Experiment:
             parts.append(f"robust rule {self.defence.robust}")
         if self.defence.cap_weights:
             parts.append("weights capped at half of all and 3 of the median size")
+        if self.attack.on:
+            parts.append(f"attack {self.attack.attack} by {self.attack.attackers} clients, scores of the honest ones")
         return "; ".join(parts)
 
 

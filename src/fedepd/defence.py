@@ -8,6 +8,7 @@ arXiv 1703.02757; clipping to the median norm as in Sun et al., "Can You Really 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -119,7 +120,7 @@ def _clip(
     used: dict[int, Reply], messages: Mapping[int, Tensors], trained: Sequence[int], updates: Sequence[str]
 ) -> tuple[dict[int, Reply], Deeds]:
     """No update (reply minus message) longer than the median one. A shorter one keeps its bits."""
-    norms = {k: float((_flat(used[k].tensors, updates) - _flat(messages[k], updates)).norm()) for k in trained}
+    norms = {k: _distance(used[k].tensors, messages[k], updates) for k in trained}
     bound = median(norms.values())
     left = {k: bound / norm for k, norm in norms.items() if norm > bound}
     out = dict(used)
@@ -206,6 +207,11 @@ def _caps(sizes: Sequence[int]) -> int:
 
 def _flat(tensors: Mapping[str, Tensor], names: Sequence[str]) -> Tensor:
     return torch.cat([tensors[name].reshape(-1) for name in names]).to(torch.float64)
+
+
+def _distance(here: Tensors, there: Tensors, names: Sequence[str]) -> float:
+    squares = [float(torch.linalg.vector_norm(here[name] - there[name], dtype=torch.float64)) ** 2 for name in names]
+    return math.sqrt(math.fsum(squares))
 
 
 def _with(reply: Reply, tensors: Tensors) -> Reply:

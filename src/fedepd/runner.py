@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fedepd import checkpoint
+from fedepd.attack import Attacked, poisoned
 from fedepd.config import Experiment
 from fedepd.datasets import graph_sha256
 from fedepd.datasets.clients_dir import joined
@@ -130,12 +131,21 @@ def build(experiment: Experiment, data: Graph | Sequence[ClientData], workers: i
     unseen = test_without_local_train(clients)
     if experiment.method.merges_clients:
         clients = [merged(graph, clients)]
+    attack = experiment.attack
+    attackers = attack.drawn([c.client_id for c in clients], seed)
+    clients = poisoned(clients, attackers, attack)
     info = TaskInfo(graph.num_features, graph.num_classes, len(clients), training.weighting)
     participants = [Participant(experiment.method, c, info, experiment.model, training, seed, rounds) for c in clients]
     experiment.defence.check(experiment.method.label, experiment.method.averages, cohort_size(len(clients), training))
     server = Server(info, experiment.model, training, seed, 0, rounds, experiment.defence)
+    exchange = InProcess(participants, workers)
+    if attack.on:
+        tensors = experiment.method.server_init(server, server.model.initial(info, seed))
+        fields = experiment.method.reply_fields(replace(server, round=1), tensors)
+        attack.check(experiment.method.label, fields)
+        exchange = Attacked(participants, workers, attackers, attack, fields)
     config = describe_run(experiment, graph)
-    return Simulation(experiment, graph, part, clients, server, InProcess(participants, workers), config, unseen)
+    return Simulation(experiment, graph, part, clients, server, exchange, config, unseen)
 
 
 def execute(
@@ -267,6 +277,7 @@ def summarise(simulation: Simulation, progress: Progress, started: tuple[float, 
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "weights_sha256": weights_sha256(progress.tensors),
         "partition_sha256": partition_sha256(simulation.partition),
+        **({"attackers": list(simulation.exchange.attackers)} if isinstance(simulation.exchange, Attacked) else {}),
         "warnings": [*warnings_of(simulation.clients), *notes],
     }
 

@@ -58,6 +58,8 @@ class FederationTask:
         if not 1 <= self.max_nodes <= MOST_NODES:
             raise BadConfig(f"max_nodes is {self.max_nodes}; give 1..{MOST_NODES}")
         experiment = self.experiment()
+        if experiment.attack.on:
+            raise BadConfig(f"attack is '{experiment.attack.attack}'; attacks are for simulations, see 'fedepd attack --help'")
         if experiment.method.merges_clients:
             raise BadConfig(f"method '{self.method}' needs the whole graph in one place and cannot be federated; choose another")
         size = cohort_size(len(self.sites), experiment.training)

@@ -9,7 +9,8 @@ from fedepd.report.numbers import bin_accuracy, mean_std
 from fedepd.report.tables import Cell, Table, cost, marked_label, measured
 from fedepd.reproduction.measures import measure_run
 from fedepd.reproduction.results import PROXY, Entry, Results
-from fedepd.reproduction.tables import note
+from fedepd.reproduction.tables import HEADINGS, note
+from fedepd.reproduction.targets import in_words
 
 
 def bin_table(results: Results, dataset: str) -> Table:
@@ -34,6 +35,27 @@ def grid_table(results: Results, dataset: str) -> Table:
         rows.append([Cell(f"{value:g}", value), *(measured(*mean_std(scores)) for scores in found)])
     headers = [f"{down} \\ {across}", *(f"{value:g}" for value in columns)]
     return Table(f"{results.target.name}-{dataset}", headers, [rows], note(results, "Macro-F1, higher is better.", marked=False))
+
+
+def robustness_tables(results: Results, dataset: str) -> dict[str, Table]:
+    """By metric: attacks down, defences across."""
+    ((setting, attacks),) = results.target.grid.items()
+    entries: dict[str, dict[str, Entry]] = {}  # by defence, then by attack
+    for entry in results.of(dataset):
+        attack = entry.row.settings[setting]
+        defence = entry.row.label.removesuffix(f", {in_words((setting, attack))}")
+        entries.setdefault(defence, {})[attack] = entry
+    out = {}
+    for metric in ("bacc", "tail_acc", "macro_f1", "acc"):
+        rows = [
+            [Cell(attack), *(measured(*mean_std(found[attack].values(metric).values())) for found in entries.values())]
+            for attack in attacks
+        ]
+        text = f"{HEADINGS[metric]} on the honest clients' test nodes, higher is better. Rows: what the dishonest clients do "
+        text += "('honest': nothing, the row to compare with). Columns: how the server averages."
+        table = Table(f"{results.target.name}-{metric}-{dataset}", [setting, *entries], [rows], note(results, text, marked=False))
+        out[HEADINGS[metric]] = table
+    return out
 
 
 def convergence_table(results: Results, dataset: str) -> Table:

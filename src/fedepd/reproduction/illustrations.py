@@ -73,6 +73,7 @@ def _sensitivity(results: Results) -> dict[str, Figure]:
 _FIGURES: dict[Kind, Callable[[Results], dict[str, Figure]]] = {
     "comparison": _rank_diagrams,
     "ablation": lambda results: {},
+    "robustness": lambda results: {},
     "distribution": lambda results: _in_parts(results, _distribution),
     "per_class": lambda results: _in_parts(results, figures.per_class),
     "tiers": lambda results: _in_parts(results, figures.tiers),

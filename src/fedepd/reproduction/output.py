@@ -15,7 +15,7 @@ from fedepd.record import write_bytes
 from fedepd.report.tables import Table, markdown
 from fedepd.reproduction.comparisons import Duel, duel_table, duels
 from fedepd.reproduction.drawing import save_figure
-from fedepd.reproduction.figure_tables import BY_DATASET, shape_table
+from fedepd.reproduction.figure_tables import BY_DATASET, robustness_tables, shape_table
 from fedepd.reproduction.illustrations import figures_of, points_of
 from fedepd.reproduction.judgement import RULE, verdict_lines, verdict_table, verdicts_of
 from fedepd.reproduction.results import HEADLINE, METRICS, OPENFGL, Results, Scoring, numbers_csv
@@ -87,6 +87,10 @@ def tables_of(results: Results) -> dict[str, Table]:
         shown |= metric_tables(results, ("tail_acc", "medium_acc", "head_acc"))
     if kind in BY_DATASET:
         shown |= {results.title(d): BY_DATASET[kind](results, d) for d in results.datasets if results.finished(d, references=False)}
+    if kind == "robustness":
+        for dataset in (d for d in results.datasets if results.finished(d)):
+            tables = robustness_tables(results, dataset)
+            shown |= {f"{results.title(dataset)}: {metric.lower()}": table for metric, table in tables.items()}
     if kind == "distribution" and results.runs:
         shown["Datasets and clients"] = shape_table(results)
     if any(entry.failures for entry in results.entries):

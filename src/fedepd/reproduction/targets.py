@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from fedepd.errors import BadConfig, UnknownName
 from fedepd.methods import METHODS
 
-Kind = Literal["comparison", "ablation", "distribution", "per_class", "tiers", "sensitivity", "convergence", "efficiency"]
+Kind = Literal["comparison", "ablation", "distribution", "per_class", "tiers", "sensitivity", "convergence", "efficiency", "robustness"]
 Types = dict[str, tuple[Any, str]]
 """Key -> what it must be, and that in words."""
 
@@ -51,8 +51,8 @@ class Target:
     """Those of the paper; a user may name others."""
     seeds: int = 5
     settings: Mapping[str, Any] = field(default_factory=dict)
-    grid: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Settings of which every combination is a row."""
+    grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Settings of which every combination is a row: numbers or texts."""
 
     def settings_of(self, row: Row, given: Mapping[str, Any]) -> dict[str, Any]:
         """A row's own settings define it, so they win over those given by the user, which win over the target's."""
@@ -103,9 +103,10 @@ def _target(name: str, content: dict[str, Any], place: str, for_rows: bool) -> T
         raise BadConfig(f"'{place}' gives its rows to another target but has none of its own; take them from '{content['rows']}'")
     grid = {setting: tuple(values) for setting, values in _grid(content.get("grid", {}), place).items()}
     rows = _rows(content.get("rows", []), place)
-    if content["kind"] == "sensitivity" and len(grid) != 2:
-        raise BadConfig(f"'{place}' needs a [grid] of two settings; it has {len(grid)}")
-    made = {"name": name, "rows": _over_grid(rows, grid), "grid": grid, "datasets": tuple(content["datasets"])}
+    needed = {"sensitivity": 2, "robustness": 1}.get(content["kind"], len(grid))
+    if len(grid) != needed:
+        raise BadConfig(f"'{place}' needs a [grid] of {'one setting' if needed == 1 else 'two settings'}; it has {len(grid)}")
+    made = {"name": name, "rows": over_grid(rows, grid), "grid": grid, "datasets": tuple(content["datasets"])}
     target = Target(**{**content, **made})
     if not rows:
         raise BadConfig(f"'{place}' has no [[rows]]; add one for each method")
@@ -131,21 +132,27 @@ def _label(method: str, preset: str) -> str:
     return METHODS[method].label if preset == "default" else f"{METHODS[method].label} ({preset.replace('_', ' ')})"
 
 
-def _over_grid(rows: tuple[Row, ...], grid: Mapping[str, tuple[float, ...]]) -> tuple[Row, ...]:
+def over_grid(rows: tuple[Row, ...], grid: Mapping[str, tuple[Any, ...]]) -> tuple[Row, ...]:
     if not grid:
         return rows
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     return tuple(
-        Row(row.method, row.preset, f"{row.label}, {', '.join(f'{k} {v:g}' for k, v in point.items())}", {**row.settings, **point})
+        Row(row.method, row.preset, f"{row.label}, {', '.join(map(in_words, point.items()))}", {**row.settings, **point})
         for row in rows
         for point in points
     )
 
 
-def _grid(content: dict[str, Any], place: str) -> dict[str, list[float]]:
+def in_words(setting: tuple[str, Any]) -> str:
+    name, value = setting
+    return f"{name} {value:g}" if isinstance(value, int | float) else f"{name} {value}"
+
+
+def _grid(content: dict[str, Any], place: str) -> dict[str, list[Any]]:
     for setting, values in content.items():
-        if not isinstance(values, list) or not values or not all(isinstance(value, int | float) for value in values):
-            raise BadConfig(f"'{setting}' in the [grid] of '{place}' is {values!r}; give a list of numbers")
+        kinds = (int | float, str)
+        if not isinstance(values, list) or not any(values and all(isinstance(v, kind) for v in values) for kind in kinds):
+            raise BadConfig(f"'{setting}' in the [grid] of '{place}' is {values!r}; give a list of numbers or of texts")
     return content
 
 
