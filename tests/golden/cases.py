@@ -1,0 +1,62 @@
+"""What is pinned: every method and preset, FedEPD under both backbones and heads, and a rehearsed federation of each method."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import fedepd
+from fedepd import kernels
+from fedepd.datasets.client_file import write_client_file
+from fedepd.datasets.synthetic import synthetic
+from fedepd.deploy.rehearse import rehearse
+from fedepd.deploy.task import FederationTask
+from fedepd.methods import METHODS
+from fedepd.record import weights_sha256
+from toy import CLASSES, FEATURES, toy_clients
+
+ROUNDS = 6
+RUNS = {f"{method}:{preset}": (method, preset, {}) for method, cls in METHODS.items() for preset in cls.presets}
+RUNS |= {
+    f"fedepd:default:{backbone}:{head}": ("fedepd", "default", {"backbone": backbone, "head": head})
+    for backbone in ("gcn", "sage")
+    for head in ("gcn", "linear")
+}
+FEDERATIONS = [method for method, cls in METHODS.items() if not cls.merges_clients]
+
+
+def machine() -> str:
+    """What bits may depend on: torch, our kernels, and the width of the processor's vectors."""
+    return f"torch {torch.__version__.split('+')[0]}, {kernels.name()}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def pin_run(name: str) -> dict[str, Any]:
+    """``bits`` are this machine's; the rest is everybody's, to rounding."""
+    method, preset, settings = RUNS[name]
+    graph = synthetic(nodes=240, edges=900, classes=4, imbalance=8.0, smallest=None, features=12, communities=8, name="golden")
+    result = fedepd.run(graph, method, preset=preset, rounds=ROUNDS, clients=4, hidden=8, evaluate_every=2, **settings)
+    scores = result.metrics[result.summary["headline"]]["pooled"]
+    return {
+        "config_hash": result.summary["config_hash"],
+        "metrics": {metric: round(scores[metric], 6) for metric in ("acc", "bacc", "macro_f1")},
+        "norms": {name: round(float(value.double().norm()), 6) for name, value in sorted(result.tensors.items())},
+        "bits": weights_sha256(result.tensors) + result.summary["weights_sha256"],
+    }
+
+
+def pin_federation(method: str) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / f"{client.client_id}.npz" for client in toy_clients()]
+        for client, file in zip(toy_clients(), files, strict=True):
+            write_client_file(client, file)
+        settings = {"rounds": ROUNDS, "evaluate_every": 2, "hidden": 4}
+        task = FederationTask("golden", method, "default", settings, FEATURES, CLASSES, ("a", "b", "c"))
+        return rehearse(task, files).digest()
+
+
+def near(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-3)
