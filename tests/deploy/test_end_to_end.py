@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
-from deploy.running import MARKS, MEMBER, SITES, make_task
+from deploy.running import MARKS, SITES, make_task
 from fedepd import checkpoint, load_model
 from fedepd.deploy import admin, kits
 from fedepd.deploy.loopback import Loopback
@@ -39,7 +39,7 @@ def jobs(federation: Loopback) -> dict[str, admin.Job]:
     with admin.session(federation.admin) as session:
         for name in (*METHODS, *changes):
             task = make_task(f"run-{name}", "fedepd" if name in changes else name)
-            folder = federation.admin / "jobs" / task.run
+            folder = federation.admin.with_name("submitted") / task.run
             admin.write_job(folder, task, resume=False)
             if name in changes:
                 changes[name](folder)
@@ -101,7 +101,7 @@ def test_the_owners_filter_acts_on_our_payload(federation: Loopback, jobs: dict[
 def test_a_component_outside_the_list_is_never_built(federation: Loopback, jobs: dict[str, admin.Job]) -> None:
     end = admin.supervise(federation.admin, jobs["popen"], lambda now: None, patience=60, resume=False)
     assert end["state"] != "done"
-    assert not (federation.admin / "jobs" / "run-popen" / "owned").exists()
+    assert not (federation.admin.with_name("submitted") / "run-popen" / "owned").exists()
 
 
 def test_shipped_code_is_refused(federation: Loopback, jobs: dict[str, admin.Job]) -> None:
@@ -110,11 +110,11 @@ def test_shipped_code_is_refused(federation: Loopback, jobs: dict[str, admin.Job
         detail = session.get_job_meta(jobs["code"].id)["job_deploy_detail"]
     assert end["state"] != "done"
     assert "BYOC not permitted" in str(detail)
-    assert not (federation.admin / "jobs" / "run-code" / "owned").exists()
+    assert not (federation.admin.with_name("submitted") / "run-code" / "owned").exists()
 
 
 def test_an_admin_without_the_role_may_not_submit(federation: Loopback) -> None:
-    kit = next((federation.admin.parent / "authority").rglob(MEMBER))
+    kit = federation.admin.with_name("member")
     with pytest.raises(BadMessage, match="not authorized"):
         admin.submit(kit, make_task("run-member", "fedavg"))
 
@@ -160,7 +160,9 @@ def test_a_site_cannot_take_another_sites_name(federation: Loopback, tmp_path: P
     server_log = federation.kits["server"] / "console.log"
     before = len(server_log.read_text())
     with (tmp_path / "log").open("ab") as log:
-        process = subprocess.Popen(kits.launch_command(tmp_path / "thief", "client"), stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(
+            kits.launch_command(tmp_path / "thief", "client", "bank-a"), stdout=log, stderr=log, start_new_session=True
+        )
     try:
         end = time.monotonic() + 30
         while time.monotonic() < end and process.poll() is None and not refusals(server_log, before):
