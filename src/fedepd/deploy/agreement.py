@@ -39,7 +39,8 @@ def canonical(schema: str) -> str:
 
 
 def _rules(schema: str) -> tuple[FeatureRule, ...]:
-    parse_json(schema, "the feature schema")  # bounds its depth
+    if not isinstance(parse_json(schema, "the feature schema"), list):  # bounds its depth, too
+        raise BadData("the feature schema is not a list of columns; import the tables again")
     try:
         return FeatureSchema.from_json(schema).rules
     except (OverflowError, AttributeError) as cause:

@@ -61,7 +61,7 @@ class FederationTask:
             raise BadConfig(f"deadline is {shown(self.deadline)}; give a number of seconds above 0, at most {MAX_DEADLINE:g}")
         _check_settings(self.settings)
         for what in ("method", "preset"):
-            if not isinstance(getattr(self, what), str):
+            if not _is_text(getattr(self, what)):
                 raise BadConfig(f"{what} is {shown(getattr(self, what))}; give a name")
         self._check_agreement()
         if self.experiment().method.merges_clients:
@@ -159,7 +159,7 @@ def _check_settings(settings: object) -> None:
         raise BadConfig(f"the settings are not a table of at most {MAX_SETTINGS} entries; give NAME = VALUE")
     for name, value in settings.items():
         plain = all(_is_plain(each) for each in (value if isinstance(value, (list, tuple)) else [value]))
-        if not isinstance(name, str) or not plain or (isinstance(value, (list, tuple)) and len(value) > MAX_SETTINGS):
+        if not _is_text(name) or not plain or (isinstance(value, (list, tuple)) and len(value) > MAX_SETTINGS):
             raise BadConfig(f"setting '{shown(name)}' is {_told(value)}; give a number, a text, true or false")
 
 
@@ -168,7 +168,11 @@ def _is_plain(value: object) -> bool:
         return math.isfinite(value)
     if isinstance(value, int):
         return value.bit_length() < 64
-    return value is None or (isinstance(value, str) and len(value) <= MAX_SETTING)
+    return value is None or _is_text(value)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_SETTING and shown(value, MAX_SETTING) == value
 
 
 def check_name(what: str, name: object) -> None:
