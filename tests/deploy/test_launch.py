@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,35 @@ def test_a_job_is_called_by_a_uuid(job: str) -> None:
     with pytest.raises(ValueError, match="UUID"):
         launch._job_id(job)
     assert launch._job_id("0f8fad5b-d9cb-469f-a165-70867728950e")
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(("names", "size"), [(["a"], 65 * 2**20), ([str(k) for k in range(101)], 1)], ids=["large", "many"])
+def test_a_job_that_would_fill_the_disk_is_not_unpacked(tmp_path: Path, names: list[str], size: int) -> None:
+    """Zeros shrink a thousand times: the archive is small, and NVFlare would unpack it before looking at it."""
+    with zipfile.ZipFile(tmp_path / "job.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names:
+            archive.writestr(name, bytes(size))
+    (tmp_path / "out").mkdir()
+    code = """
+from nvflare.fuel.utils.zip_utils import unzip_all_from_bytes
+unzip_all_from_bytes(open(sys.argv[2], "rb").read(), sys.argv[3])
+"""
+    done = after_closing("client", code, str(tmp_path / "job.zip"), str(tmp_path / "out"))
+    assert "is not unpacked" in done.stderr
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_job_of_ours_is_unpacked(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "job.zip", "w") as archive:
+        archive.writestr("config/x.json", "{}")
+    code = """
+from nvflare.fuel.utils.zip_utils import unzip_all_from_bytes
+unzip_all_from_bytes(open(sys.argv[2], "rb").read(), sys.argv[3])
+"""
+    (tmp_path / "out").mkdir()
+    assert after_closing("client", code, str(tmp_path / "job.zip"), str(tmp_path / "out")).returncode == 0
+    assert (tmp_path / "out" / "config" / "x.json").read_text() == "{}"
 
 
 def test_jobs_start_through_the_same_module() -> None:

@@ -23,6 +23,7 @@ from nvflare.apis.fl_exception import UnsafeComponentError
 from deploy.running import make_task
 from fedepd.cli import main
 from fedepd.deploy import admin
+from fedepd.deploy.kits import prepare_site
 from fedepd.deploy.policy import BASES, ExactClasses, JobForm, check_component, named_class
 from fedepd.deploy.templates import CONTROLLER, EXECUTOR, FILTERS
 from fedepd.errors import FedEPDError
@@ -105,6 +106,31 @@ def test_the_worker_stops_the_building(case: str) -> None:
     context.set_prop(FLContextKey.JOB_META, {"byoc": True}, private=True, sticky=False)  # NVFlare's own list is then not asked
     with pytest.raises(UnsafeComponentError):
         ExactClasses("client", SITE).handle_event(EventType.BEFORE_BUILD_COMPONENT, context)
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("meta", [{}, {"byoc": True}], ids=["plain", "as if it brought code"])
+@pytest.mark.parametrize("name", [EXECUTOR + ".execute", "subprocess.Popen", "os.system"])
+def test_nvflare_asks_us_and_hears_a_no(kit: Path, made_kits: Path, meta: dict[str, Any], name: str) -> None:
+    """As in a site's worker, with the parts of the site's own resources.json; a method of the executor passes NVFlare's list."""
+    from nvflare.apis.workspace import Workspace
+    from nvflare.private.fed.utils.fed_utils import authorize_build_component
+
+    prepare_site(kit, made_kits / "a.npz")
+    parts = json.loads((kit / "local" / "resources.json").read_bytes())["components"]
+    exact = ExactClasses(**next(part["args"] for part in parts if part["id"] == "exact_classes"))
+    answers = {}
+    for path in (name, EXECUTOR):
+        context = FLContext()
+        for key, value in (
+            (FLContextKey.WORKSPACE_OBJECT, Workspace(str(kit))),
+            (FLContextKey.CURRENT_JOB_ID, "x"),
+            (FLContextKey.JOB_META, meta),
+        ):
+            context.set_prop(key, value, private=True, sticky=False)
+        answers[path] = authorize_build_component({"path": path, "args": {"task": TASK}}, None, None, context, [exact])
+    assert answers[EXECUTOR] == ""
+    assert name in answers[name]
 
 
 def test_what_a_job_of_ours_names_is_built() -> None:

@@ -67,7 +67,7 @@ def session(kit: Path, timeout: float = 15.0) -> Iterator[Any]:
     except FedEPDError:
         raise
     except Exception as cause:
-        what = " ".join(str(cause).split()) or type(cause).__name__
+        what = shown(" ".join(str(cause).split()) or type(cause).__name__, 500)
         raise BadMessage(f"the federation's server refused or did not answer ({what}); start it, or give its admin kit") from cause
     finally:
         if opened is not None:

@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -124,6 +125,7 @@ def _become(kit: Any) -> int:
 
     command = launch_command(kit.folder, kit.kind, kit.name)
     os.chdir(kit.folder)
+    sys.stdout.flush()  # what was said here would be lost with this program
     os.execve(command[0], command, launch_environment())
 
 

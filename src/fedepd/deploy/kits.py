@@ -73,7 +73,7 @@ def provision(
     authority.mkdir(parents=True, mode=0o700)
     project = authority / "project.yml"
     write_json(project, _project(sites, host, port))  # JSON is YAML
-    command = [sys.executable, "-m", "nvflare.cli", "provision", "-p", str(project), "-w", str(authority), "--force"]
+    command = [sys.executable, "-P", "-m", "nvflare.cli", "provision", "-p", str(project), "-w", str(authority), "--force"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     made = authority / PROJECT / "prod_00"
     if done.returncode or not made.is_dir():

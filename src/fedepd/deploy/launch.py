@@ -5,6 +5,7 @@ to say whether a site shall check a command, and looks for configuration in the 
 
 - configuration is read as JSON from the very folder it belongs to, never from a folder below, where a job's files are;
 - a job is called by a UUID, never "local" or "startup", whose folder NVFlare would remove to make room for the job;
+- a job is unpacked at a site only if it is small;
 - a site knows no command but those that a run needs: no shell, no logging settings (they can name any function), no restart.
 
 ``-P`` keeps the kit's folder off Python's path: else a file ``torch.py`` there would be imported.
@@ -15,11 +16,14 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+from collections.abc import Callable
 from typing import Any
+from zipfile import ZipFile
 
 from nvflare.apis.workspace import Workspace
 from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
 from nvflare.app_common.job_launcher.server_process_launcher import ServerProcessJobLauncher
+from nvflare.fuel.utils import zip_utils
 from nvflare.fuel.utils.config import ConfigFormat
 from nvflare.fuel.utils.config_factory import ConfigFactory
 
@@ -40,6 +44,8 @@ REQUESTS = (
 """What a server may ask of a site."""
 JOB_COMMANDS = ("CheckStatusCommand", "AbortCommand", "AbortTaskCommand", "ByeCommand")
 """What may be asked of a site's job."""
+MAX_JOB_FILES, MAX_JOB_BYTES = 100, 64 * 2**20
+"""Of an unpacked job; NVFlare unpacks whatever comes before it looks at it."""
 
 
 class SiteJobs(ClientProcessJobLauncher):  # type: ignore[misc]
@@ -71,6 +77,7 @@ def close_doors(role: str) -> None:
         from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
         ClientRequestProcessors.request_processors = _only(ClientRequestProcessors.request_processors, REQUESTS)
+        _unpack_small_jobs(zip_utils._validate_zip_entries)
     if role == "client-job":
         from nvflare.private.fed.client.admin_commands import AdminCommands
 
@@ -82,6 +89,17 @@ def _only(known: list[Any], wanted: tuple[str, ...]) -> list[Any]:
     if len(kept) != len(wanted):
         raise RuntimeError("this NVFlare has other commands than 2.9; install the version that fedepd asks for")
     return kept
+
+
+def _unpack_small_jobs(check: Callable[[ZipFile, str], None]) -> None:
+    def check_size_too(archive: ZipFile, folder: str) -> None:
+        # By the sizes that the archive states: Python's reader gives no more bytes than stated.
+        parts = archive.infolist()
+        if len(parts) > MAX_JOB_FILES or sum(part.file_size for part in parts) > MAX_JOB_BYTES:
+            raise ValueError(f"a job of more than {MAX_JOB_FILES} files or {MAX_JOB_BYTES:,} bytes is not unpacked")
+        check(archive, folder)
+
+    zip_utils._validate_zip_entries = check_size_too
 
 
 def _exact_configuration(path: str, search_dirs: list[str] | None = None, target_fmt: Any = None) -> tuple[Any, str | None]:
