@@ -139,6 +139,9 @@ STATUS: dict[str, Any] = {
     "sites that are text": {**TRAINING, "answered": "abc"},
     "validation that is a list": {**TRAINING, "val": []},
     "refusals that are text": {**TRAINING, "refused": "x"},
+    "done without a digest": {"state": "done"},
+    "done with a number": {"state": "done", "digest": 3},
+    "failed without a reason": {"state": "failed"},
 }
 
 

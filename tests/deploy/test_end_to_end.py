@@ -116,10 +116,8 @@ def ship_code(folder: Path) -> None:
 
 HOSTILE: dict[str, Callable[[Path], None]] = {
     "executor": at_sites(lambda config, folder: config["executors"][0].update(executor=touch(folder))),
-    "component": at_sites(lambda config, folder: config["components"].append(touch(folder, id="x"))),
     "nested": at_sites(lambda config, folder: config["executors"][0]["executor"]["args"].update(task=touch(folder))),
     "data-filter": at_sites(lambda config, folder: config["task_data_filters"].append({"tasks": ["*"], "filters": [touch(folder)]})),
-    "result-filter": at_sites(lambda config, folder: config["task_result_filters"].append({"tasks": ["*"], "filters": [touch(folder)]})),
     "longer-name": at_sites(
         lambda config, _: config["executors"][0]["executor"].update(path="fedepd.deploy.executor.SiteExecutor.execute")
     ),
@@ -127,7 +125,6 @@ HOSTILE: dict[str, Callable[[Path], None]] = {
     "provision": at_sites(kit_of_another),
     "system": at_sites(system),
     "workflow": at_server(lambda config, folder: config.update(workflows=[touch(folder, id="x")])),
-    "at-server": at_server(lambda config, folder: config["components"].append(touch(folder, id="x"))),
     "byoc-meta": with_meta(byoc=True),
     "odd-meta": with_meta(launcher_spec={"default": {"process": {"x": 1}}}, stats_pool_config={"a": 1}, study="x", scope="open"),
     "drivers": drivers,

@@ -40,11 +40,15 @@ RESULT_FILES = (
     "summary.json", "rounds.jsonl", "status.json",
 )  # fmt: skip
 """What the server's ledger writes, and the controller's last word."""
-STATUS_TYPES: dict[str, tuple[type, ...]] = {
-    "round": (int,), "rounds": (int,), "seconds": (int, float), "loss": (int, float, type(None)), "answered": (list,),
-    "missing": (list,), "refused": (list,), "val": (dict, type(None)),
+STATUS_TYPES: dict[str, dict[str, tuple[type, ...]]] = {
+    "training": {
+        "round": (int,), "rounds": (int,), "seconds": (int, float), "loss": (int, float, type(None)), "answered": (list,),
+        "missing": (list,), "refused": (list,), "val": (dict, type(None)),
+    },
+    "done": {"digest": (str,)},
+    "failed": {"error": (str,)},
 }  # fmt: skip
-"""What a server says of a run that is training."""
+"""What a server says of a run, by the run's state."""
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -140,8 +144,8 @@ def checked_status(now: Any) -> dict[str, Any]:
     """The server's word on a run, if it has the form that ``describe`` reads."""
     if not isinstance(now, dict) or not isinstance(now.get("state"), str):
         raise BadMessage("the server's word on the run cannot be read; install the same fedepd version everywhere")
-    if now["state"] == "training":
-        for name, types in STATUS_TYPES.items():
+    for state, needed in STATUS_TYPES.items():
+        for name, types in needed.items() if state == now["state"] else ():
             if not isinstance(now.get(name, ...), types) or isinstance(now[name], bool):
                 raise BadMessage(f"the server's word on the run has no usable '{name}'; install the same fedepd version everywhere")
     return now

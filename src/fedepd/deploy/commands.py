@@ -22,6 +22,7 @@ from fedepd.deploy.task import FederationTask
 from fedepd.errors import BadConfig, BadMessage, UnknownName
 from fedepd.methods import METHODS
 from fedepd.record import clean
+from fedepd.shown import shown
 
 ACTIONS = {
     "init": "coordinator: make a kit for the server, for yourself and for every site",
@@ -203,7 +204,7 @@ def action_submit(parser: Parser, arguments: list[str]) -> int:
         values.min_sites = len(known.sites) if values.min_sites is None else values.min_sites
         task = _task(values, method, known.sites, features, classes, known.agreed)
     job = admin.submit(Path(values.kit), task, values.resume)
-    say(f"run {task.run}, job {job.id}")
+    say(f"run {task.run}, job {shown(job.id)}")
     return _watch(Path(values.kit), job, True) if values.watch else 0
 
 
@@ -294,8 +295,9 @@ def _watch(kit: Path, job: Any, resume: bool) -> int:
 
     end = admin.supervise(kit, job, lambda now: say(admin.describe(now)), resume=resume)
     if end["state"] == "failed":
-        raise BadMessage(str(end["error"]))
-    say(f"done, digest {end['digest']}; 'fedepd federation fetch {kit} -o FOLDER' brings it home" if end["state"] == "done" else "stopped")
+        raise BadMessage(shown(end["error"], 500))
+    done = end["state"] == "done"
+    say(f"done, digest {shown(end['digest'])}; 'fedepd federation fetch {kit} -o FOLDER' brings it home" if done else "stopped")
     return 0
 
 
