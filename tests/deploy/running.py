@@ -48,6 +48,8 @@ def running_federation(folder: Path) -> Iterator[Loopback]:
         extra = {"name": MEMBER, "type": "admin", "org": kits.ORG, "role": "member"}
         patch.setattr(kits, "_project", lambda *a: {**project(*a), "participants": [*project(*a)["participants"], extra]})
         made = Loopback(folder / "fed", files)
+    about = json.loads((made.admin / "local" / kits.ABOUT).read_bytes())
+    kits.make_kit(folder / "fed" / "member", "admin", MEMBER, about, folder / "fed" / "authority")
     for site in SITES:
         (made.kits[site] / "local" / "privacy.json").write_text(json.dumps(PRIVACY))
     with made:

@@ -8,6 +8,7 @@ import socket
 import ssl
 import subprocess
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
-from deploy.running import MARKS, MEMBER, SITES, make_task
+from deploy.running import MARKS, SITES, make_task
 from fedepd import checkpoint, load_model
 from fedepd.deploy import admin, kits
 from fedepd.deploy.loopback import Loopback
@@ -33,13 +34,13 @@ METHODS = ("fedavg", "fedepd", "fedproto", "fedgta")
 
 @pytest.fixture(scope="module")
 def jobs(federation: Loopback) -> dict[str, admin.Job]:
-    """All at once, because starting is most of their time: honest runs, one with an executor that is not on the list, one with code."""
-    changes = {"popen": outside_the_list, "strict": strict_scope, "code": ship_code}
+    """All at once, because starting is most of their time: honest runs first, then those that want something else."""
+    changes = {"strict": strict_scope, "code": ship_code, **HOSTILE}
     out = {}
     with admin.session(federation.admin) as session:
         for name in (*METHODS, *changes):
             task = make_task(f"run-{name}", "fedepd" if name in changes else name)
-            folder = federation.admin / "jobs" / task.run
+            folder = submitted(federation, name)
             admin.write_job(folder, task, resume=False)
             if name in changes:
                 changes[name](folder)
@@ -47,16 +48,63 @@ def jobs(federation: Loopback) -> dict[str, admin.Job]:
     return out
 
 
-def outside_the_list(folder: Path) -> None:
-    path = folder / "app" / "config" / "config_fed_client.json"
-    config = json.loads(path.read_bytes())
-    config["executors"][0]["executor"] = {"path": "subprocess.Popen", "args": {"args": ["touch", str(folder / "owned")]}}
-    path.write_text(json.dumps(config))
+def submitted(federation: Loopback, name: str) -> Path:
+    return federation.admin.with_name("submitted") / f"run-{name}"
+
+
+def edited(folder: Path, name: str, edit: Callable[[dict[str, Any]], Any]) -> None:
+    path = folder / name
+    content = json.loads(path.read_bytes())
+    edit(content)
+    path.write_text(json.dumps(content))
+
+
+def touch(folder: Path, **more: Any) -> dict[str, Any]:
+    """A component that leaves a trace if it is ever built."""
+    return {**more, "path": "subprocess.Popen", "args": {"args": ["touch", str(folder / "owned")]}}
+
+
+def at_sites(edit: Callable[[dict[str, Any], Path], Any]) -> Callable[[Path], None]:
+    return lambda folder: edited(folder, "app/config/config_fed_client.json", lambda config: edit(config, folder))
+
+
+def at_server(edit: Callable[[dict[str, Any], Path], Any]) -> Callable[[Path], None]:
+    return lambda folder: edited(folder, "app/config/config_fed_server.json", lambda config: edit(config, folder))
+
+
+def function_of_ours(config: dict[str, Any], folder: Path) -> None:
+    """Found by the security test: the prefix ``fedepd.deploy.`` allowed this, and it wrote folders at the site."""
+    arguments = ["init", "--sites", "x", "--host", "localhost", "-o", str(folder / "owned")]
+    config["components"] = [{"id": "x", "path": "fedepd.deploy.commands.main", "args": {"arguments": arguments}}]
+
+
+def kit_of_another(config: dict[str, Any], folder: Path) -> None:
+    arguments = {"out": str(folder / "owned"), "sites": ["x"], "host": "localhost", "port": 8002, "sizes": {}}
+    config["executors"][0]["executor"] = {"path": "fedepd.deploy.kits.provision", "args": arguments}
+
+
+def system(config: dict[str, Any], folder: Path) -> None:
+    config["components"] = [{"id": "x", "path": "os.system", "args": {"command": f"touch {folder / 'owned'}"}}]
+
+
+def with_meta(**meta: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        edited(folder, "meta.json", lambda content: content.update(meta))
+        at_sites(lambda config, folder: config["components"].append(touch(folder, id="x")))(folder)
+
+    return change
+
+
+def drivers(folder: Path) -> None:
+    """NVFlare looked for comm_config.json everywhere below the kit, and imported every file of the folder it names."""
+    config = folder / "app" / "config"
+    (config / "drivers").mkdir()
+    (config / "drivers" / "evil.py").write_text(f"open({str(folder / 'owned')!r}, 'w')")
+    (config / "comm_config.json").write_text(json.dumps({"comm_driver_path": str(config / "drivers")}))
 
 
 def strict_scope(folder: Path) -> None:
-    path = folder / "meta.json"
-    path.write_text(json.dumps({**json.loads(path.read_bytes()), "scope": "strict"}))
+    edited(folder, "meta.json", lambda meta: meta.update(scope="strict"))
 
 
 def ship_code(folder: Path) -> None:
@@ -64,6 +112,23 @@ def ship_code(folder: Path) -> None:
     (folder / "app" / "custom" / "evil.py").write_text(f"open({str(folder / 'owned')!r}, 'w')")
     path = folder / "app" / "config" / "config_fed_client.json"
     path.write_text(path.read_text().replace("fedepd.deploy.executor.SiteExecutor", "evil.Executor"))
+
+
+HOSTILE: dict[str, Callable[[Path], None]] = {
+    "executor": at_sites(lambda config, folder: config["executors"][0].update(executor=touch(folder))),
+    "nested": at_sites(lambda config, folder: config["executors"][0]["executor"]["args"].update(task=touch(folder))),
+    "data-filter": at_sites(lambda config, folder: config["task_data_filters"].append({"tasks": ["*"], "filters": [touch(folder)]})),
+    "longer-name": at_sites(
+        lambda config, _: config["executors"][0]["executor"].update(path="fedepd.deploy.executor.SiteExecutor.execute")
+    ),
+    "ours": at_sites(function_of_ours),
+    "provision": at_sites(kit_of_another),
+    "system": at_sites(system),
+    "workflow": at_server(lambda config, folder: config.update(workflows=[touch(folder, id="x")])),
+    "byoc-meta": with_meta(byoc=True),
+    "odd-meta": with_meta(launcher_spec={"default": {"process": {"x": 1}}}, stats_pool_config={"a": 1}, study="x", scope="open"),
+    "drivers": drivers,
+}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -98,10 +163,13 @@ def test_the_owners_filter_acts_on_our_payload(federation: Loopback, jobs: dict[
     assert not tensors["server/prototype.mean"].any()
 
 
-def test_a_component_outside_the_list_is_never_built(federation: Loopback, jobs: dict[str, admin.Job]) -> None:
-    end = admin.supervise(federation.admin, jobs["popen"], lambda now: None, patience=60, resume=False)
+@pytest.mark.hostile
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_job_that_wants_something_else_is_never_built(federation: Loopback, jobs: dict[str, admin.Job], name: str) -> None:
+    end = admin.supervise(federation.admin, jobs[name], lambda now: None, patience=60, resume=False)
     assert end["state"] != "done"
-    assert not (federation.admin / "jobs" / "run-popen" / "owned").exists()
+    assert not (submitted(federation, name) / "owned").exists()
+    assert all((kit / "local" / "resources.json").exists() for kit in federation.kits.values())
 
 
 def test_shipped_code_is_refused(federation: Loopback, jobs: dict[str, admin.Job]) -> None:
@@ -110,11 +178,11 @@ def test_shipped_code_is_refused(federation: Loopback, jobs: dict[str, admin.Job
         detail = session.get_job_meta(jobs["code"].id)["job_deploy_detail"]
     assert end["state"] != "done"
     assert "BYOC not permitted" in str(detail)
-    assert not (federation.admin / "jobs" / "run-code" / "owned").exists()
+    assert not (submitted(federation, "code") / "owned").exists()
 
 
 def test_an_admin_without_the_role_may_not_submit(federation: Loopback) -> None:
-    kit = next((federation.admin.parent / "authority").rglob(MEMBER))
+    kit = federation.admin.with_name("member")
     with pytest.raises(BadMessage, match="not authorized"):
         admin.submit(kit, make_task("run-member", "fedavg"))
 
@@ -160,7 +228,9 @@ def test_a_site_cannot_take_another_sites_name(federation: Loopback, tmp_path: P
     server_log = federation.kits["server"] / "console.log"
     before = len(server_log.read_text())
     with (tmp_path / "log").open("ab") as log:
-        process = subprocess.Popen(kits.launch_command(tmp_path / "thief", "client"), stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(
+            kits.launch_command(tmp_path / "thief", "client", "bank-a"), stdout=log, stderr=log, start_new_session=True
+        )
     try:
         end = time.monotonic() + 30
         while time.monotonic() < end and process.poll() is None and not refusals(server_log, before):

@@ -191,7 +191,17 @@ def test_a_site_that_calls_the_classes_otherwise_is_refused_in_words(over: Open)
     assert sorted(exchange.declared([0, 1, 2])) == [1, 2]
     (refusal,) = exchange.take_refusals()
     assert (refusal.client, refusal.field) == (0, "label_names")
-    assert refusal.reason.startswith("calls class 1 'takeover', the others call it 'mule'")
+    assert refusal.reason.startswith("calls class 1 'takeover', the federation calls it 'mule'")
+
+
+@pytest.mark.hostile
+def test_a_site_with_other_columns_is_refused(over: Open) -> None:
+    def columns(name: str) -> Answer:
+        return lambda task, record: Shareable(declaration_record(ONE_EACH, (), name * 64)) if task == DECLARE else echo(task, record)
+
+    exchange = over(StandIn({"a": columns("1"), "b": columns("2"), "c": columns("2")}))
+    assert sorted(exchange.declared([0, 1, 2])) == [1, 2]
+    assert [(r.client, r.field) for r in exchange.take_refusals()] == [(0, "schema_sha256")]
 
 
 def test_sites_without_names_or_without_the_last_class_agree_with_all(over: Open) -> None:

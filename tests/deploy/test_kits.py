@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
 from pathlib import Path
 
@@ -13,16 +14,14 @@ pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 from fedepd.cli import main
 from fedepd.datasets.client_file import write_client_file
 from fedepd.deploy import kits
+from fedepd.deploy.contents import SIGNED, entries
 from fedepd.errors import BadConfig, BadData
-from toy import CLASSES, FEATURES, toy_client
+from toy import toy_client
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("kits")
-    write_client_file(toy_client(one_node_class=True), folder / "a.npz")
-    kits.provision(folder / "fed", ["bank-a", "bank-b"], "localhost", 8002, {"features": FEATURES, "classes": CLASSES})
-    return folder
+@pytest.fixture
+def made(made_kits: Path) -> Path:
+    return made_kits
 
 
 def read(path: Path) -> dict:
@@ -33,31 +32,40 @@ def test_every_participant_has_a_private_kit(made: Path) -> None:
     assert sorted(p.name for p in (made / "fed").iterdir()) == ["admin", "authority", "bank-a", "bank-b", "server"]
     for kit in (made / "fed").iterdir():
         assert stat.S_IMODE(kit.stat().st_mode) == 0o700
-    assert kits.kit_name(made / "fed" / "bank-b", "client") == "bank-b"
-    assert kits.about(made / "fed" / "admin")["sites"] == ["bank-a", "bank-b"]
-    assert read(made / "fed" / "bank-a" / "startup" / "fed_client.json")["client"]["connection_security"] == "mtls"
+    assert kits.open_kit(made / "fed" / "bank-b", "client").name == "bank-b"
+    assert kits.open_kit(made / "fed" / "admin", "admin").sites == ("bank-a", "bank-b")
+    assert stat.S_IMODE((made / "fed" / "bank-a" / "startup" / "client.key").stat().st_mode) == 0o600
 
 
-def test_an_owners_policy(made: Path) -> None:
-    kit = made / "fed" / "bank-a"
+def test_a_kit_holds_certificates_what_was_agreed_and_the_manifest(made: Path) -> None:
+    found = sorted(path for path, is_folder in entries(made / "fed" / "bank-b").items() if not is_folder)
+    assert found == ["local/federation.json", "manifest.json", "manifest.sig", *sorted(SIGNED["client"])[1:]]
+    assert not list((made / "fed" / "authority").rglob("*.key"))
+
+
+def test_an_owners_policy(made: Path, kit: Path) -> None:
     assert main(["federation", "join", str(kit), "--data", str(made / "a.npz"), "--check"]) == 0
     resources, rights = read(kit / "local" / "resources.json"), read(kit / "local" / "authorization.json")["permissions"]
-    assert resources["class_allow_list"] == ["fedepd.deploy."]
+    assert resources["class_allow_list"] == ["fedepd.deploy.executor.SiteExecutor", "fedepd.deploy.filters.MinCount"]
     assert resources["class_list_enforcement_mode"] == "enforce"
     assert resources["allow_log_streaming"] is False
     assert "site_log_streamer" not in [c["id"] for c in resources["components"]]
     assert {rights["project_admin"][right] for right in ("byoc", "shell_commands", "operate", "clone_job")} == {"none"}
     assert rights.keys() == {"project_admin", "member"}
     assert rights["member"] == {"view": "any"}
-    assert read(kit / "local" / kits.SITE_FILE)["data"] == str((made / "a.npz").resolve())
+    assert read(kit / "local" / kits.SITE_FILE) == {"data": str((made / "a.npz").resolve()), "allow": []}
+    startup = read(kit / "startup" / "fed_client.json")
+    assert startup["client"]["connection_security"] == "mtls"
+    assert startup["servers"][0]["service"]["target"] == "localhost:8002"
+    assert startup["require_signed_jobs"] is True
 
 
-def test_the_servers_policy_keeps_jobs_in_the_kit(made: Path) -> None:
-    kit = made / "fed" / "server"
+def test_the_servers_policy_keeps_jobs_in_the_kit(made: Path, tmp_path: Path) -> None:
+    kit = Path(shutil.copytree(made / "fed" / "server", tmp_path / "server"))
     kits.prepare_server(kit)
     text = (kit / "local" / "resources.json").read_text()
     assert "/tmp/nvflare" not in text
-    assert json.loads(text)["class_allow_list"] == ["fedepd.deploy.controller."]
+    assert json.loads(text)["class_allow_list"] == ["fedepd.deploy.controller.FederationController"]
     assert read(kit / "local" / "authorization.json")["permissions"]["project_admin"]["byoc"] == "none"
 
 
@@ -93,7 +101,8 @@ def test_preview_says_what_leaves_the_house(made: Path, capsys: pytest.CaptureFi
     assert {"field": "pruning.votes", "shape": [2], "bytes": 8, "when": "once"} in seen["fields"]
     before = {each["field"]: (each["shape"], each["bytes"]) for each in seen["fields"] if each["when"] == "before the first round"}
     sizes = {f"class_sizes.{name}": ([3], 24) for name in ("train", "val", "test")}
-    assert before == {**sizes, "label_names": ([0], 0)}
+    numbers = {"num_nodes": ([], 8), "num_train": ([], 8)}
+    assert before == {**sizes, **numbers, "label_names": ([0], 0), "schema_sha256": ([], 0)}
     assert seen["counts"]["prototype.count"][2] == 1
     assert any("2" in w.split(":")[0] and "the embedding of one single node" in w for w in seen["warnings"])
     assert main(arguments) == 0
@@ -107,10 +116,9 @@ def test_actions_are_listed_and_guessed(capsys: pytest.CaptureFixture[str]) -> N
     assert "did you mean 'join'" in capsys.readouterr().err
 
 
-def test_submit_asks_for_the_tasks_sizes(made: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "local").mkdir()
-    (tmp_path / "local" / kits.ABOUT).write_text('{"sites": ["a"]}')
-    assert main(["federation", "submit", str(tmp_path)]) == 2
+def test_submit_asks_for_the_tasks_sizes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    kits.provision(tmp_path / "fed", ["a"], "localhost", 8002, {})
+    assert main(["federation", "submit", str(tmp_path / "fed" / "admin")]) == 2
     assert "--features" in capsys.readouterr().err
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,90 @@ def test_a_task_that_cannot_be_used_is_refused_where_it_arrives(change: dict[str
     text = json.dumps({**json.loads(task().to_json()), **change})
     with pytest.raises(FedEPDError):
         FederationTask.from_json(text)
+
+
+HUGE = 10**400
+ODD: dict[str, dict[str, Any]] = {
+    "settings as list": {"settings": []},
+    "settings as text": {"settings": "rounds=2"},
+    "settings as null": {"settings": None},
+    "a setting that is a table": {"settings": {"rounds": {"path": "os.system"}}},
+    "a setting of 400 digits": {"settings": {"rounds": HUGE}},
+    "a setting that is NaN": {"settings": {"lr": float("nan")}},
+    "a setting that is endless": {"settings": {"backbone": "x" * 10**5}},
+    "settings without end": {"settings": {f"s{k}": 1 for k in range(1000)}},
+    "a setting with an escape": {"settings": {"\x1b[2J": 1}},
+    "a setting to an escape": {"settings": {"backbone": "\x1b[2J"}},
+    "a method with an escape": {"method": "\x1b[2J"},
+    "sites as text": {"sites": "ab"},
+    "sites as table": {"sites": {"a": 1}},
+    "sites as null": {"sites": None},
+    "a site that is a number": {"sites": ["a", 3]},
+    "a site that is a list": {"sites": ["a", ["b"]]},
+    "a site with a line end": {"sites": ["a", "b\n"]},
+    "sites without end": {"sites": [f"s{k}" for k in range(2000)]},
+    "min_sites true": {"min_sites": True},
+    "min_sites a fraction": {"min_sites": 1.5},
+    "min_sites text": {"min_sites": "1"},
+    "min_sites of 400 digits": {"min_sites": HUGE},
+    "num_features true": {"num_features": True},
+    "num_features text": {"num_features": "6"},
+    "num_features of 400 digits": {"num_features": HUGE},
+    "num_features null": {"num_features": None},
+    "num_classes of 64 bits": {"num_classes": 2**64},
+    "num_classes a list": {"num_classes": [3]},
+    "num_classes a fraction": {"num_classes": 3.0},
+    "deadline NaN": {"deadline": float("nan")},
+    "deadline infinite": {"deadline": float("inf")},
+    "deadline of 400 digits": {"deadline": HUGE},
+    "deadline negative": {"deadline": -1},
+    "deadline text": {"deadline": "600"},
+    "deadline true": {"deadline": True},
+    "method a number": {"method": 3},
+    "method a list": {"method": ["fedavg"]},
+    "preset null": {"preset": None},
+    "run a list": {"run": ["r"]},
+    "run with a line end": {"run": "r\n"},
+    "run too long": {"run": "r" * 64},
+    "class names as text": {"label_names": "abc"},
+    "class names as null": {"label_names": None},
+    "too few class names": {"label_names": ["a", "b"]},
+    "too many class names": {"label_names": ["a", "b", "c", "d"]},
+    "a class name twice": {"label_names": ["a", "b", "a"]},
+    "a class name that is a number": {"label_names": ["a", "b", 3]},
+    "a class name with an escape": {"label_names": ["a", "b", "\x1b]0;x\x07"]},
+    "a class name too long": {"label_names": ["a", "b", "c" * 201]},
+    "an empty class name": {"label_names": ["a", "b", ""]},
+    "a schema hash that is short": {"schema_sha256": "ab"},
+    "a schema hash that is no hash": {"schema_sha256": "x" * 64},
+    "a schema hash that is a number": {"schema_sha256": 3},
+    "a field more": {"extra": 1},
+}
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("case", ODD)
+def test_a_field_of_the_wrong_kind_is_refused_in_one_sentence(case: str) -> None:
+    text = json.dumps({**json.loads(task().to_json()), **ODD[case]})
+    with pytest.raises(FedEPDError) as caught:
+        FederationTask.from_json(text)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("text", ["[" * 10**5, "x" * (5 * 2**20), None, 3, b"{}", "NaN", '{"run": 1' + "0" * 5000 + "}"], ids=range(7))
+def test_a_task_that_is_no_text_of_a_sane_form(text: Any) -> None:
+    with pytest.raises(BadMessage, match="same fedepd version"):
+        FederationTask.from_json(text)
+
+
+@pytest.mark.parametrize("name", [f.name for f in fields(FederationTask)])
+def test_a_task_without_a_field(name: str) -> None:
+    content = json.loads(task().to_json())
+    del content[name]
+    with pytest.raises(BadMessage, match="expected fields"):
+        FederationTask.from_json(json.dumps(content))
 
 
 def test_a_site_is_numbered_by_its_place() -> None:

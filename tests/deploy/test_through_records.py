@@ -50,7 +50,7 @@ class ThroughRecords:
 
     def declared(self, clients: Sequence[int]) -> dict[int, Sizes]:
         records = {k: cross(wire.declaration_record(self.participants[k].sizes)) for k in clients}
-        return {k: wire.read_declaration(record, self.num_classes, 1000)[0] for k, record in records.items()}
+        return {k: wire.read_declaration(record, self.num_classes, 1000).sizes for k, record in records.items()}
 
     def take_refusals(self) -> list[Refusal]:
         return []
@@ -111,7 +111,7 @@ def test_the_owners_filter_hides_rare_classes_in_confusions() -> None:
 
 def test_the_owners_filter_hides_rare_classes_in_declared_sizes() -> None:
     counts = {name: np.array([12, 9, 10]) for name in wire.CLASS_SIZES}
-    record = Shareable({"num_nodes": 99, "num_train": 31, "class_sizes": counts, "label_names": []})
+    record = Shareable({"num_nodes": 99, "num_train": 31, "class_sizes": counts, "label_names": [], "schema_sha256": ""})
     assert [sizes.tolist() for sizes in MinCount(10).process(record, None)["class_sizes"].values()] == [[12, 0, 10]] * 3
 
 

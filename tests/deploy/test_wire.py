@@ -121,8 +121,9 @@ def counts(**changes: Any) -> dict[str, Any]:
 
 
 def test_declared_sizes_come_back() -> None:
-    sizes, names = read_declaration(declaration(), 3, 10)
-    assert (sizes.num_nodes, sizes.num_train, names) == (10, 7, ("a", "b", "c"))
+    said = read_declaration(declaration(), 3, 10)
+    sizes = said.sizes
+    assert (sizes.num_nodes, sizes.num_train, said.label_names, said.schema_sha256) == (10, 7, ("a", "b", "c"), "")
     assert [sizes.train.tolist(), sizes.val.tolist(), sizes.test.tolist()] == [[5, 0, 2], [1, 0, 0], [0, 0, 1]]
     assert sizes.train.dtype == torch.int64
 
@@ -159,6 +160,9 @@ def test_declared_sizes_come_back() -> None:
         ({"label_names": ["a"] * 4}, "label_names"),
         ({"label_names": [1]}, "label_names"),
         ({"label_names": "abc"}, "label_names"),
+        ({"schema_sha256": "\x1b[2J"}, "schema_sha256"),
+        ({"schema_sha256": "a" * 10**6}, "schema_sha256"),
+        ({"schema_sha256": None}, "schema_sha256"),
         ({"labels": np.ones(3)}, "reply"),
         ({"\x1b]0;mine\x07": 1}, "reply"),
     ],

@@ -16,20 +16,39 @@ from typing import Any
 from nvflare.fuel.flare_api.api_spec import CommandError, InternalError, JobNotRunning, NoReply
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 
-from fedepd.deploy.kits import kit_name
+from fedepd.deploy import templates
+from fedepd.deploy.contents import JOB, entries
+from fedepd.deploy.controller import RESULT
+from fedepd.deploy.kits import prepare_admin
 from fedepd.deploy.task import FederationTask
-from fedepd.deploy.wire import DECLARE, EVALUATE, STATUS, STEP
+from fedepd.deploy.wire import STATUS
 from fedepd.errors import BadConfig, BadData, BadMessage, FedEPDError
+from fedepd.files import parse_json, read_bytes, read_json
 from fedepd.record import append_line, check_new_folder, write_json
+from fedepd.shown import shown
 
 RUNS = "runs.jsonl"
 """In the admin kit: every job ever submitted with it, and for which task."""
-POLL = 0.05
-"""Seconds between a site's questions for work; NVFlare's default of 2 s would be most of a round."""
 LOST_AFTER = 45.0
 """Seconds in which a job may be listed as running without answering: a restarted server lists jobs it has lost."""
 GIVE_UP = 5
 """So many resumed jobs in a row without one more round end the supervision."""
+MAX_RUNS, MAX_STATUS, MAX_RESULT = 256 * 2**20, 2**20, 8 * 2**30
+"""Bytes of the list of runs, of a job's last word and of a fetched run."""
+RESULT_FILES = (
+    "config.json", "env.json", "clients.json", "partition.npz", "confusion.npz", "final.safetensors", "model.safetensors",
+    "summary.json", "rounds.jsonl", "status.json",
+)  # fmt: skip
+"""What the server's ledger writes, and the controller's last word."""
+STATUS_TYPES: dict[str, dict[str, tuple[type, ...]]] = {
+    "training": {
+        "round": (int,), "rounds": (int,), "seconds": (int, float), "loss": (int, float, type(None)), "answered": (list,),
+        "missing": (list,), "refused": (list,), "val": (dict, type(None)),
+    },
+    "done": {"digest": (str,)},
+    "failed": {"error": (str,)},
+}  # fmt: skip
+"""What a server says of a run, by the run's state."""
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -43,7 +62,7 @@ class Job:
 @contextmanager
 def session(kit: Path, timeout: float = 15.0) -> Iterator[Any]:
     """A session of the coordinator; whatever NVFlare raises inside becomes one sentence."""
-    user = kit_name(kit, "admin")
+    user = prepare_admin(kit).name
     opened = None
     try:
         with redirect_stdout(io.StringIO()):  # NVFlare announces every connection
@@ -52,7 +71,7 @@ def session(kit: Path, timeout: float = 15.0) -> Iterator[Any]:
     except FedEPDError:
         raise
     except Exception as cause:
-        what = " ".join(str(cause).split()) or type(cause).__name__
+        what = shown(" ".join(str(cause).split()) or type(cause).__name__, 500)
         raise BadMessage(f"the federation's server refused or did not answer ({what}); start it, or give its admin kit") from cause
     finally:
         if opened is not None:
@@ -75,12 +94,8 @@ def write_job(folder: Path, task: FederationTask, resume: bool) -> None:
     """A job is settings alone: no code travels."""
     config = folder / "app" / "config"
     config.mkdir(parents=True)
-    text = task.to_json()  # as text: NVFlare would take a nested table for a component
-    controller = {"id": "controller", "path": "fedepd.deploy.controller.FederationController", "args": {"task": text, "resume": resume}}
-    executor = {"path": "fedepd.deploy.executor.SiteExecutor", "args": {"task": text}}
-    nothing: dict[str, Any] = {"format_version": 2, "components": [], "task_data_filters": [], "task_result_filters": []}
-    write_json(config / "config_fed_server.json", {**nothing, "server": {"task_request_interval": POLL}, "workflows": [controller]})
-    write_json(config / "config_fed_client.json", {**nothing, "executors": [{"tasks": [DECLARE, STEP, EVALUATE], "executor": executor}]})
+    for name, content in templates.job(task.to_json(), resume).items():
+        write_json(config / name, content)
     meta = {"name": task.run, "resource_spec": {}, "min_clients": task.min_sites, "deploy_map": {"app": ["@ALL"]}}
     write_json(folder / "meta.json", meta)
 
@@ -88,14 +103,25 @@ def write_job(folder: Path, task: FederationTask, resume: bool) -> None:
 def last_job(kit: Path, run: str | None = None) -> Job:
     found = [line for line in submitted(kit) if run is None or line["task"]["run"] == run]
     if not found:
-        raise BadData(f"'{kit}' has submitted {'nothing yet' if run is None else f'no run {run!r}'}; start with 'fedepd federation submit'")
+        what = "nothing yet" if run is None else f"no run '{shown(run)}'"
+        raise BadData(f"'{shown(kit, 300)}' has submitted {what}; start with 'fedepd federation submit'")
     return Job(found[-1]["job"], FederationTask.from_json(json.dumps(found[-1]["task"])))
 
 
 def submitted(kit: Path) -> list[dict[str, Any]]:
+    """Every line of the kit's own list of jobs, checked: the file lies open in a folder."""
     if not (kit / RUNS).exists():
         return []
-    return [json.loads(line) for line in (kit / RUNS).read_text(encoding="utf-8").splitlines()]
+    lines = read_bytes(kit / RUNS, MAX_RUNS).splitlines()
+    return [_submitted_line(line, f"line {number} of '{shown(kit / RUNS, 300)}'") for number, line in enumerate(lines, 1)]
+
+
+def _submitted_line(line: bytes, where: str) -> dict[str, Any]:
+    content = parse_json(line, where)
+    task = content.get("task") if isinstance(content, dict) else None
+    if not isinstance(task, dict) or not isinstance(task.get("run"), str) or not JOB.fullmatch(str(content.get("job"))):
+        raise BadData(f"{where} does not name a job and its task; remove the line or restore the file")
+    return dict(content)
 
 
 def connected(kit: Path) -> list[str]:
@@ -109,24 +135,37 @@ def look(open_session: Any, job: Job) -> dict[str, Any]:
     if status != "RUNNING":
         return {"job": status, "state": "ended" if status.startswith("FINISHED") else "waiting"}
     try:
-        return {"job": status, **open_session.do_app_command(job.id, STATUS, {})}
+        return {"job": status, **checked_status(open_session.do_app_command(job.id, STATUS, {}))}
     except (InternalError, JobNotRunning, NoReply, CommandError):  # not yet, or not any more
         return {"job": status, "state": "silent"}
+
+
+def checked_status(now: Any) -> dict[str, Any]:
+    """The server's word on a run, if it has the form that ``describe`` reads."""
+    if not isinstance(now, dict) or not isinstance(now.get("state"), str):
+        raise BadMessage("the server's word on the run cannot be read; install the same fedepd version everywhere")
+    for state, needed in STATUS_TYPES.items():
+        for name, types in needed.items() if state == now["state"] else ():
+            if not isinstance(now.get(name, ...), types) or isinstance(now[name], bool):
+                raise BadMessage(f"the server's word on the run has no usable '{name}'; install the same fedepd version everywhere")
+    return now
 
 
 def describe(now: dict[str, Any]) -> str:
     """One line about a run."""
     if now.get("state") != "training":
-        return " ".join(str(now[name]) for name in ("state", "job", "error") if name in now)
+        return " ".join(shown(now[name], 300) for name in ("state", "job", "error") if name in now)
     parts = [f"round {now['round']}/{now['rounds']}", f"{now['seconds']:.2f} s", f"{len(now['answered'])} sites answered"]
     if now["loss"] is not None:
         parts.append(f"loss {now['loss']:.4f}")
     for kind, scores in (now["val"] or {}).items():
-        parts.append(f"{kind} val macro-F1 {100 * scores['macro_f1']:.2f}" if scores["macro_f1"] is not None else f"{kind} val -")
+        score = scores.get("macro_f1") if isinstance(scores, dict) else None
+        number = f"macro-F1 {100 * score:.2f}" if isinstance(score, (int, float)) else "-"
+        parts.append(f"{shown(kind)} val {number}")
     if now["missing"]:
-        parts.append(f"unreachable: {', '.join(now['missing'])}")
-    parts += [f"refused {each}" for each in now["refused"]]
-    parts += now.get("defence", [])
+        parts.append(f"unreachable: {', '.join(shown(each) for each in now['missing'])}")
+    parts += [f"refused {shown(each, 300)}" for each in now["refused"]]
+    parts += [shown(each, 300) for each in now.get("defence", [])]
     return ", ".join(parts)
 
 
@@ -154,7 +193,7 @@ def follow(kit: Path, job: Job, tell: Tell, patience: float) -> tuple[dict[str, 
     """Until the job ends or is lost: how, and the last round seen."""
     heard = time.monotonic()
     latest = 0
-    shown: dict[str, Any] = {}
+    told: dict[str, Any] = {}
     server_start = None
     while True:
         try:
@@ -170,9 +209,9 @@ def follow(kit: Path, job: Job, tell: Tell, patience: float) -> tuple[dict[str, 
                     elif restarted or time.monotonic() - heard > LOST_AFTER:
                         return {"state": "lost"}, latest
                     latest = max(latest, int(now.get("round", 0)))
-                    if now != shown:
+                    if now != told:
                         tell(now)
-                        shown = now
+                        told = now
                     time.sleep(0.5)
         except BadMessage as cause:
             if time.monotonic() - heard > patience:
@@ -184,9 +223,20 @@ def follow(kit: Path, job: Job, tell: Tell, patience: float) -> tuple[dict[str, 
 def outcome(open_session: Any, job: Job, ended: dict[str, Any]) -> dict[str, Any]:
     """The controller's last word, from the job's result."""
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(open_session.download_job_result(job.id, folder))
-        found = sorted(place.rglob("fedepd/status.json"))
-        return {**ended, **(json.loads(found[0].read_bytes()) if found else {"state": "lost"}), "job": ended["job"]}
+        result = downloaded(open_session, job, Path(folder))
+        if result is None or not (result / "status.json").is_file():
+            return {**ended, "state": "lost"}
+        return {**ended, **checked_status(read_json(result / "status.json", MAX_STATUS)), "job": ended["job"]}
+
+
+def downloaded(open_session: Any, job: Job, folder: Path) -> Path | None:
+    """The controller's folder in a job's result; a result with a link, a pipe or too much in it is refused."""
+    place = Path(open_session.download_job_result(job.id, str(folder)))
+    found = entries(place)
+    if sum((place / path).stat().st_size for path, is_folder in found.items() if not is_folder) > MAX_RESULT:
+        raise BadMessage(f"the result of run '{job.task.run}' is larger than {MAX_RESULT:,} bytes; look at the server's folder")
+    inside = sorted(path for path, is_folder in found.items() if is_folder and path.rpartition("/")[2] == RESULT)
+    return place / inside[0] if inside else None
 
 
 def wait_for_sites(kit: Path, wanted: int, patience: float) -> list[str]:
@@ -212,8 +262,19 @@ def fetch(kit: Path, job: Job, out: Path) -> None:
     """The run folder of a finished run, as ``fedepd run --out`` would have written it."""
     check_new_folder(out)
     with tempfile.TemporaryDirectory() as folder, session(kit) as open_session:
-        place = Path(open_session.download_job_result(job.id, folder))
-        found = sorted(place.rglob("fedepd/summary.json"))
-        if not found:
+        result = downloaded(open_session, job, Path(folder))
+        if result is None or not (result / "summary.json").is_file():
             raise BadData(f"the run '{job.task.run}' has no results yet; follow it with 'fedepd federation watch {kit}'")
-        shutil.copytree(found[0].parent, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("status.json"))
+        copy_run(result, out)
+
+
+def copy_run(result: Path, out: Path) -> None:
+    """The files of a run folder, each looked at first; what a run folder does not have is refused, and nothing is copied."""
+    found = entries(result)
+    for path, is_folder in found.items():
+        if is_folder or path not in RESULT_FILES:
+            raise BadData(f"the fetched run holds '{shown(path)}', which is no file of a run; look at the server's folder")
+    out.mkdir(parents=True, exist_ok=True)
+    for path in found:
+        if path != "status.json":
+            shutil.copyfile(result / path, out / path, follow_symlinks=False)

@@ -6,8 +6,9 @@ import argparse
 import json
 import logging
 import os
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,10 +16,13 @@ from typing import Any
 
 from fedepd.cli import Parser, console
 from fedepd.config import read_toml, setting_owners
+from fedepd.datasets.npz import read_npz
+from fedepd.deploy.agreement import NOTHING_AGREED, Agreement, agreement_of, check_agrees, schema_sha256
 from fedepd.deploy.task import FederationTask
 from fedepd.errors import BadConfig, BadMessage, UnknownName
 from fedepd.methods import METHODS
 from fedepd.record import clean
+from fedepd.shown import shown
 
 ACTIONS = {
     "init": "coordinator: make a kit for the server, for yourself and for every site",
@@ -66,42 +70,63 @@ def action_init(parser: Parser, arguments: list[str]) -> int:
     parser.add_argument("--port", type=int, default=8002, metavar="N", help="the one port sites connect to (default: 8002)")
     parser.add_argument("--features", type=int, metavar="N", help="feature width, so that 'join' can check it")
     parser.add_argument("--classes", type=int, metavar="N", help="number of classes, so that 'join' can check it")
+    parser.add_argument("--example", metavar="FILE.npz", help="a graph with the agreed class names and columns; every site is held to them")
     parser.add_argument("-o", "--out", required=True, metavar="FOLDER", help="new folder for the kits")
     values = parser.parse(arguments)
     sizes = {name: getattr(values, name) for name in ("features", "classes") if getattr(values, name) is not None}
-    kits = provision(Path(values.out), values.sites.split(","), values.host, values.port, sizes)
+    agreed = NOTHING_AGREED
+    if values.example is not None:
+        graph = read_npz(values.example, part=True)
+        sizes, agreed = _sizes_of(values, graph.num_features, graph.num_classes), agreement_of(graph)
+    kits = provision(Path(values.out), values.sites.split(","), values.host, values.port, sizes, agreed)
     for name, kit in kits.items():
         say(f"{name}: {kit}")
     say(f"Keep '{values.out}/authority' secret and backed up: it can make new kits. Give each site its own kit over a safe channel.")
     return 0
 
 
+def _sizes_of(values: argparse.Namespace, features: int, classes: int) -> dict[str, int]:
+    """The example's sizes; a number that says otherwise is a mistake of whoever typed it."""
+    for name, known in (("features", features), ("classes", classes)):
+        if getattr(values, name) not in (None, known):
+            raise BadConfig(f"--{name} is {getattr(values, name)}, '{values.example}' has {known}; leave --{name} out")
+    return {"features": features, "classes": classes}
+
+
 def action_start(parser: Parser, arguments: list[str]) -> int:
     from fedepd.deploy.kits import prepare_server
 
     parser.add_argument("kit", metavar="KIT", help="the server's kit")
-    kit = Path(parser.parse(arguments).kit)
-    prepare_server(kit)
-    return _become(kit, "server")
+    return _become(prepare_server(Path(parser.parse(arguments).kit)))
 
 
 def action_join(parser: Parser, arguments: list[str]) -> int:
-    from fedepd.deploy.kits import prepare_site
+    from fedepd.deploy.kits import check_pin, open_kit, prepare_site
+    from fedepd.deploy.owner import check_privacy
 
     parser.add_argument("kit", metavar="KIT", help="your kit, as the coordinator gave it to you")
     parser.add_argument("--data", required=True, metavar="FILE.npz", help="your graph; it is read here and stays here")
+    parser.add_argument("--allow", action="append", default=[], metavar="CLASS", help="an own class that jobs may name, in full")
+    parser.add_argument("--pin", default=None, metavar="SHA256", help="the root certificate's fingerprint; another kit is refused")
     parser.add_argument("--check", action="store_true", help="check and write the policy, but do not start")
     values = parser.parse(arguments)
-    prepare_site(Path(values.kit), Path(values.data))
-    return 0 if values.check else _become(Path(values.kit), "client")
+    folder = Path(values.kit)
+    if values.pin is not None:
+        check_pin(open_kit(folder, "client"), values.pin)
+    kit = prepare_site(folder, Path(values.data), values.allow)
+    say(f"site {kit.name}, server {kit.host}:{kit.port}, the federation's root certificate is SHA-256 {kit.fingerprint}")
+    filters = check_privacy(folder, values.allow)
+    say(f"filters on what leaves: {', '.join(filters) or 'none'}; further classes allowed: {', '.join(values.allow) or 'none'}")
+    return 0 if values.check else _become(kit)
 
 
-def _become(kit: Path, kind: str) -> int:
+def _become(kit: Any) -> int:
     """Turn this process into the participant: signals and exit codes are then its own."""
     from fedepd.deploy.kits import launch_command, launch_environment
 
-    command = launch_command(kit, kind)
-    os.chdir(kit)
+    command = launch_command(kit.folder, kit.kind, kit.name)
+    os.chdir(kit.folder)
+    sys.stdout.flush()  # what was said here would be lost with this program
     os.execve(command[0], command, launch_environment())
 
 
@@ -136,14 +161,27 @@ def _method(arguments: list[str]) -> str:
     return str(found.method or (read_toml(Path(found.config)).get("method") if found.config else None) or "fedepd")
 
 
-def _task(values: argparse.Namespace, method: str, sites: list[str], num_features: int, num_classes: int) -> FederationTask:
+def _task(
+    values: argparse.Namespace, method: str, sites: Sequence[str], num_features: int, num_classes: int, agreed: Agreement = NOTHING_AGREED
+) -> FederationTask:
     settings = read_toml(Path(values.config)) if values.config else {}
     preset = str(settings.pop("preset", values.preset)) if values.preset == "default" else values.preset
     settings = {name: value for name, value in settings.items() if name != "method"}
     settings |= {name: getattr(values, name) for name in task_settings(method) if hasattr(values, name)}
     run = values.run or f"{method}-{time.strftime('%Y%m%d-%H%M%S')}"
-    limits = {name: getattr(values, name) for name in ("min_sites", "deadline", "max_nodes") if getattr(values, name, None) is not None}
+    given = {name: getattr(values, name, None) for name in ("min_sites", "deadline", "max_nodes")}
+    limits: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if agreed.label_names or agreed.schema:
+        limits |= {"label_names": agreed.label_names, "schema_sha256": schema_sha256(agreed.schema)}
     return FederationTask(run, method, preset, settings, num_features, num_classes, tuple(sites), **limits)
+
+
+def _sizes(values: argparse.Namespace, kit: Any, features: int | None, classes: int | None) -> tuple[int | None, int | None]:
+    """What was typed, else what the kit says, else what is given; a kit made with --example is not contradicted."""
+    for name, typed, known in (("features", values.num_features, kit.features), ("classes", values.num_classes, kit.classes)):
+        if (kit.agreed.label_names or kit.agreed.schema) and typed not in (None, known):
+            raise BadConfig(f"--{name} is {typed}, the federation agreed on {known}; leave --{name} out")
+    return values.num_features or kit.features or features, values.num_classes or kit.classes or classes
 
 
 def action_submit(parser: Parser, arguments: list[str]) -> int:
@@ -161,19 +199,18 @@ def action_submit(parser: Parser, arguments: list[str]) -> int:
     if values.resume:
         task = admin.last_job(Path(values.kit), values.run).task
     else:
-        known = kits.about(Path(values.kit))
-        features, classes = values.num_features or known.get("features"), values.num_classes or known.get("classes")
+        known = kits.open_kit(Path(values.kit), "admin")
+        features, classes = _sizes(values, known, None, None)
         if features is None or classes is None:
             raise BadConfig("the run needs the width of the features and the number of classes; add --features N --classes N")
-        values.min_sites = len(known["sites"]) if values.min_sites is None else values.min_sites
-        task = _task(values, method, known["sites"], features, classes)
+        values.min_sites = len(known.sites) if values.min_sites is None else values.min_sites
+        task = _task(values, method, known.sites, features, classes, known.agreed)
     job = admin.submit(Path(values.kit), task, values.resume)
-    say(f"run {task.run}, job {job.id}")
+    say(f"run {task.run}, job {shown(job.id)}")
     return _watch(Path(values.kit), job, True) if values.watch else 0
 
 
 def action_rehearse(parser: Parser, arguments: list[str]) -> int:
-    from fedepd.datasets.npz import read_npz
     from fedepd.deploy.rehearse import rehearse
 
     method = _method(arguments)
@@ -190,7 +227,6 @@ def action_rehearse(parser: Parser, arguments: list[str]) -> int:
 def action_preview(parser: Parser, arguments: list[str]) -> int:
     from rich.table import Table
 
-    from fedepd.datasets.npz import read_npz
     from fedepd.deploy import kits
     from fedepd.deploy.preview import preview
 
@@ -201,11 +237,11 @@ def action_preview(parser: Parser, arguments: list[str]) -> int:
     _task_options(parser, method)
     values = parser.parse(arguments)
     kit, graph = Path(values.kit), read_npz(values.data, part=True)
-    known = kits.about(kit)
-    features = values.num_features or known.get("features") or graph.num_features
-    classes = values.num_classes or known.get("classes") or graph.num_classes
-    task = _task(values, method, known["sites"], features, classes)
-    seen = preview(task, kits.kit_name(kit, "client"), Path(values.data))
+    known = kits.open_kit(kit, "client")
+    check_agrees(graph, values.data, known.agreed)
+    features, classes = _sizes(values, known, graph.num_features, graph.num_classes)
+    task = _task(values, method, known.sites, features or graph.num_features, classes or graph.num_classes, known.agreed)
+    seen = preview(task, known.name, Path(values.data))
     if values.json:
         say(json.dumps({**asdict(seen), "bytes_per_round": seen.bytes_per_round}))
         return 0
@@ -237,7 +273,7 @@ def action_status(parser: Parser, arguments: list[str]) -> int:
     values = _run_options(parser, arguments, json={"action": "store_true", "help": "print JSON and nothing else"})
     kit = Path(values.kit)
     here = admin.connected(kit)
-    now: dict[str, Any] = {"sites": {site: site in here for site in kits.about(kit)["sites"]}}
+    now: dict[str, Any] = {"sites": {site: site in here for site in kits.open_kit(kit, "admin").sites}}
     if (kit / admin.RUNS).exists():
         with admin.session(kit) as session:
             now["run"] = admin.look(session, admin.last_job(kit, values.run))
@@ -261,8 +297,9 @@ def _watch(kit: Path, job: Any, resume: bool) -> int:
 
     end = admin.supervise(kit, job, lambda now: say(admin.describe(now)), resume=resume)
     if end["state"] == "failed":
-        raise BadMessage(str(end["error"]))
-    say(f"done, digest {end['digest']}; 'fedepd federation fetch {kit} -o FOLDER' brings it home" if end["state"] == "done" else "stopped")
+        raise BadMessage(shown(end["error"], 500))
+    done = end["state"] == "done"
+    say(f"done, digest {shown(end['digest'])}; 'fedepd federation fetch {kit} -o FOLDER' brings it home" if done else "stopped")
     return 0
 
 

@@ -12,9 +12,21 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable
 from torch import Tensor
 
+from fedepd.deploy.agreement import differences
 from fedepd.deploy.ledger import counted
 from fedepd.deploy.task import FederationTask
-from fedepd.deploy.wire import DECLARE, EVALUATE, PING, STEP, Refused, message_record, read_confusions, read_declaration, read_reply
+from fedepd.deploy.wire import (
+    DECLARE,
+    EVALUATE,
+    PING,
+    STEP,
+    Declaration,
+    Refused,
+    message_record,
+    read_confusions,
+    read_declaration,
+    read_reply,
+)
 from fedepd.errors import BadMessage
 from fedepd.gate import Refusal
 from fedepd.shown import shown
@@ -79,20 +91,20 @@ class OverNVFlare:
         """What each client of the last step counted by class."""
         self.sizes = dict(declared)
         """As each client declared them, for the whole run: a site that is started again is held to its first word."""
-        self._label_names: tuple[str, ...] = ()
-        """What the classes are called, by the first sites that said so."""
+        self._label_names, self._schema = task.label_names, task.schema_sha256
+        """What classes and columns are: as agreed in the kits, else by the first sites that said so."""
 
     def declared(self, clients: Sequence[int]) -> dict[int, Sizes]:
         new: dict[int, Tensors] = {client: {} for client in clients if client not in self.sizes}
         classes, most = self.task.num_classes, self.task.max_nodes
         said = self._read(self._ask(DECLARE, 0, new), lambda record: read_declaration(record, classes, most))
-        if not self._label_names:
-            self._label_names = common_names([names for _, names in said.values()])
-        for client, (sizes, names) in said.items():
-            if reason := other_names(names, self._label_names):
-                self.refusals.append(Refusal(client, "label_names", reason))
+        self._label_names = self._label_names or common([each.label_names for each in said.values()]) or ()
+        self._schema = self._schema or common([each.schema_sha256 for each in said.values()]) or ""
+        for client, each in said.items():
+            if fault := disagreement(each, self._label_names, self._schema):
+                self.refusals.append(Refusal(client, *fault))
             else:
-                self.sizes[client] = sizes
+                self.sizes[client] = each.sizes
         return self.sizes
 
     def step(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, Reply]:
@@ -177,15 +189,20 @@ class OverNVFlare:
                 ready.wait(max(0.0, min(0.5, end - time.monotonic())))
 
 
-def common_names(said: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """The class names that most sites gave; of those given equally often the longest list, then the first."""
-    given = [names for names in said if names]
-    return max(given, key=lambda names: (given.count(names), len(names)), default=())
+T_co = TypeVar("T_co", str, tuple[str, ...])
 
 
-def other_names(names: Sequence[str], agreed: Sequence[str]) -> str | None:
-    """How a site's class names differ from the agreed ones. A site without names, or without the last classes, is no contradiction."""
-    for number, (mine, theirs) in enumerate(zip(names, agreed, strict=False)):
-        if mine != theirs:
-            return f"calls class {number} '{shown(mine)}', the others call it '{shown(theirs)}'; import the data with the same class names"
+def common(said: Sequence[T_co]) -> T_co | None:
+    """What most sites say; the longest, then the first, of what is said equally often. Who says nothing does not count."""
+    given = [each for each in said if each]
+    return max(given, key=lambda each: (given.count(each), len(each)), default=None)
+
+
+def disagreement(site: Declaration, label_names: Sequence[str], schema: str) -> tuple[str, str] | None:
+    """A field in which a site contradicts the others, and how. To say nothing, or to lack the last classes, is no contradiction."""
+    known = site.label_names[: len(label_names)]
+    if known and (difference := differences((known, ""), (label_names, ""))):
+        return "label_names", difference
+    if site.schema_sha256 and schema and site.schema_sha256 != schema:
+        return "schema_sha256", "says that its columns or their scaling are not the others'; import it with the federation's schema"
     return None

@@ -13,6 +13,7 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.fuel.utils.memory_utils import cleanup_memory
 
+from fedepd.deploy.agreement import schema_sha256
 from fedepd.deploy.kits import SITE_FILE
 from fedepd.deploy.state import SiteState
 from fedepd.deploy.task import FederationTask, site_data
@@ -38,7 +39,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         self.task = task
         self._participant: Participant | None = None
         self._states: SiteState | None = None
-        self._label_names: tuple[str, ...] = ()
+        self._agreement: tuple[tuple[str, ...], str] = (), ""
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
         if event_type == EventType.START_RUN:
@@ -59,7 +60,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         participant = task.participant(data)
         participant.prepare()
         self._states = SiteState(Path(workspace.get_root_dir()) / "state" / task.run, task.identity())
-        self._label_names = data.graph.label_names
+        self._agreement = data.graph.label_names, schema_sha256(data.graph.schema)
         self._participant = participant
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: Any, abort_signal: Any) -> Shareable:
@@ -67,7 +68,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
             return make_reply(ReturnCode.TASK_UNSUPPORTED)
         try:
             if task_name == DECLARE:
-                return Shareable(declaration_record(self._participant.sizes, self._label_names))
+                return Shareable(declaration_record(self._participant.sizes, *self._agreement))
             round, message = read_message(shareable)
             if task_name == STEP:
                 return self._step(self._participant, self._states, round, message)

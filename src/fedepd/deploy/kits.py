@@ -1,57 +1,105 @@
-"""Kits: one folder per participant with its certificate, made by NVFlare's own tool, and the policy each participant writes for itself."""
+"""Kits: one folder per participant with its certificate, and the configuration that each participant writes for itself.
+
+From a kit are taken: certificates and a key, the server's address, names, and what the federation agreed on. All of it stands in the
+signed manifest and is checked before use. Everything else that NVFlare reads is written here from templates, anew at every start.
+"""
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedepd.deploy.task import check_fit, check_name
+from fedepd.deploy import templates
+from fedepd.deploy.agreement import NOTHING_AGREED, Agreement, canonical, check_agrees, check_label_names
+from fedepd.deploy.contents import SIGNED, check_components, check_contents, component_paths, entries
+from fedepd.deploy.credentials import check_credentials, fingerprint, root_certificate
+from fedepd.deploy.manifest import MANIFEST, MAX_FILE, check_files, read_manifest, write_manifest
+from fedepd.deploy.owner import check_allowed, check_privacy
+from fedepd.deploy.task import MAX_CLASSES, MAX_FEATURES, MAX_SITES, check_fit, check_name
+from fedepd.deploy.templates import ORG, PROJECT
 from fedepd.errors import BadConfig, BadData
+from fedepd.files import read_json
 from fedepd.record import check_new_folder, write_json
+from fedepd.shown import shown
 
-ORG, PROJECT = "fedepd", "federation"
 ADMIN = "coordinator@fedepd.local"
 ABOUT = "federation.json"
-"""In every kit's ``local`` folder: the sites, and the task's sizes where the coordinator gave them."""
+"""In every kit's ``local`` folder: the server's address, the sites, and what the coordinator says of classes and columns."""
 SITE_FILE = "fedepd.json"
 """In a site's ``local`` folder, written by ``fedepd federation join``: where the owner's graph is. Never part of a job."""
 ROOT_DAYS = 3650
+KINDS = ("server", "client", "admin")
+HOST = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*")
+USER = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}@[a-z0-9][a-z0-9.-]{0,62}")
+KEYS = ("host", "port", "sites", "features", "classes", "label_names", "schema")
 
-RIGHTS = ("submit_job", "clone_job", "manage_job", "download_job", "view", "operate", "shell_commands", "byoc", "app_command")
+
+@dataclass(frozen=True)
+class Kit:
+    """What was taken from a kit, checked."""
+
+    folder: Path
+    kind: str
+    name: str
+    host: str
+    port: int
+    sites: tuple[str, ...]
+    features: int | None
+    classes: int | None
+    agreed: Agreement
+    fingerprint: str
+    """SHA-256 of the federation's root certificate."""
 
 
-def provision(out: Path, sites: Sequence[str], host: str, port: int, sizes: dict[str, int]) -> dict[str, Path]:
+def provision(
+    out: Path, sites: Sequence[str], host: str, port: int, sizes: dict[str, int], agreed: Agreement = NOTHING_AGREED
+) -> dict[str, Path]:
     """New kits ``out/server``, ``out/admin``, ``out/SITE``; the certificate authority stays in ``out/authority``."""
+    about = {"host": host, "port": port, "sites": list(sites), **sizes, "label_names": list(agreed.label_names), "schema": agreed.schema}
+    _check_about(about, "the federation")
     for site in sites:
-        check_name("site", site)
         if site in ("server", "admin", "authority", host):
             raise BadConfig(f"site '{site}' has the name of another part of the federation; choose another name")
-    if len(set(sites)) != len(sites):
-        raise BadConfig(f"the sites are {', '.join(sites)}; name each once")
-    if not 0 < port < 65536:
-        raise BadConfig(f"port is {port}; give 1..65535")
     check_new_folder(out)
     authority = out / "authority"
     authority.mkdir(parents=True, mode=0o700)
     project = authority / "project.yml"
     write_json(project, _project(sites, host, port))  # JSON is YAML
-    command = [sys.executable, "-m", "nvflare.cli", "provision", "-p", str(project), "-w", str(authority), "--force"]
+    command = [sys.executable, "-P", "-m", "nvflare.cli", "provision", "-p", str(project), "-w", str(authority), "--force"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     made = authority / PROJECT / "prod_00"
     if done.returncode or not made.is_dir():
-        raise BadConfig(f"NVFlare could not make the kits: {' '.join((done.stderr or done.stdout).split())[-300:]}; check --host")
+        why = shown(" ".join((done.stderr or done.stdout).split())[-300:], 300)
+        raise BadConfig(f"NVFlare could not make the kits: {why}; check --host")
     kits = {"server": out / "server", "admin": out / "admin", **{site: out / site for site in sites}}
     for name, kit in kits.items():
-        shutil.move(made / {"server": host, "admin": ADMIN}.get(name, name), kit)
-        kit.chmod(0o700)
-        write_json(kit / "local" / ABOUT, {"sites": list(sites), **sizes})
+        kind = name if name in ("server", "admin") else "client"
+        make_kit(kit, kind, {"server": host, "admin": ADMIN}.get(name, name), about, authority)
+    for name in (host, ADMIN, *sites):
+        shutil.rmtree(made / name)
     return kits
+
+
+def make_kit(kit: Path, kind: str, name: str, about: dict[str, Any], authority: Path) -> None:
+    """A participant's kit: certificates and key as NVFlare made them, what was agreed, and the signed manifest. Nothing else."""
+    made = authority / PROJECT / "prod_00" / name
+    for path in SIGNED[kind]:
+        (kit / path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if path != f"local/{ABOUT}":
+            shutil.copyfile(made / path, kit / path)
+            (kit / path).chmod(0o600 if path.endswith(".key") else 0o644)
+    kit.chmod(0o700)
+    write_json(kit / "local" / ABOUT, about)
+    root_key = read_json(authority / PROJECT / "state" / "cert.json")["root_pri_key"].encode()
+    write_manifest(kit, kind, name, list(SIGNED[kind]), root_key)
 
 
 def _project(sites: Sequence[str], host: str, port: int) -> dict[str, Any]:
@@ -74,74 +122,137 @@ def _project(sites: Sequence[str], host: str, port: int) -> dict[str, Any]:
     }
 
 
-def about(kit: Path) -> dict[str, Any]:
-    return _read(kit, Path("local") / ABOUT)
+# --- reading a kit -----------------------------------------------------------------------------------------------------------------------
 
 
-def kit_name(kit: Path, kind: str) -> str:
-    """The name in a kit's certificate; refuses a folder that is no kit of this kind (server, client or admin)."""
-    settings = _read(kit, Path("startup") / f"fed_{kind}.json")
-    if kind == "admin":
-        return str(settings["admin"]["username"])
-    return str(settings["servers"][0]["name"] if kind == "server" else settings["client"]["fqsn"])
+def open_kit(folder: Path, kind: str) -> Kit:
+    """A kit of this kind (server, client or admin), verified as a whole; anything odd is refused and named. Writes nothing."""
+    if not (folder / MANIFEST).is_file():
+        raise BadData(f"'{shown(folder, 300)}' is not such a kit: it has no {MANIFEST}; give a folder made by 'fedepd federation init'")
+    found = entries(folder)
+    root = root_certificate(folder)
+    manifest = read_manifest(folder, root.public_key())
+    if manifest.kind != kind:
+        what = shown(manifest.kind)
+        raise BadData(f"'{shown(folder, 300)}' is not such a kit: it is the kit of a {what}; give the kit of a {kind}")
+    check_contents(folder, kind, manifest.files, found)
+    check_files(folder, manifest)
+    about = read_json(folder / "local" / ABOUT, MAX_FILE)
+    _check_about(about, f"local/{ABOUT} of '{shown(folder, 300)}'")
+    _check_holder(manifest.name, kind, about)
+    check_credentials(folder, root, "server" if kind == "server" else "client", manifest.name)
+    check_components(folder, kind, _our_components())
+    agreed = Agreement(tuple(about.get("label_names", [])), about.get("schema", ""))
+    sizes = about.get("features"), about.get("classes")
+    return Kit(folder, kind, manifest.name, about["host"], about["port"], tuple(about["sites"]), *sizes, agreed, fingerprint(root))
 
 
-def prepare_server(kit: Path) -> None:
+def _check_about(about: Any, where: str) -> None:
+    """Names, addresses and sizes as they may stand in a kit; whatever else stands there is refused."""
+    if not isinstance(about, dict) or not {"host", "port", "sites"} <= set(about) <= set(KEYS):
+        raise BadData(f"{where} does not hold exactly {', '.join(KEYS)}; ask for a kit made by this version of fedepd")
+    host, port, sites, schema = about["host"], about["port"], about["sites"], about.get("schema", "")
+    if not isinstance(host, str) or not HOST.fullmatch(host) or len(host) > 253:
+        raise BadConfig(f"{where} has the host '{shown(host)}'; give a name of letters, digits, hyphens and dots")
+    if type(port) is not int or not 0 < port < 65536:
+        raise BadConfig(f"port is {shown(port)}; give 1..65535")
+    if not isinstance(sites, list) or not 0 < len(sites) <= MAX_SITES:
+        raise BadConfig(f"{where} has no list of 1 to {MAX_SITES} sites; name each once")
+    for site in sites:
+        check_name("site", site)
+    if len(set(sites)) != len(sites):
+        raise BadConfig(f"the sites are {shown(', '.join(sites))}; name each once")
+    for what, most in (("features", MAX_FEATURES), ("classes", MAX_CLASSES)):
+        if type(about.get(what, 1)) is not int or not 0 < about.get(what, 1) <= most:
+            raise BadConfig(f"{where} has {shown(about[what])} {what}; give a whole number, 1..{most}")
+    names = about.get("label_names", [])
+    if not isinstance(names, list) or (names and len(names) != about.get("classes")):
+        raise BadConfig(f"{where} does not name each of its classes; make it again with 'fedepd federation init --example FILE.npz'")
+    check_label_names(names, where)
+    if not isinstance(schema, str) or (schema and canonical(schema) != schema):
+        raise BadConfig(f"{where} has a damaged feature schema; make it again with 'fedepd federation init --example FILE.npz'")
+
+
+def _check_holder(name: str, kind: str, about: dict[str, Any]) -> None:
+    """The name in the manifest fits the kind of kit; the certificate is held against it next."""
+    if kind == "client":
+        check_name("site", name)
+        fits = name in about["sites"]
+    else:
+        fits = name == about["host"] if kind == "server" else USER.fullmatch(name) is not None
+    if not fits:
+        raise BadData(f"the kit is made out to '{shown(name)}', which is no {kind} of this federation; ask for the kit again")
+
+
+@cache
+def _our_components() -> frozenset[str]:
+    """The full names of all classes in our templates."""
+    here = Path()
+    built = [templates.resources(kind, here) for kind in KINDS]
+    return frozenset(component_paths([*built, templates.log_config()]))
+
+
+def check_pin(kit: Kit, pin: str) -> None:
+    """The owner was told the fingerprint over another channel; colons, spaces and case do not matter."""
+    wanted, found = (re.sub(r"[^0-9A-F]", "", text.upper()) for text in (pin, kit.fingerprint))
+    if wanted != found:
+        raise BadData(f"the kit's root certificate is SHA-256 {kit.fingerprint}, not the one pinned; ask the coordinator which is right")
+
+
+# --- writing a kit's configuration -------------------------------------------------------------------------------------------------------
+
+
+def prepare_admin(folder: Path) -> Kit:
+    kit = open_kit(folder, "admin")
+    _write(kit, ())
+    return kit
+
+
+def prepare_server(folder: Path) -> Kit:
     """The server's policy: no shipped code, this package's controller only, jobs kept in the kit and not in the temporary folder."""
-    resources = _default_resources(kit, "fedepd.deploy.controller.", ("log_receiver",))
-    resources["servers"][0]["heart_beat_timeout"] = 30
-    resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(kit.resolve() / "snapshots")
-    next(c for c in resources["components"] if c["id"] == "job_manager")["args"]["uri_root"] = str(kit.resolve() / "jobs")
-    _write_policy(kit, resources, may_operate=True)
+    kit = open_kit(folder, "server")
+    _write(kit, ())
+    return kit
 
 
-def prepare_site(kit: Path, data: Path) -> None:
-    """The owner's policy: no shipped code, this package's executor and filters only, no shell, no logs to the server."""
+def prepare_site(folder: Path, data: Path, allow: Sequence[str] = ()) -> Kit:
+    """The owner's policy: no shipped code, this package's executor and filters only, no shell, no logs to the server.
+
+    ``allow`` are further classes, by full name, which the owner trusts. They are given anew at every start: a list that is already in
+    the kit may be the work of the kit's maker.
+    """
     from fedepd.datasets.client_file import read_client_file
     from fedepd.split import SplitConfig
 
-    known = about(kit)
-    check_fit(read_client_file(data, 0, SplitConfig(), 0), data, known.get("features"), known.get("classes"))
-    resources = _default_resources(kit, "fedepd.deploy.", ("site_log_streamer",))
-    resources["allow_log_streaming"] = False
-    _write_policy(kit, resources, may_operate=False)
-    write_json(kit / "local" / SITE_FILE, {"data": str(data.resolve())})
+    kit = open_kit(folder, "client")
+    allowed = check_allowed(allow)
+    check_privacy(folder, allowed)
+    client = read_client_file(data, 0, SplitConfig(), 0)
+    check_fit(client, data, kit.features, kit.classes)
+    check_agrees(client.graph, data, kit.agreed)
+    _write(kit, allowed)
+    write_json(folder / "local" / SITE_FILE, {"data": str(data.resolve()), "allow": allowed})
+    return kit
 
 
-def _default_resources(kit: Path, allowed: str, dropped: tuple[str, ...]) -> dict[str, Any]:
-    resources = _read(kit, Path("local") / "resources.json.default")
-    resources["class_list_enforcement_mode"] = "enforce"
-    resources["class_allow_list"] = [allowed]
-    resources["components"] = [c for c in resources["components"] if c["id"] not in dropped]
-    return resources
+def _write(kit: Kit, allowed: Sequence[str]) -> None:
+    folder = kit.folder
+    write_json(folder / "startup" / f"fed_{kit.kind}.json", templates.startup(kit.kind, kit.name, kit.host, kit.port))
+    write_json(folder / "local" / "resources.json", templates.resources(kit.kind, folder.resolve(), allowed))
+    (folder / "transfer").mkdir(exist_ok=True, mode=0o700)
+    if kit.kind != "admin":
+        write_json(folder / "local" / "authorization.json", templates.authorization(may_operate=kit.kind == "server"))
+        write_json(folder / "local" / "log_config.json", templates.log_config())
 
 
-def _write_policy(kit: Path, resources: dict[str, Any], may_operate: bool) -> None:
-    coordinator = dict.fromkeys(RIGHTS, "any") | {"byoc": "none", "shell_commands": "none", "clone_job": "none"}
-    if not may_operate:
-        coordinator["operate"] = "none"
-    permissions = {"project_admin": coordinator, "member": {"view": "any"}}
-    write_json(kit / "local" / "resources.json", resources)
-    write_json(kit / "local" / "authorization.json", {"format_version": "1.0", "permissions": permissions})
-
-
-def launch_command(kit: Path, kind: str) -> list[str]:
-    """What runs a server or a client in the foreground."""
-    (kit / "transfer").mkdir(exist_ok=True)
-    module = {"server": "nvflare.private.fed.app.server.server_train", "client": "nvflare.private.fed.app.client.client_train"}[kind]
-    uid = [f"uid={kit_name(kit, kind)}"] if kind == "client" else []
+def launch_command(folder: Path, kind: str, name: str) -> list[str]:
+    """What runs a server or a client in the foreground, once its configuration is written."""
+    uid = [f"uid={name}"] if kind == "client" else []
     options = ["secure_train=true", *uid, f"org={ORG}", "config_folder=config"]
-    return [sys.executable, "-u", "-m", module, "-m", str(kit.resolve()), "-s", f"fed_{kind}.json", "--set", *options]
+    program = [sys.executable, "-P", "-u", "-m", "fedepd.deploy.launch", kind]
+    return [*program, "-m", str(folder.resolve()), "-s", f"fed_{kind}.json", "--set", *options]
 
 
 def launch_environment() -> dict[str, str]:
     # Two memory arenas: NVFlare's worker otherwise grows with every round.
     return {"MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1", **os.environ}
-
-
-def _read(kit: Path, name: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = json.loads((kit / name).read_bytes())
-    except (OSError, ValueError) as cause:
-        raise BadData(f"'{kit}' is not such a kit: it has no usable {name}; give a folder made by 'fedepd federation init'") from cause
-    return content

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from fedepd.deploy.admin import wait_for_sites
-from fedepd.deploy.kits import launch_command, launch_environment, prepare_server, prepare_site, provision
+from fedepd.deploy.kits import Kit, launch_command, launch_environment, prepare_server, prepare_site, provision
 
 
 class Loopback:
@@ -35,19 +35,16 @@ class Loopback:
         wait_for_sites(self.admin, len(self.files), patience)
 
     def start_server(self) -> None:
-        prepare_server(self.kits["server"])
-        self._start("server", "server")
+        self._start("server", prepare_server(self.kits["server"]))
 
     def start_site(self, site: str) -> None:
-        prepare_site(self.kits[site], self.files[site])
-        self._start(site, "client")
+        self._start(site, prepare_site(self.kits[site], self.files[site]))
 
-    def _start(self, name: str, kind: str) -> None:
-        kit = self.kits[name]
-        with (kit / "console.log").open("ab") as log:
+    def _start(self, name: str, kit: Kit) -> None:
+        with (kit.folder / "console.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
-                launch_command(kit, kind), cwd=kit, env=launch_environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True,
+                launch_command(kit.folder, kit.kind, kit.name), cwd=kit.folder, env=launch_environment(),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 
     def members(self, name: str) -> list[int]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from fedepd.deploy.agreement import schema_sha256
 from fedepd.deploy.ledger import Ledger
 from fedepd.deploy.task import FederationTask, site_data
 from fedepd.deploy.wire import confusions_record, declaration_record, reply_record
@@ -55,11 +56,13 @@ def preview(task: FederationTask, site: str, path: Path) -> Preview:
     fields = [Leaving(name, list(value.shape), value.nbytes, when[name]) for name, value in reply["tensors"].items()]
     fields += [Leaving(name, [], 8, "every round") for name in ("round", "num_nodes", "num_train", *reply["scalars"])]
     fields += [Leaving(name, list(value.shape), value.nbytes, f"every {every} rounds") for name, value in matrices.items()]
-    declared = declaration_record(participant.sizes, owned.graph.label_names)
+    declared = declaration_record(participant.sizes, owned.graph.label_names, schema_sha256(owned.graph.schema))
     first = "before the first round"
     fields += [Leaving(f"class_sizes.{name}", list(each.shape), each.nbytes, first) for name, each in declared["class_sizes"].items()]
     named = sum(len(name.encode()) for name in declared["label_names"])
     fields.append(Leaving("label_names", [len(declared["label_names"])], named, first))
+    fields.append(Leaving("schema_sha256", [], len(declared["schema_sha256"]), first))
+    fields += [Leaving(name, [], 8, first) for name in ("num_nodes", "num_train")]
     counts = {name: [int(n) for n in value] for name, value in reply["tensors"].items() if name.endswith(".count")}
     return Preview(fields, counts, _warnings(counts))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -11,18 +12,26 @@ from typing import Any
 
 from fedepd.config import Experiment
 from fedepd.datasets.client_file import read_client_file
-from fedepd.errors import BadConfig, BadData, BadMessage, UnknownName
+from fedepd.deploy.agreement import Agreement, agreement_of, check_agrees, check_label_names, schema_sha256
+from fedepd.errors import BadConfig, BadData, BadMessage, FedEPDError, UnknownName
+from fedepd.files import parse_json
 from fedepd.gate import MOST_NODES
 from fedepd.loop import cohort_size
 from fedepd.methods import Server
 from fedepd.participant import Participant
 from fedepd.runner import with_features
+from fedepd.shown import shown
 from fedepd.types import ClientData, TaskInfo
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 """Sites and runs: their names become host-like names and folder names, so nothing else may be in them."""
 DEFENDED = {"robust": "clip", "cap_weights": True}
 """What is on in a federation unless its coordinator says otherwise: sites are not programs of our own."""
+MAX_TASK = 4 * 2**20
+"""Bytes of a task as JSON; the names of classes are most of it."""
+MAX_FEATURES, MAX_CLASSES, MAX_SITES, MAX_DEADLINE = 10**7, 10**5, 1000, 30 * 86400.0
+MAX_SETTINGS, MAX_SETTING = 500, 1000
+SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -42,21 +51,25 @@ class FederationTask:
     """Seconds a site has for one step or one evaluation."""
     max_nodes: int = 10_000_000
     """A site that says it has more nodes is not believed."""
+    label_names: tuple[str, ...] = ()
+    """What the federation calls its classes, in order; empty if it did not agree on names."""
+    schema_sha256: str = ""
+    """Of the agreed feature schema; empty if there is none."""
 
     def __post_init__(self) -> None:
         check_name("run", self.run)
-        for site in self.sites:
-            check_name("site", site)
-        if len(set(self.sites)) != len(self.sites) or not self.sites:
-            raise BadConfig(f"the sites are {', '.join(self.sites) or 'none'}; name at least one, each once")
-        if not 1 <= self.min_sites <= len(self.sites):
-            raise BadConfig(f"min_sites is {self.min_sites} of {len(self.sites)} sites; give 1..{len(self.sites)}")
-        if self.num_features < 1 or self.num_classes < 2:
-            raise BadConfig(f"the task has {self.num_features} features and {self.num_classes} classes; give at least 1 and 2")
-        if not self.deadline > 0:
-            raise BadConfig(f"deadline is {self.deadline}; give a number of seconds above 0")
-        if not 1 <= self.max_nodes <= MOST_NODES:
-            raise BadConfig(f"max_nodes is {self.max_nodes}; give 1..{MOST_NODES}")
+        _check_sites(self.sites)
+        _whole("min_sites", self.min_sites, 1, len(self.sites))
+        _whole("num_features", self.num_features, 1, MAX_FEATURES)
+        _whole("num_classes", self.num_classes, 2, MAX_CLASSES)
+        _whole("max_nodes", self.max_nodes, 1, MOST_NODES)
+        if isinstance(self.deadline, bool) or not isinstance(self.deadline, (int, float)) or not 0 < self.deadline <= MAX_DEADLINE:
+            raise BadConfig(f"deadline is {shown(self.deadline)}; give a number of seconds above 0, at most {MAX_DEADLINE:g}")
+        _check_settings(self.settings)
+        for what in ("method", "preset"):
+            if not _is_text(getattr(self, what)):
+                raise BadConfig(f"{what} is {shown(getattr(self, what))}; give a name")
+        self._check_agreement()
         experiment = self.experiment()
         if experiment.attack.on:
             raise BadConfig(f"attack is '{experiment.attack.attack}'; attacks are for simulations, see 'fedepd attack --help'")
@@ -64,6 +77,15 @@ class FederationTask:
             raise BadConfig(f"method '{self.method}' needs the whole graph in one place and cannot be federated; choose another")
         size = cohort_size(len(self.sites), experiment.training)
         experiment.defence.check(experiment.method.label, experiment.method.averages, size)
+
+    def _check_agreement(self) -> None:
+        if not isinstance(self.label_names, tuple):
+            raise BadConfig("the class names of the task are not a list; submit with the same fedepd version")
+        check_label_names(self.label_names, "the task")
+        if self.label_names and len(self.label_names) != self.num_classes:
+            raise BadConfig(f"the task names {len(self.label_names)} classes and has {self.num_classes}; name each once")
+        if not isinstance(self.schema_sha256, str) or (self.schema_sha256 and not SHA256.fullmatch(self.schema_sha256)):
+            raise BadConfig(f"the task's schema_sha256 is '{shown(self.schema_sha256)}'; give 64 hexadecimal digits or nothing")
 
     def experiment(self) -> Experiment:
         return Experiment.make(self.method, self.preset, **{**DEFENDED, **self.settings, "clients": len(self.sites)})
@@ -96,19 +118,70 @@ class FederationTask:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> FederationTask:
+    def from_json(cls, text: object) -> FederationTask:
+        """A task as it arrives; whatever is not one is refused in one sentence."""
+        if not isinstance(text, str) or len(text) > MAX_TASK:
+            raise BadMessage("the task is not a text of a sane length; install the same fedepd version everywhere")
         try:
-            content = json.loads(text)
-            if sorted(content) != sorted(f.name for f in fields(cls)):
+            content = parse_json(text, "the task")
+            if not isinstance(content, dict) or sorted(content) != sorted(f.name for f in fields(cls)):
                 raise BadMessage("the task does not hold exactly the expected fields; install the same fedepd version everywhere")
-            return cls(**{**content, "sites": tuple(content["sites"])})
-        except (ValueError, TypeError) as cause:
-            raise BadMessage(f"the task cannot be read ({cause}); install the same fedepd version everywhere") from cause
+            for what in ("sites", "label_names"):
+                if not isinstance(content[what], list):
+                    raise BadMessage(f"the task's {what} are not a list; install the same fedepd version everywhere")
+            return cls(**{**content, "sites": tuple(content["sites"]), "label_names": tuple(content["label_names"])})
+        except BadMessage:
+            raise
+        except (FedEPDError, ValueError, TypeError, ArithmeticError) as cause:
+            # Else a damaged task would end a worker with a traceback instead of a sentence.
+            if isinstance(cause, BadConfig):
+                raise
+            raise BadMessage(f"the task cannot be read ({shown(cause, 300)}); install the same fedepd version everywhere") from cause
 
 
-def check_name(what: str, name: str) -> None:
+def _whole(what: str, value: object, low: int, high: int) -> None:
+    if type(value) is not int or not low <= value <= high:
+        raise BadConfig(f"{what} is {_told(value)}; give a whole number, {low}..{high}")
+
+
+def _told(value: object) -> str:
+    """A value in a sentence; the digits of a huge number would be one long line, and Python refuses to write them."""
+    return "a number with too many digits" if type(value) is int and value.bit_length() > 256 else shown(value)
+
+
+def _check_sites(sites: object) -> None:
+    if not isinstance(sites, tuple) or len(sites) > MAX_SITES:
+        raise BadConfig(f"the sites are not a list of at most {MAX_SITES} names; name each once")
+    for site in sites:
+        check_name("site", site)
+    if len(set(sites)) != len(sites) or not sites:
+        raise BadConfig(f"the sites are {shown(', '.join(sites)) or 'none'}; name at least one, each once")
+
+
+def _check_settings(settings: object) -> None:
+    if not isinstance(settings, dict) or len(settings) > MAX_SETTINGS:
+        raise BadConfig(f"the settings are not a table of at most {MAX_SETTINGS} entries; give NAME = VALUE")
+    for name, value in settings.items():
+        plain = all(_is_plain(each) for each in (value if isinstance(value, (list, tuple)) else [value]))
+        if not _is_text(name) or not plain or (isinstance(value, (list, tuple)) and len(value) > MAX_SETTINGS):
+            raise BadConfig(f"setting '{shown(name)}' is {_told(value)}; give a number, a text, true or false")
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, int):
+        return value.bit_length() < 64
+    return value is None or _is_text(value)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_SETTING and shown(value, MAX_SETTING) == value
+
+
+def check_name(what: str, name: object) -> None:
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise BadConfig(f"{what} '{name}' is not a usable name; use lower-case letters, digits and hyphens, at most 63")
+        raise BadConfig(f"{what} '{shown(name)}' is not a usable name; use lower-case letters, digits and hyphens, at most 63")
 
 
 def site_data(task: FederationTask, site: str, path: str | Path) -> ClientData:
@@ -116,6 +189,10 @@ def site_data(task: FederationTask, site: str, path: str | Path) -> ClientData:
     experiment = task.experiment()
     data = read_client_file(path, task.client_id(site), experiment.split, experiment.protocol.seed)
     check_fit(data, path, task.num_features, task.num_classes)
+    check_agrees(data.graph, path, Agreement(task.label_names))
+    if task.schema_sha256 and schema_sha256(agreement_of(data.graph).schema) != task.schema_sha256:
+        what = f"the columns of file '{shown(path, 300)}' are not those of the federation"
+        raise BadData(f"{what}; 'fedepd federation join --check' names the difference")
     graph = replace(with_features(data.graph, experiment.protocol.features), num_classes=task.num_classes)
     return replace(data, graph=graph)
 
@@ -123,8 +200,12 @@ def site_data(task: FederationTask, site: str, path: str | Path) -> ClientData:
 def check_fit(data: ClientData, path: str | Path, num_features: int | None, num_classes: int | None) -> None:
     graph = data.graph
     if num_features is not None and graph.num_features != num_features:
-        raise BadData(f"file '{path}' has {graph.num_features} features, the federation {num_features}; bring them into the same form")
+        raise BadData(
+            f"file '{shown(path, 300)}' has {graph.num_features} features, the federation {num_features}; bring them into the same form"
+        )
     if num_classes is not None and graph.num_classes > num_classes:
-        raise BadData(f"file '{path}' has {graph.num_classes} classes, the federation {num_classes}; use the federation's class numbers")
+        raise BadData(
+            f"file '{shown(path, 300)}' has {graph.num_classes} classes, the federation {num_classes}; use the federation's class numbers"
+        )
     if not bool(data.train_mask.any()):
-        raise BadData(f"file '{path}' has no training node; label some nodes or give it a 'split'")
+        raise BadData(f"file '{shown(path, 300)}' has no training node; label some nodes or give it a 'split'")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,11 +26,12 @@ TIDY_EVERY = 10
 ENGINE_FIELD = "__headers__"
 """NVFlare's own entry in every record."""
 REPLY_FIELDS = ("num_nodes", "num_train", "round", "scalars", "tensors")
-SIZE_FIELDS = ("class_sizes", "label_names", "num_nodes", "num_train")
+SIZE_FIELDS = ("class_sizes", "label_names", "num_nodes", "num_train", "schema_sha256")
 CLASS_SIZES = ("train", "val", "test")
 RECORDS = {"class_sizes": SIZE_FIELDS, "confusions": ("confusions", "round"), "tensors": REPLY_FIELDS}
 """What a site sends: by the field that holds its arrays, all its fields."""
 KINDS = "fiub"
+HASH = re.compile(r"([0-9a-f]{64})?")
 MOST_COUNT = 2**53
 """A whole number above it is no honest count, and a float could not hold it."""
 
@@ -65,29 +68,42 @@ def read_message(record: Mapping[str, Any]) -> tuple[int, Tensors]:
     return _count(record, "round"), to_tensors(record["tensors"])
 
 
-def declaration_record(sizes: Sizes, label_names: Sequence[str] = ()) -> Record:
+def declaration_record(sizes: Sizes, label_names: Sequence[str] = (), schema_sha256: str = "") -> Record:
     """All that leaves the house before the first step."""
     return {
         "num_nodes": sizes.num_nodes,
         "num_train": sizes.num_train,
         "class_sizes": to_arrays({name: getattr(sizes, name) for name in CLASS_SIZES}),
         "label_names": list(label_names),
+        "schema_sha256": schema_sha256,
     }
 
 
-def read_declaration(record: Mapping[str, Any], num_classes: int, most_nodes: int) -> tuple[Sizes, tuple[str, ...]]:
-    """What a site says of its data, and what it calls the classes."""
+@dataclass(frozen=True)
+class Declaration:
+    """What a site says of itself before the first step."""
+
+    sizes: Sizes
+    label_names: tuple[str, ...]
+    """What it calls the classes, in order; empty where its file has no names."""
+    schema_sha256: str
+    """Of how its columns became features; empty where its file does not say."""
+
+
+def read_declaration(record: Mapping[str, Any], num_classes: int, most_nodes: int) -> Declaration:
     _check_fields(record, SIZE_FIELDS)
-    names = record["label_names"]
+    names, schema = record["label_names"], record["schema_sha256"]
     if not isinstance(names, list) or len(names) > num_classes or not all(isinstance(name, str) for name in names):
         raise Refused("label_names", f"must be at most {num_classes} names")
+    if not isinstance(schema, str) or not HASH.fullmatch(schema):
+        raise Refused("schema_sha256", "must be 64 hexadecimal digits or nothing")
     counts = to_tensors(record["class_sizes"], "class_sizes")
     if counts.keys() != set(CLASS_SIZES):
         raise Refused("class_sizes", f"holds {_listed(counts)}, not {_listed(CLASS_SIZES)}")
     sizes = Sizes(_count(record, "num_nodes"), _count(record, "num_train"), **counts)
     if fault := sizes_fault(sizes, num_classes, most_nodes):
         raise Refused(*fault)
-    return sizes, tuple(names)
+    return Declaration(sizes, tuple(names), schema)
 
 
 def reply_record(reply: Reply) -> Record:

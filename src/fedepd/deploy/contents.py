@@ -1,0 +1,126 @@
+"""Which files may be in a kit, by exact name: what the manifest lists, what fedepd and NVFlare write, what the owner may write."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import unicodedata
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from fedepd.deploy.manifest import MANIFEST, SIGNATURE
+from fedepd.errors import BadData
+from fedepd.files import read_json
+from fedepd.shown import shown
+
+SIGNED = {
+    "server": ("startup/rootCA.pem", "startup/server.crt", "startup/server.key", "local/federation.json"),
+    "client": ("startup/rootCA.pem", "startup/client.crt", "startup/client.key", "local/federation.json"),
+    "admin": ("startup/rootCA.pem", "startup/client.crt", "startup/client.key", "local/federation.json"),
+}
+"""What ``init`` puts into a kit, by kind, beside the manifest: certificates, a key, and what the federation agreed on."""
+WRITTEN = {
+    "server": ("startup/fed_server.json", "local/resources.json", "local/authorization.json", "local/log_config.json"),
+    "client": ("startup/fed_client.json", "local/resources.json", "local/authorization.json", "local/log_config.json", "local/fedepd.json"),
+    "admin": ("startup/fed_admin.json", "local/resources.json", "runs.jsonl"),
+}
+"""Written afresh by ``start``, ``join`` and the admin's commands; what stands there before is not used."""
+OWNERS = {"server": (), "client": ("local/privacy.json", "local/limits.toml"), "admin": ()}
+"""What an owner may write; each is checked where it is read."""
+FOLDERS = {
+    "server": ("startup", "local", "runs", "jobs", "snapshots", "transfer"),
+    "client": ("startup", "local", "state", "transfer"),
+    "admin": ("startup", "local", "transfer"),
+}
+"""``startup`` and ``local`` hold nothing but the files above. The others fill while a federation runs; no code is loaded from them."""
+LEFT_BEHIND = re.compile(
+    r"((log|log_fl|error_log)\.txt|log\.json)(\.[0-9]{1,3})?|audit\.log|console\.log|(pid|daemon_pid|restart|shutdown)\.fl"
+)
+"""Files of a running NVFlare beside the folders."""
+JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""Jobs have such names, and no others: their folders stand beside ``local``."""
+PART = re.compile(r"\.[^/]*\.part")
+"""Left behind by a write that was cut short."""
+MAX_ENTRIES, MAX_DEPTH = 200_000, 16
+
+
+def check_contents(kit: Path, kind: str, signed: Collection[str], found: Mapping[str, bool]) -> None:
+    """Refuse a kit with an entry that has no reason to be there, or without one that must be; it is named.
+
+    ``signed`` are the files of the manifest, ``found`` the kit's ``entries``.
+    """
+    if sorted(signed) != sorted(SIGNED[kind]):
+        odd = sorted(set(signed) ^ set(SIGNED[kind]))[0]
+        raise BadData(f"the manifest of '{shown(kit, 300)}' is wrong about '{shown(odd)}'; ask for a kit made by this version of fedepd")
+    known = {*SIGNED[kind], *WRITTEN[kind], *OWNERS[kind], MANIFEST, SIGNATURE}
+    for path, is_folder in found.items():
+        if not _expected(path, is_folder, kind, known):
+            what = "a folder" if is_folder else "a file"
+            raise BadData(f"'{shown(kit, 300)}' holds {what} '{shown(path)}' that fedepd did not write; remove it or ask for the kit again")
+    for path in SIGNED[kind]:
+        if found.get(path) is not False:
+            raise BadData(f"'{shown(kit, 300)}' has no '{path}'; ask for the kit again")
+
+
+def _expected(path: str, is_folder: bool, kind: str, known: Collection[str]) -> bool:
+    top, _, rest = path.partition("/")
+    if top in ("startup", "local"):
+        return is_folder if not rest else not is_folder and (path in known or PART.fullmatch(rest) is not None)
+    if rest:
+        return True  # inside a folder that fills while a federation runs; the folder itself was looked at before
+    if is_folder:
+        return top in FOLDERS[kind] or (kind != "admin" and JOB.fullmatch(top) is not None)
+    return path in known or LEFT_BEHIND.fullmatch(top) is not None or PART.fullmatch(top) is not None
+
+
+def entries(folder: Path) -> dict[str, bool]:
+    """Every path below a folder, and whether it is a folder; links, pipes, devices and unprintable names are refused."""
+    found: dict[str, bool] = {}
+    waiting = [("", 0)]
+    while waiting:
+        above, depth = waiting.pop()
+        for entry in _scan(folder / above):
+            path = f"{above}/{entry.name}" if above else entry.name
+            mode = entry.stat(follow_symlinks=False).st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                kind = "a link" if stat.S_ISLNK(mode) else "neither a file nor a folder"
+                raise BadData(f"'{shown(path)}' in '{shown(folder, 300)}' is {kind}; remove it")
+            if any(unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") for c in entry.name) or "\\" in entry.name:
+                raise BadData(f"'{shown(folder, 300)}' holds '{shown(path)}', a name with signs that are not shown; remove it")
+            found[path] = stat.S_ISDIR(mode)
+            if len(found) > MAX_ENTRIES or depth > MAX_DEPTH:
+                raise BadData(f"'{shown(folder, 300)}' holds more than {MAX_ENTRIES:,} entries or {MAX_DEPTH} levels; clear it up")
+            if found[path]:
+                waiting.append((path, depth + 1))
+    return found
+
+
+def _scan(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as listing:
+            return list(listing)
+    except OSError as cause:
+        raise BadData(f"cannot read '{shown(folder, 300)}': {cause.strerror}; check its name and rights") from cause
+
+
+def check_components(kit: Path, kind: str, ours: Collection[str]) -> None:
+    """A configuration with a component that no template of ours has is refused and named, though it would be written anew."""
+    for path in WRITTEN[kind]:
+        if not path.endswith(".json") or not (kit / path).exists():
+            continue
+        for name in component_paths(read_json(kit / path)):
+            if name not in ours:
+                raise BadData(
+                    f"{path} in '{shown(kit, 300)}' names the component '{shown(name)}' that fedepd did not write; "
+                    f"remove that file, and ask the coordinator where it comes from"
+                )
+
+
+def component_paths(content: object) -> list[str]:
+    if isinstance(content, list):
+        return [name for each in content for name in component_paths(each)]
+    if not isinstance(content, dict):
+        return []
+    own = [str(content[key]) for key in ("path", "class_path", "()", "class") if key in content]
+    return own + [name for each in content.values() for name in component_paths(each)]

@@ -1,0 +1,113 @@
+"""The doors that are closed before NVFlare's programs run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nvflare", reason="needs the extra 'federation'")
+
+from fedepd.deploy import kits, launch
+
+LOOK = """
+import sys
+from fedepd.deploy import launch
+launch.close_doors(sys.argv[1])
+"""
+
+
+def after_closing(role: str, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own: what is closed stays closed."""
+    words = [sys.executable, "-P", "-c", LOOK + code, role, *arguments]
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_a_site_knows_few_commands() -> None:
+    """NVFlare leaves it to the server to say whether a site checks a command; logging settings may name any function."""
+    code = """
+from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors as P
+from nvflare.private.fed.client.admin_commands import AdminCommands as C
+print(sorted(t for p in P.request_processors for t in p.get_topics()))
+print(sorted(c.get_command_name() for c in C.commands))
+"""
+    topics, _ = after_closing("client", code).stdout.splitlines()
+    _, commands = after_closing("client-job", code).stdout.splitlines()
+    for gone in ("shell", "log", "restart", "shutdown", "env", "sys.info"):
+        assert gone not in topics
+    assert "train.deploy" in topics
+    assert "log" not in commands
+    assert "abort" in commands
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("role", ["client", "client-job", "server", "server-job"])
+def test_configuration_in_a_jobs_folder_is_not_found(tmp_path: Path, role: str) -> None:
+    """Before, the first such file anywhere below the kit was taken: comm_config.json can name a folder of code."""
+    for path in ("job/app_x/config/comm_config.json", "job/resources.json", "local/resources.json", "job/app_x/config/x.conf"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("{}")
+    code = """
+from nvflare.fuel.utils.config_factory import ConfigFactory as F
+for name in ("comm_config.json", "resources.json", "x.json"):
+    print(F.search_config_format(name, [sys.argv[2]])[1])
+"""
+    found = after_closing(role, code, str(tmp_path)).stdout.splitlines()
+    assert found == ["None", str(tmp_path / "local" / "resources.json"), "None"]
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("job", ["local", "startup", "state", "..", "a/b", "", "0F8FAD5B-D9CB-469F-A165-70867728950E", "7"])
+def test_a_job_is_called_by_a_uuid(job: str) -> None:
+    """NVFlare removes the folder of this name to make room for the job: with "local" the owner's filters would be gone."""
+    with pytest.raises(ValueError, match="UUID"):
+        launch._job_id(job)
+    assert launch._job_id("0f8fad5b-d9cb-469f-a165-70867728950e")
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(("names", "size"), [(["a"], 65 * 2**20), ([str(k) for k in range(101)], 1)], ids=["large", "many"])
+def test_a_job_that_would_fill_the_disk_is_not_unpacked(tmp_path: Path, names: list[str], size: int) -> None:
+    """Zeros shrink a thousand times: the archive is small, and NVFlare would unpack it before looking at it."""
+    with zipfile.ZipFile(tmp_path / "job.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names:
+            archive.writestr(name, bytes(size))
+    (tmp_path / "out").mkdir()
+    code = """
+from nvflare.fuel.utils.zip_utils import unzip_all_from_bytes
+unzip_all_from_bytes(open(sys.argv[2], "rb").read(), sys.argv[3])
+"""
+    done = after_closing("client", code, str(tmp_path / "job.zip"), str(tmp_path / "out"))
+    assert "is not unpacked" in done.stderr
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_job_of_ours_is_unpacked(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "job.zip", "w") as archive:
+        archive.writestr("config/x.json", "{}")
+    code = """
+from nvflare.fuel.utils.zip_utils import unzip_all_from_bytes
+unzip_all_from_bytes(open(sys.argv[2], "rb").read(), sys.argv[3])
+"""
+    (tmp_path / "out").mkdir()
+    assert after_closing("client", code, str(tmp_path / "job.zip"), str(tmp_path / "out")).returncode == 0
+    assert (tmp_path / "out" / "config" / "x.json").read_text() == "{}"
+
+
+def test_jobs_start_through_the_same_module() -> None:
+    command = f"python -m {launch.PROGRAMS['client-job']} -m /kit -n 1"
+    assert launch.guarded(command, "client-job") == "python -P -m fedepd.deploy.launch client-job -m /kit -n 1"
+    with pytest.raises(RuntimeError, match=r"2\.9"):
+        launch.guarded("python -m something.else -m /kit", "client-job")
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("name", ["fedepd", "nvflare", "torch"])
+def test_a_module_in_the_kit_is_not_imported(tmp_path: Path, name: str) -> None:
+    (tmp_path / f"{name}.py").write_text("open('owned', 'w').close()\n")
+    command = [*kits.launch_command(tmp_path, "client", "x"), "--help"]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=60)
+    assert not (tmp_path / "owned").exists()
