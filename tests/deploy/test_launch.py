@@ -6,6 +6,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,3 +112,11 @@ def test_a_module_in_the_kit_is_not_imported(tmp_path: Path, name: str) -> None:
     command = [*kits.launch_command(tmp_path, "client", "x"), "--help"]
     subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=60)
     assert not (tmp_path / "owned").exists()
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(("owner", "name"), launch.REPLACED)
+def test_an_nvflare_without_what_is_replaced_does_not_start(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+    monkeypatch.delattr(owner, name)
+    with pytest.raises(RuntimeError, match=name):
+        launch.close_doors("server")

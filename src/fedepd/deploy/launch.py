@@ -44,6 +44,8 @@ REQUESTS = (
 """What a server may ask of a site."""
 JOB_COMMANDS = ("CheckStatusCommand", "AbortCommand", "AbortTaskCommand", "ByeCommand")
 """What may be asked of a site's job."""
+REPLACED = ((ConfigFactory, "search_config_format"), (Workspace, "_check_job_id"), (zip_utils, "_validate_zip_entries"))
+"""What is put in the place of NVFlare's own; in an NVFlare without it a door would stay open in silence."""
 MAX_JOB_FILES, MAX_JOB_BYTES = 100, 64 * 2**20
 """Of an unpacked job; NVFlare unpacks whatever comes before it looks at it."""
 
@@ -71,6 +73,9 @@ def guarded(command: str, role: str) -> str:
 
 
 def close_doors(role: str) -> None:
+    for owner, name in REPLACED:
+        if not hasattr(owner, name):
+            raise RuntimeError(f"this NVFlare has no '{name}'; install the version that fedepd asks for")
     ConfigFactory.search_config_format = staticmethod(_exact_configuration)
     Workspace._check_job_id = staticmethod(_job_id)
     if role == "client":
