@@ -73,7 +73,7 @@ def measure(participant: Participant, data: ClientData, message: Tensors) -> Rec
             continue
         finally:
             participant.state = kept
-        if not PARTS <= crafted.keys() & reply.keys():
+        if not crafted.keys() & reply.keys() >= PARTS:
             return best
         guesses = _guesses(participant, crafted, reply)
         found = Recovery(_matched(guesses[:, -own.shape[1] :], own), _matched(guesses, rows), best.of)
@@ -108,7 +108,7 @@ def _first_layer_rows(participant: Participant, data: ClientData, nodes: Tensor)
 def _crafted(participant: Participant, message: Tensors, rows: Tensor, train: int, layout: str, distance: float) -> Tensors:
     """The model that the coordinator sends instead: traps in the first layer, and behind it one weight for all units."""
     model, rate, draws = participant.model, participant.training.lr, seeded(0, "recovery", layout)
-    if not PARTS <= message.keys():
+    if not message.keys() >= PARTS:
         return {}
     width, hidden = message["encoder.weight"].shape
     own = width // (2 if model.backbone == "sage" else 1)
