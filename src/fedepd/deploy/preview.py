@@ -5,14 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from fedepd.deploy.ledger import Ledger
+from fedepd.deploy.limits import Limits
+from fedepd.deploy.recovery import Recovery, measure
 from fedepd.deploy.task import FederationTask, site_data
 from fedepd.deploy.wire import confusions_record, declaration_record, reply_record
 
 FEW = 5
 """A class with fewer nodes in a sum lets a reader of the sum come close to single nodes."""
+
+MIN_COUNT = "the filter MinCount would send zeros instead, but not hide that the class is here"
 
 
 @dataclass(frozen=True)
@@ -31,14 +36,21 @@ class Preview:
     counts: dict[str, list[int]]
     """Per field that counts nodes: nodes of each class."""
     warnings: list[str]
+    recovery: Recovery
+    """What a coordinator with a crafted model could rebuild, measured here."""
+    limits: list[str]
+    """The owner's limits, line by line."""
+    refusal: str | None
+    """Why this site would refuse the run."""
 
     @property
     def bytes_per_round(self) -> int:
         return sum(each.bytes for each in self.fields if each.when == "every round")
 
 
-def preview(task: FederationTask, site: str, data: Path) -> Preview:
-    participant = task.participant(site_data(task, site, data))
+def preview(task: FederationTask, site: str, data: Path, limits: Limits | None = None) -> Preview:
+    limits, client = limits or Limits(), site_data(task, site, data)
+    participant = task.participant(client)
     method, tensors = task.experiment().method, Ledger(task).progress.tensors
     torch.set_num_threads(1)
     # Choice: the last round, because methods with a warm-up send less in the first ones.
@@ -55,10 +67,12 @@ def preview(task: FederationTask, site: str, data: Path) -> Preview:
     fields += [Leaving(name, [], 8, "every round") for name in ("round", "num_nodes", "num_train", *reply["scalars"])]
     fields += [Leaving(name, list(value.shape), value.nbytes, f"every {every} rounds") for name, value in matrices.items()]
     if task.counts_classes():
-        sizes = declaration_record(participant.class_sizes)["class_sizes"]
-        fields.append(Leaving("class_sizes", list(sizes.shape), sizes.nbytes, "before the first round"))
+        declared = declaration_record(participant.class_sizes).items()
+        fields += [Leaving(name, list(np.shape(value)), np.asarray(value).nbytes, "before the first round") for name, value in declared]
     counts = {name: [int(n) for n in value] for name, value in reply["tensors"].items() if name.endswith(".count")}
-    return Preview(fields, counts, _warnings(counts))
+    lines = [line for line in limits.text().splitlines() if line and not line.startswith("#")]
+    warnings = [*_warnings(counts), *(f"limits.toml permits more than the safe limits: {line}" for line in limits.looser())]
+    return Preview(fields, counts, warnings, measure(participant, client, message), lines, limits.refusal(task))
 
 
 def _warnings(counts: dict[str, list[int]]) -> list[str]:
@@ -68,7 +82,7 @@ def _warnings(counts: dict[str, list[int]]) -> list[str]:
         single = [c for c, n in enumerate(values) if n == 1]
         few = [c for c, n in enumerate(values) if 1 < n < FEW]
         if single:
-            out.append(f"class {_listed(single)}: '{of}' would be the embedding of one single node; consider the filter MinCount")
+            out.append(f"class {_listed(single)}: '{of}' would be the embedding of one single node; {MIN_COUNT}")
         if few:
             out.append(f"class {_listed(few)}: '{of}' would sum fewer than {FEW} nodes")
     return out
