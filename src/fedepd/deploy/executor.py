@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.fuel.utils.memory_utils import cleanup_memory
 
+from fedepd.deploy.intake import Intake, guarded, message_bytes
 from fedepd.deploy.kits import SITE_FILE
 from fedepd.deploy.limits import LIMITS_FILE, Limits, Tally, expected_message
 from fedepd.deploy.state import SiteState
@@ -69,8 +72,11 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         self._admitted: Admitted | None = None
         self._declares = False
         self._told = ""
+        self._open = ExitStack()
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
+        if event_type == EventType.END_RUN:
+            self._open.close()
         if event_type == EventType.START_RUN:
             fl_ctx.get_engine().register_aux_message_handler(PING, lambda topic, request, fl_ctx: make_reply(ReturnCode.OK))
             try:
@@ -84,7 +90,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         task = FederationTask.from_json(self.task)
         limits = self._limits(workspace, task)
         settings = workspace.get_file_path_in_site_config(SITE_FILE)
-        if not settings:
+        if not os.path.lexists(settings):
             raise BadConfig(f"the kit has no local/{SITE_FILE}; start the site with 'fedepd federation join KIT --data FILE.npz'")
         data = site_data(task, site, json.loads(Path(settings).read_bytes())["data"])
         participant = task.participant(data)
@@ -92,13 +98,14 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         folder = Path(workspace.get_root_dir()) / "state"
         states, tally = SiteState(folder / task.run, task.identity()), Tally(folder / "answers" / f"{task.run}.json", limits)
         expected, every = expected_message(task, participant.client_id), task.experiment().protocol.evaluate_every
+        self._open.enter_context(guarded(Intake(message_bytes(task, participant.client_id))))
         self._declares = task.counts_classes()
         self._admitted = Admitted(participant, states, tally, limits, expected, every)
 
     def _limits(self, workspace: Any, task: FederationTask) -> Limits:
         """The owner's limits, if they allow this run; a kit without the file has the safe ones."""
         path = workspace.get_file_path_in_site_config(LIMITS_FILE)
-        limits = Limits.read(Path(path)) if path else Limits()
+        limits = Limits.read(Path(path)) if os.path.lexists(path) else Limits()
         refusal = limits.refusal(task)
         if refusal:
             self._told = refusal if limits.tell_reasons else ""

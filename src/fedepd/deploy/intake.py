@@ -32,7 +32,7 @@ from nvflare.fuel.f3.cellnet import cell as cell_module
 from nvflare.fuel.f3.cellnet import core_cell as core_module
 from nvflare.fuel.f3.cellnet.defs import CellChannel, MessageHeaderKey
 from nvflare.fuel.f3.cellnet.utils import buffer_len
-from nvflare.fuel.f3.streaming.blob_streamer import BlobHandler
+from nvflare.fuel.f3.streaming import blob_streamer as blob_module
 from nvflare.fuel.f3.streaming.download_service import download_object
 from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
 from nvflare.fuel.f3.streaming.stream_types import BlobSizeError
@@ -80,6 +80,8 @@ class Intake:
         """``origin``: a cell's full name, which the server has bound to the site's token. A broken line is no ``offence``."""
         site = site_of(origin)
         with self._lock:
+            if site in self.left_out:
+                return
             self._faults.setdefault(site, (reason, offence))
             waiting = list(self._fetching.get(site, ()))
         for signal in waiting:
@@ -96,6 +98,10 @@ class Intake:
                 return reason
             self.left_out[site] = reason
             return f"{reason}; after {STRIKES} such answers the site is left out of the run"
+
+    def noted(self, site: str) -> bool:
+        """Whether there is no use in waiting for the site's answer."""
+        return site in self._faults
 
     @contextmanager
     def fetching(self, origin: str, parent: Any) -> Iterator[Signal]:
@@ -149,7 +155,7 @@ def _with_slack(size: int) -> int:
 def guarded(intake: Intake) -> Iterator[Intake]:
     """Count everything that arrives in this process against ``intake``, until the block ends."""
     hooks: list[tuple[Any, str, Any]] = [
-        (BlobHandler, "handle_blob_cb", _bounded_stream(intake, BlobHandler.handle_blob_cb)),
+        (blob_module, "BlobTask", _bounded_stream(intake, blob_module.BlobTask)),
         (cell_module, "decode_payload", _bounded_decoding(intake, cell_module.decode_payload)),
         (core_module, "decode_payload", _bounded_frame(intake, core_module.decode_payload)),
         (ViaDownloaderDecomposer, "_download_from_remote_cell", _own_arrays(ViaDownloaderDecomposer._download_from_remote_cell)),
@@ -163,19 +169,20 @@ def guarded(intake: Intake) -> Iterator[Intake]:
         yield intake
 
 
-def _bounded_stream(intake: Intake, original: Callable[..., int]) -> Callable[..., int]:
-    def handle_blob_cb(handler: Any, future: Any, stream: Any, resume: bool, *args: Any, **kwargs: Any) -> int:
-        origin = (stream.headers or {}).get(MessageHeaderKey.ORIGIN)
-        fault = intake.fault(origin, stream.get_size())
-        if fault:
-            intake.note(origin, fault)
-            handler._fail_and_notify(stream, future, BlobSizeError(f"the stream {fault}"), args, kwargs)
-            return 0
-        handler.max_blob_size = intake.limit  # a stream that declares no size is cut there
-        future.add_done_callback(_note_overrun, intake, origin, future)
-        return original(handler, future, stream, resume, *args, **kwargs)
+def _bounded_stream(intake: Intake, original: Any) -> Any:
+    class BoundedTask(original):  # type: ignore[misc]
+        """NVFlare's buffer for one stream, made when its first chunk is there; an error here refuses the rest."""
 
-    return handle_blob_cb
+        def __init__(self, future: Any, stream: Any, max_size: int = 0, preserve_chunks: bool = False) -> None:
+            origin = (stream.headers or {}).get(MessageHeaderKey.ORIGIN)
+            fault = intake.fault(origin, stream.get_size())
+            if fault:
+                intake.note(origin, fault)
+                raise BlobSizeError(f"the stream {fault}")
+            future.add_done_callback(_note_overrun, intake, origin, future)
+            super().__init__(future, stream, intake.limit, preserve_chunks)  # what declares no size is cut at the limit
+
+    return BoundedTask
 
 
 def _note_overrun(intake: Intake, origin: Any, future: Any) -> None:
@@ -231,11 +238,22 @@ def _bounded_download(intake: Intake) -> Callable[..., tuple[str | None, Any]]:
         consumer = _Counting(intake.limit, fobs_ctx)
         with intake.fetching(from_fqcn, more.pop("abort_signal", None)) as signal:
             download_object(from_fqcn=from_fqcn, consumer=consumer, abort_signal=signal, **more)
-        if consumer.too_large:
-            raise consumer.too_large
-        return consumer.error, consumer.result
+        if consumer.fault:
+            intake.note(from_fqcn, consumer.fault)
+        # The record itself still arrives, with empty arrays: then NVFlare knows whose answer it is, and the site can go on.
+        return (None, Nothing()) if consumer.fault or signal.value else (consumer.error, consumer.result)
 
     return download
+
+
+class Nothing(dict[str, Any]):
+    """Stands for arrays that were not fetched: an empty one under any name."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return np.empty(0, np.float32)
 
 
 class _Counting(ArrayConsumer):  # type: ignore[misc]
@@ -246,7 +264,7 @@ class _Counting(ArrayConsumer):  # type: ignore[misc]
     def __init__(self, limit: int, fobs_ctx: dict[str, Any]) -> None:
         super().__init__(None, {})
         self._limit, self._fobs_ctx = limit, fobs_ctx
-        self.too_large: TooLarge | None = None
+        self.fault = ""
 
     def consume_items(self, items: list[Any], result: Any) -> Any:
         try:
@@ -259,7 +277,7 @@ class _Counting(ArrayConsumer):  # type: ignore[misc]
                 self._fobs_ctx[SPENT] = spent
                 result = {**(result or {}), **read_npz(bytes(item), self._limit)}
         except TooLarge as cause:
-            self.too_large = cause
+            self.fault = str(cause)
             raise
         return result
 
