@@ -82,8 +82,8 @@ class Limits:
         where = f"'{shown(path, 200)}'"
         try:
             content = tomllib.loads(read_bytes(path, MOST_BYTES).decode())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as cause:
-            raise BadConfig(f"{where} is not TOML ({shown(cause)}); correct it, or remove it to have the safe limits") from cause
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError, OSError) as cause:
+            raise BadConfig(f"{where} cannot be used ({shown(cause)}); correct it, or remove it to have the safe limits") from cause
         known = {f.name: f.default for f in fields(cls)}
         for name in content:
             if name not in known:
