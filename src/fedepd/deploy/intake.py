@@ -313,5 +313,8 @@ def read_array(content: Any, limit: int) -> NDArray[Any]:
         raise TooLarge(f"holds an array of {shown(dtype)}, not of numbers")
     if size > limit or size != len(content) - stream.tell():
         raise TooLarge(f"holds an array that claims {size:,} bytes and has {len(content) - stream.tell():,}")
-    flat = np.frombuffer(content, dtype, math.prod(shape), stream.tell())
-    return flat.reshape(shape, order="F" if fortran else "C")
+    try:
+        flat = np.frombuffer(content, dtype, math.prod(shape), stream.tell())
+        return flat.reshape(shape, order="F" if fortran else "C")
+    except (ValueError, OverflowError) as cause:
+        raise TooLarge(f"holds an array of a shape that cannot be ({shown(cause)})") from cause
