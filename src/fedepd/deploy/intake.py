@@ -1,10 +1,11 @@
 """A bound on bytes before NVFlare decodes anything: what a peer may send follows from the job's own fields.
 
-NVFlare 2.9 takes a task result in two parts. The record comes as a stream ("blob") into memory, and FOBS decodes it. Its
-arrays stay behind as references; FOBS fetches them from the sender, as npz files in chunks of any size, and ``numpy.load``
-unpacks them. Its own limit is 4 GiB per stream and none per array, and a record that cannot be decoded ends the whole job
-process. Here both parts are counted first: a stream by the size that it declares and by what arrives, an array by its header
-before memory is asked for. What is too large or broken is dropped and named; the job goes on without it.
+NVFlare 2.9 takes a task result in two parts. The record comes as a stream ("blob") into memory, and FOBS
+decodes it. Its arrays stay behind as references; FOBS fetches them from the sender, as npz files in chunks of
+any size, and ``numpy.load`` unpacks them. Its own limit is 4 GiB per stream and none per array, and a record
+that cannot be decoded ends the whole job process. Here both parts are counted first: a stream by the size
+that it declares and by what arrives, an array by its header before memory is asked for. What is too large or
+broken is dropped and named; the job goes on without it.
 
 The hooks live in the process of one job, and only for its time.
 """
@@ -77,7 +78,7 @@ class Intake:
         self._lock = threading.Lock()
 
     def note(self, origin: Any, reason: str, offence: bool = True) -> None:
-        """``origin``: a cell's full name, which the server has bound to the site's token. A broken line is no ``offence``."""
+        """``origin``: a cell's full name, bound to the site's token by the server. A broken line is no ``offence``."""
         site = site_of(origin)
         with self._lock:
             if site in self.left_out:
@@ -240,7 +241,7 @@ def _bounded_download(intake: Intake) -> Callable[..., tuple[str | None, Any]]:
             download_object(from_fqcn=from_fqcn, consumer=consumer, abort_signal=signal, **more)
         if consumer.fault:
             intake.note(from_fqcn, consumer.fault)
-        # The record itself still arrives, with empty arrays: then NVFlare knows whose answer it is, and the site can go on.
+        # The record still arrives, with empty arrays: NVFlare knows whose answer it is, and the site can go on.
         return (None, Nothing()) if consumer.fault or signal.value else (consumer.error, consumer.result)
 
     return download
@@ -257,7 +258,7 @@ class Nothing(dict[str, Any]):
 
 
 class _Counting(ArrayConsumer):  # type: ignore[misc]
-    """Takes arrays as long as all arrays of one record stay below the limit; each is measured before it is unpacked."""
+    """Takes the arrays of one record while they stay below the limit; each is measured before it is unpacked."""
 
     supports_pipelining = False  # else the next chunk is on its way while this one is refused
 
@@ -283,7 +284,7 @@ class _Counting(ArrayConsumer):  # type: ignore[misc]
 
 
 def read_npz(content: bytes, limit: int) -> dict[str, NDArray[Any]]:
-    """Arrays of an npz that is stored and not compressed, as NVFlare writes them: then it holds no more than its own bytes."""
+    """Arrays of an npz that is not compressed, as NVFlare writes them: it holds no more than its own bytes."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()

@@ -1,7 +1,9 @@
-"""What an owner lets a run ask for: ``local/limits.toml`` in the kit. The job does not know it, and cannot change it.
+"""What an owner lets a run ask for: ``local/limits.toml`` in the kit. The job does not know it, and cannot
+change it.
 
-The coordinator's choices are an attack: settings and a crafted first model rebuilt most of a site's feature vectors
-(``fedepd.deploy.recovery``). Share of all nodes of email (10 sites, sage, one answer) that the attack rebuilds, measured:
+The coordinator's choices are an attack: settings and a crafted first model rebuilt most of a site's feature
+vectors (``fedepd.deploy.recovery``). Share of all nodes of email (10 sites, sage, one answer) that the attack
+rebuilds, measured:
 
     hidden  optimizer  lr     epochs  dropout  weight_decay   rebuilt
     2048    sgd        1e6    1       0        5e-4           85 %
@@ -14,9 +16,10 @@ The coordinator's choices are an attack: settings and a crafted first model rebu
      256    adam       0.01   2       0 / 0.5  5e-4           1 / 0 %
      256    adam       0.01   3       0 / 0.5  5e-4           0 / 0 %
 
-So a small learning rate is no protection (small weights do what a large rate does), nor is dropout. What stops the attack is that
-Adam with weight decay moves small weights by many times their size in every step, so that the second step meets other weights
-than the crafted ones. The defaults are those settings; each round is another answer, so hidden width and rounds are bounded too.
+So a small learning rate is no protection (small weights do what a large rate does), nor is dropout. What
+stops the attack is that Adam with weight decay moves small weights by many times their size in every step, so
+that the second step meets other weights than the crafted ones. The defaults are those settings; each round is
+another answer, so hidden width and rounds are bounded too.
 """
 
 from __future__ import annotations
@@ -109,7 +112,7 @@ class Limits:
         path.chmod(0o600)
 
     def looser(self) -> list[str]:
-        """The lines that permit more than the safe defaults do, so that an owner sees a file that somebody else wrote."""
+        """The lines that permit more than the safe defaults do: an owner sees what somebody else wrote."""
         safe = Limits()
         out = []
         for name in (f.name for f in fields(self)):
@@ -149,7 +152,7 @@ class Limits:
                 yield name, value, "max_method_number"
 
     def message_fault(self, message: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> str | None:
-        """What is wrong with a message from the server; ``expected`` has the names and shapes of this run's messages."""
+        """What is wrong with a message from the server; ``expected`` has the names and shapes of this run's."""
         if message.keys() != expected.keys():
             other = sorted(message.keys() ^ expected.keys())[0]
             return f"the server's message {'holds' if other in message else 'lacks'} '{shown(other)}'; the method's own do not"
@@ -186,7 +189,7 @@ def ensure_limits(kit: Path) -> Limits:
 
 
 class Tally:
-    """How often a site answered in one run, kept beside its states: a restart or a resumed job does not begin again at 0."""
+    """How often a site answered in one run: a restart or a resumed job does not begin again at 0."""
 
     def __init__(self, path: Path, limits: Limits) -> None:
         self._path, self._limits = path, limits
@@ -203,7 +206,10 @@ class Tally:
         if self._given[what] >= self._most[what]:
             raise BadConfig(f"this site gave {self._given[what]} answers, and {LIMITS_FILE} says '{self._limits.line('max_' + what)}'")
         self._given[what] += 1
-        write_bytes(self._path, json.dumps(self._given).encode())
+        # Not flushed to disk, which costs more than the step: only a power failure can undo it, no server.
+        part = self._path.with_suffix(".part")
+        part.write_text(json.dumps(self._given))
+        part.replace(self._path)
 
 
 def _checked(name: str, value: Any, default: Any, where: str) -> Any:

@@ -1,14 +1,17 @@
-"""How many nodes a dishonest coordinator could rebuild from one answer, measured by attacking this site's own data.
+"""How many nodes a dishonest coordinator could rebuild from one answer, measured by attacking this site's own
+data.
 
-The coordinator chooses the model that it sends. A hidden unit that fires for one node alone has that node's row as its gradient,
-times a number that the gradient of its bias gives away: the change of the weights over the change of the bias is the row
-(Boenisch et al., "When the Curious Abandon Honesty", arXiv 2112.02918; Fowl et al., "Robbing the Fed", arXiv 2110.13057).
-Two layouts are tried. "bins": all units look along one random direction, their biases are the steps of a normal curve, and two
-neighbouring units differ by the nodes between two steps. "traps": each unit has a direction of its own and a bias that about one
-node passes, so dropout cannot mix what two units hold. The step at the client is the method's own code.
+The coordinator chooses the model that it sends. A hidden unit that fires for one node alone has that node's
+row as its gradient, times a number that the gradient of its bias gives away: the change of the weights over
+the change of the bias is the row (Boenisch et al., "When the Curious Abandon Honesty", arXiv 2112.02918; Fowl
+et al., "Robbing the Fed", arXiv 2110.13057). Two layouts are tried. "bins": all units look along one random
+direction, their biases are the steps of a normal curve, and two neighbouring units differ by the nodes
+between two steps. "traps": each unit has a direction of its own and a bias that about one node passes, so
+dropout cannot mix what two units hold. The step at the client is the method's own code.
 
-Choice: the attacker knows mean and spread of the features, the settings and the code, but no node. It chooses the scale of its
-weights freely: small weights do what a large learning rate does, and make Adam linear (gradients far below its epsilon).
+Choice: the attacker knows mean and spread of the features, the settings and the code, but no node. It chooses
+the scale of its weights freely: small weights do what a large learning rate does, and make Adam linear
+(gradients far below its epsilon).
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ MOST_NODES = 2000
 """Rows compared with what was rebuilt: on a larger graph a sample, so that a preview takes seconds."""
 PARTS = {"encoder.weight", "encoder.bias"}
 FAR, NEARBY = (1e3,), (1.0, 1e-2, 1e-4)
-"""How far one step moves the weights, against their own size: far is exact for one epoch, nearby keeps the traps for several."""
+"""How far a step moves the weights, against their size: far is exact for one epoch, nearby keeps the traps."""
 ADAM_EPSILON = 1e-8
 
 
@@ -106,7 +109,7 @@ def _first_layer_rows(participant: Participant, data: ClientData, nodes: Tensor)
 
 
 def _crafted(participant: Participant, message: Tensors, rows: Tensor, train: int, layout: str, distance: float) -> Tensors:
-    """The model that the coordinator sends instead: traps in the first layer, and behind it one weight for all units."""
+    """What the coordinator sends instead: traps in the first layer, and behind it one weight for all units."""
     model, rate, draws = participant.model, participant.training.lr, seeded(0, "recovery", layout)
     if not message.keys() >= PARTS:
         return {}
@@ -121,7 +124,7 @@ def _crafted(participant: Participant, message: Tensors, rows: Tensor, train: in
         levels = [NormalDist().inv_cdf(1 - 1 / max(2, rows.shape[0]))] * hidden
     bias = -(reach.mean(0) + reach.std(0) * torch.tensor(levels))
     adam = participant.training.optimizer == "adam"
-    # With Adam both the gradient and the weight decay stay far below its epsilon, so that its step is linear in the gradient.
+    # With Adam gradient and weight decay stay far below its epsilon: then its step is linear in the gradient.
     scale = 1e-14 if adam else 1e-3
     strength = distance * scale * max(1, train) / (rate / ADAM_EPSILON if adam else rate)
     out = {name: torch.zeros_like(value) for name, value in message.items() if name.startswith(("encoder.", "classifier."))}
@@ -134,7 +137,7 @@ def _crafted(participant: Participant, message: Tensors, rows: Tensor, train: in
 
 
 def _guesses(participant: Participant, sent: Tensors, back: Tensors) -> Tensor:
-    """Rows by the ratio of what the weights and the biases moved by, of each unit and of neighbouring units' differences."""
+    """Rows by the ratio of what weights and biases moved by, of each unit and of two neighbours' difference."""
     # What the optimiser alone does to the weights (decay, over all epochs) is known, and taken off.
     names = sorted(PARTS)
     alone, _, _ = descend({name: sent[name] for name in names}, names, Gradient(lambda _: (0.0, {})), participant.training.epochs,
