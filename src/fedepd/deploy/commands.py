@@ -228,6 +228,7 @@ def action_preview(parser: Parser, arguments: list[str]) -> int:
     from rich.table import Table
 
     from fedepd.deploy import kits
+    from fedepd.deploy.limits import LIMITS_FILE, Limits
     from fedepd.deploy.preview import preview
 
     method = _method(arguments)
@@ -241,7 +242,9 @@ def action_preview(parser: Parser, arguments: list[str]) -> int:
     check_agrees(graph, values.data, known.agreed)
     features, classes = _sizes(values, known, graph.num_features, graph.num_classes)
     task = _task(values, method, known.sites, features or graph.num_features, classes or graph.num_classes, known.agreed)
-    seen = preview(task, known.name, Path(values.data))
+    own = kit / "local" / LIMITS_FILE
+    limits = Limits.read(own) if own.exists() else Limits()
+    seen = preview(task, known.name, Path(values.data), limits)
     if values.json:
         say(json.dumps({**asdict(seen), "bytes_per_round": seen.bytes_per_round}))
         return 0
@@ -252,6 +255,12 @@ def action_preview(parser: Parser, arguments: list[str]) -> int:
     say(f"{seen.bytes_per_round:,} bytes per round; features, edges and node labels stay here")
     for name, counts in seen.counts.items():
         say(f"{name} by class: {' '.join(map(str, counts))}")
+    say(f"measured here: {seen.recovery.sentence()}")
+    say(
+        f"limits of this site ({LIMITS_FILE if own.exists() else 'the safe ones, as join will write them'}):",
+        *(f"  {line}" for line in seen.limits),
+    )
+    say(f"this site would refuse the run: {seen.refusal}" if seen.refusal else "this run is within the limits")
     say(*(f"warning: {warning}" for warning in seen.warnings))
     return 0
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,9 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.fuel.utils.memory_utils import cleanup_memory
 
 from fedepd.deploy.agreement import schema_sha256
+from fedepd.deploy.intake import Intake, guarded, message_bytes
 from fedepd.deploy.kits import SITE_FILE
+from fedepd.deploy.limits import LIMITS_FILE, Limits, Tally, expected_message
 from fedepd.deploy.state import SiteState
 from fedepd.deploy.task import FederationTask, site_data
 from fedepd.deploy.wire import (
@@ -29,19 +34,50 @@ from fedepd.deploy.wire import (
     read_message,
     reply_record,
 )
-from fedepd.errors import BadConfig, FedEPDError
+from fedepd.errors import BadConfig, BadMessage, FedEPDError
 from fedepd.participant import Participant
+from fedepd.types import Tensors
+
+REASON = "fedepd_reason"
+"""The header of a refusal that says why, where the owner's limits allow it."""
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """A run that the owner's limits allow, and what it may send."""
+
+    participant: Participant
+    states: SiteState
+    tally: Tally
+    limits: Limits
+    expected: Tensors
+    evaluate_every: int
+
+    def check(self, task_name: str, round: int, message: Tensors) -> None:
+        """Before any data is touched: a message that an honest server would send, in a round that the run has."""
+        last = self.participant.last_round
+        if not 1 <= round <= last:
+            raise BadMessage(f"the server asks for round {round} of {last}")
+        if task_name == EVALUATE and round % self.evaluate_every and round != last:
+            raise BadMessage(f"the server asks for an evaluation in round {round}, which the run does not evaluate")
+        fault = self.limits.message_fault(message, self.expected)
+        if fault:
+            raise BadMessage(fault)
+        self.tally.add("rounds" if task_name == STEP else "evaluations")
 
 
 class SiteExecutor(Executor):  # type: ignore[misc]
     def __init__(self, task: str) -> None:
         super().__init__()
         self.task = task
-        self._participant: Participant | None = None
-        self._states: SiteState | None = None
+        self._admitted: Admitted | None = None
         self._agreement: tuple[tuple[str, ...], str] = (), ""
+        self._told = ""
+        self._open = ExitStack()
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
+        if event_type == EventType.END_RUN:
+            self._open.close()
         if event_type == EventType.START_RUN:
             fl_ctx.get_engine().register_aux_message_handler(PING, lambda topic, request, fl_ctx: make_reply(ReturnCode.OK))
             try:
@@ -53,35 +89,53 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         torch.set_num_threads(1)
         workspace, site = fl_ctx.get_engine().get_workspace(), fl_ctx.get_identity_name()
         task = FederationTask.from_json(self.task)
+        limits = self._limits(workspace, task)
         settings = workspace.get_file_path_in_site_config(SITE_FILE)
-        if not settings:
+        if not os.path.lexists(settings):
             raise BadConfig(f"the kit has no local/{SITE_FILE}; start the site with 'fedepd federation join KIT --data FILE.npz'")
         data = site_data(task, site, json.loads(Path(settings).read_bytes())["data"])
         participant = task.participant(data)
         participant.prepare()
-        self._states = SiteState(Path(workspace.get_root_dir()) / "state" / task.run, task.identity())
+        folder = Path(workspace.get_root_dir()) / "state"
+        states, tally = SiteState(folder / task.run, task.identity()), Tally(folder / "answers" / f"{task.run}.json", limits)
+        expected, every = expected_message(task, participant.client_id), task.experiment().protocol.evaluate_every
+        self._open.enter_context(guarded(Intake(message_bytes(task, participant.client_id))))
         self._agreement = data.graph.label_names, schema_sha256(data.graph.schema)
-        self._participant = participant
+        self._admitted = Admitted(participant, states, tally, limits, expected, every)
+
+    def _limits(self, workspace: Any, task: FederationTask) -> Limits:
+        """The owner's limits, if they allow this run; a kit without the file has the safe ones."""
+        path = workspace.get_file_path_in_site_config(LIMITS_FILE)
+        limits = Limits.read(Path(path)) if os.path.lexists(path) else Limits()
+        refusal = limits.refusal(task)
+        if refusal:
+            self._told = refusal if limits.tell_reasons else ""
+            raise BadConfig(refusal)
+        return limits
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: Any, abort_signal: Any) -> Shareable:
-        if self._participant is None or self._states is None:
-            return make_reply(ReturnCode.TASK_UNSUPPORTED)
+        if self._admitted is None:
+            reply = make_reply(ReturnCode.TASK_UNSUPPORTED)
+            reply.set_header(REASON, self._told)
+            return reply
+        participant = self._admitted.participant
         try:
             if task_name == DECLARE:
-                return Shareable(declaration_record(self._participant.sizes, *self._agreement))
+                return Shareable(declaration_record(participant.sizes, *self._agreement))
+            if task_name not in (STEP, EVALUATE):
+                return make_reply(ReturnCode.TASK_UNKNOWN)
             round, message = read_message(shareable)
+            self._admitted.check(task_name, round, message)
             if task_name == STEP:
-                return self._step(self._participant, self._states, round, message)
-            if task_name == EVALUATE:
-                self._participant.state = self._states.before(round + 1)
-                return Shareable(confusions_record(round, self._participant.evaluate(round, message)))
-            return make_reply(ReturnCode.TASK_UNKNOWN)
+                return self._step(participant, self._admitted.states, round, message)
+            participant.state = self._admitted.states.before(round + 1)
+            return Shareable(confusions_record(round, participant.evaluate(round, message)))
         except (FedEPDError, Refused, OSError) as fault:
             # The reason stays in the site's own log: an exception's text can hold data.
             self.log_error(fl_ctx, f"{task_name} failed: {fault}")
             return make_reply(ReturnCode.EXECUTION_EXCEPTION)
 
-    def _step(self, participant: Participant, states: SiteState, round: int, message: dict[str, torch.Tensor]) -> Shareable:
+    def _step(self, participant: Participant, states: SiteState, round: int, message: Tensors) -> Shareable:
         participant.state = states.before(round)
         reply = participant.step(round, message)
         states.save(round, participant.state)

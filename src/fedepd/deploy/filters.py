@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from nvflare.apis.filter import Filter
 from nvflare.apis.shareable import Shareable
 
 from fedepd.deploy.wire import Refused, record_kind
+from fedepd.errors import BadConfig
+from fedepd.shown import shown
 
 COUNT = ".count"
 PRESENCE = ("gradient.present", "owned")
@@ -16,14 +19,24 @@ PRESENCE = ("gradient.present", "owned")
 
 
 class MinCount(Filter):  # type: ignore[misc]
-    """Hide every class of which the site would expose fewer than ``k`` nodes: its row in ``X.count`` and in all ``X.*`` becomes zero.
+    """Send zeros in place of counts below ``k``: it hides *numbers* of nodes, not which classes a site has.
 
-    Confusion matrices lose the rows of classes with fewer than ``k`` nodes, declared class sizes such classes. What names classes
-    in another way cannot be hidden and is refused, as is any other record.
+    What becomes zero: the row of a class in ``X.count`` and in all ``X.*`` where ``X.count`` is below ``k``; the row of a class
+    with fewer than ``k`` held-out nodes in a confusion matrix; every entry below ``k`` in the class sizes of a declaration.
+
+    What stays visible: which classes are here, in the updates of the model (the sign of a class's entry in ``classifier.bias``
+    tells, in every method that sends a model); how many nodes the hidden classes have together, because ``num_nodes``,
+    ``num_train`` and ``loss`` pass unchanged; every tensor without a ``.count`` beside it (the model, FedGTA's moments,
+    GraphFedMig's class means). So this is no protection of rare classes against the server, only of exact counts and of
+    prototypes of few nodes.
+
+    Refused, because it names classes in another way: the fields in ``PRESENCE`` (CReFF, LWS), and any unknown record.
     """
 
     def __init__(self, k: int = 10) -> None:
         super().__init__()
+        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+            raise BadConfig(f"MinCount's k is {shown(k)}; give a whole number, 1 or more, in local/privacy.json")
         self.k = k
 
     def process(self, shareable: Shareable, fl_ctx: Any) -> Shareable:
@@ -31,8 +44,7 @@ class MinCount(Filter):  # type: ignore[misc]
             return shareable
         kind = record_kind(shareable)
         if kind == "class_sizes":
-            for name, sizes in shareable[kind].items():
-                shareable[kind][name] = np.where(sizes < self.k, 0, sizes)
+            shareable[kind] = {name: self._hidden(name, sizes) for name, sizes in shareable[kind].items()}
             return shareable
         if kind == "confusions":
             for name, matrix in shareable["confusions"].items():
@@ -50,3 +62,9 @@ class MinCount(Filter):  # type: ignore[misc]
                     raise Refused(other, f"has no row for each of the {few.size} classes of {name}")
                 tensors[other] = np.where(rows, np.float32(0), tensors[other])
         return shareable
+
+    def _hidden(self, name: str, sizes: NDArray[Any]) -> NDArray[Any]:
+        """The declared sizes of a part, without those of small classes."""
+        if sizes.dtype != np.int64 or sizes.ndim != 1:
+            raise Refused(name, f"is {sizes.dtype} {list(sizes.shape)}, not a count for each class")
+        return np.where(sizes < self.k, 0, sizes)

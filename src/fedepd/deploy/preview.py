@@ -9,11 +9,15 @@ import torch
 
 from fedepd.deploy.agreement import schema_sha256
 from fedepd.deploy.ledger import Ledger
+from fedepd.deploy.limits import Limits
+from fedepd.deploy.recovery import Recovery, measure
 from fedepd.deploy.task import FederationTask, site_data
 from fedepd.deploy.wire import confusions_record, declaration_record, reply_record
 
 FEW = 5
 """A class with fewer nodes in a sum lets a reader of the sum come close to single nodes."""
+
+MIN_COUNT = "the filter MinCount would send zeros instead, but not hide that the class is here"
 
 
 @dataclass(frozen=True)
@@ -32,14 +36,20 @@ class Preview:
     counts: dict[str, list[int]]
     """Per field that counts nodes: nodes of each class."""
     warnings: list[str]
+    recovery: Recovery
+    """What a coordinator with a crafted model could rebuild, measured here."""
+    limits: list[str]
+    """The owner's limits, line by line."""
+    refusal: str | None
+    """Why this site would refuse the run."""
 
     @property
     def bytes_per_round(self) -> int:
         return sum(each.bytes for each in self.fields if each.when == "every round")
 
 
-def preview(task: FederationTask, site: str, path: Path) -> Preview:
-    owned = site_data(task, site, path)
+def preview(task: FederationTask, site: str, data: Path, limits: Limits | None = None) -> Preview:
+    limits, owned = limits or Limits(), site_data(task, site, data)
     participant = task.participant(owned)
     method, tensors = task.experiment().method, Ledger(task).progress.tensors
     torch.set_num_threads(1)
@@ -64,7 +74,9 @@ def preview(task: FederationTask, site: str, path: Path) -> Preview:
     fields.append(Leaving("schema_sha256", [], len(declared["schema_sha256"]), first))
     fields += [Leaving(name, [], 8, first) for name in ("num_nodes", "num_train")]
     counts = {name: [int(n) for n in value] for name, value in reply["tensors"].items() if name.endswith(".count")}
-    return Preview(fields, counts, _warnings(counts))
+    lines = [line for line in limits.text().splitlines() if line and not line.startswith("#")]
+    warnings = [*_warnings(counts), *(f"limits.toml permits more than the safe limits: {line}" for line in limits.looser())]
+    return Preview(fields, counts, warnings, measure(participant, owned, message), lines, limits.refusal(task))
 
 
 def _warnings(counts: dict[str, list[int]]) -> list[str]:
@@ -74,7 +86,7 @@ def _warnings(counts: dict[str, list[int]]) -> list[str]:
         single = [c for c, n in enumerate(values) if n == 1]
         few = [c for c, n in enumerate(values) if 1 < n < FEW]
         if single:
-            out.append(f"class {_listed(single)}: '{of}' would be the embedding of one single node; consider the filter MinCount")
+            out.append(f"class {_listed(single)}: '{of}' would be the embedding of one single node; {MIN_COUNT}")
         if few:
             out.append(f"class {_listed(few)}: '{of}' would sum fewer than {FEW} nodes")
     return out

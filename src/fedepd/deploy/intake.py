@@ -1,0 +1,321 @@
+"""A bound on bytes before NVFlare decodes anything: what a peer may send follows from the job's own fields.
+
+NVFlare 2.9 takes a task result in two parts. The record comes as a stream ("blob") into memory, and FOBS
+decodes it. Its arrays stay behind as references; FOBS fetches them from the sender, as npz files in chunks of
+any size, and ``numpy.load`` unpacks them. Its own limit is 4 GiB per stream and none per array, and a record
+that cannot be decoded ends the whole job process. Here both parts are counted first: a stream by the size
+that it declares and by what arrives, an array by its header before memory is asked for. What is too large or
+broken is dropped and named; the job goes on without it.
+
+The hooks live in the process of one job, and only for its time.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import threading
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import numpy.lib.format as npy
+from numpy.typing import NDArray
+from nvflare.apis.fl_constant import ServerCommandNames
+from nvflare.apis.signal import Signal
+from nvflare.app_common.decomposers.numpy_decomposers import NumpyArrayDecomposer
+from nvflare.app_common.np.np_downloader import ArrayConsumer
+from nvflare.fuel.f3.cellnet import cell as cell_module
+from nvflare.fuel.f3.cellnet import core_cell as core_module
+from nvflare.fuel.f3.cellnet.defs import CellChannel, MessageHeaderKey
+from nvflare.fuel.f3.cellnet.utils import buffer_len
+from nvflare.fuel.f3.streaming import blob_streamer as blob_module
+from nvflare.fuel.f3.streaming.download_service import download_object
+from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
+from nvflare.fuel.f3.streaming.stream_types import BlobSizeError
+from nvflare.fuel.utils.fobs import FOBSContextKey
+from nvflare.fuel.utils.fobs.decomposers.via_downloader import ViaDownloaderDecomposer
+
+from fedepd.deploy.limits import expected_message
+from fedepd.deploy.task import FederationTask
+from fedepd.deploy.wire import KINDS
+from fedepd.evaluate import SPLITS
+from fedepd.gate import Fields
+from fedepd.shown import shown
+
+SLACK = 2**20
+"""Bytes for names, headers and NVFlare's own entries."""
+PER_ARRAY = 1024
+"""Bytes of an npz around one small array, and more."""
+STRIKES = 3
+"""So many oversized or broken answers, and a site is left out of the run."""
+SPENT = "fedepd_bytes"
+"""In the context of one decoding: bytes of arrays fetched so far."""
+
+
+class TooLarge(ValueError):
+    """More than the job's fields can be."""
+
+
+class Dropped(BaseException):
+    """Not an Exception: on one of those NVFlare ends the whole job process when it decodes a task result."""
+
+
+class Intake:
+    """How much each peer of this job may send, who sent more, and who is left out."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.left_out: dict[str, str] = {}
+        """Sites that offended ``STRIKES`` times, with the last reason."""
+        self._strikes: dict[str, int] = {}
+        self._faults: dict[str, tuple[str, bool]] = {}
+        self._fetching: dict[str, set[Signal]] = {}
+        self._lock = threading.Lock()
+
+    def note(self, origin: Any, reason: str, offence: bool = True) -> None:
+        """``origin``: a cell's full name, bound to the site's token by the server. A broken line is no ``offence``."""
+        site = site_of(origin)
+        with self._lock:
+            if site in self.left_out:
+                return
+            self._faults.setdefault(site, (reason, offence))
+            waiting = list(self._fetching.get(site, ()))
+        for signal in waiting:
+            signal.trigger(reason)
+
+    def take(self, site: str) -> str | None:
+        """What is wrong with the site's answer to this question, once; the third offence leaves it out."""
+        with self._lock:
+            reason, offence = self._faults.pop(site, (None, False))
+            if not offence or reason is None:
+                return reason
+            self._strikes[site] = self._strikes.get(site, 0) + 1
+            if self._strikes[site] < STRIKES:
+                return reason
+            self.left_out[site] = reason
+            return f"{reason}; after {STRIKES} such answers the site is left out of the run"
+
+    def noted(self, site: str) -> bool:
+        """Whether there is no use in waiting for the site's answer."""
+        return site in self._faults
+
+    @contextmanager
+    def fetching(self, origin: str, parent: Any) -> Iterator[Signal]:
+        """A signal that ends the fetching of arrays as soon as something is wrong with their sender."""
+        signal, site = Signal(parent=parent), site_of(origin)
+        with self._lock:
+            self._fetching.setdefault(site, set()).add(signal)
+        try:
+            yield signal
+        finally:
+            with self._lock:
+                self._fetching[site].discard(signal)
+
+    def fault(self, origin: Any, size: Any) -> str | None:
+        """Why a stream of that declared size is not read at all."""
+        if site_of(origin) in self.left_out:
+            return "comes from a site that is left out of the run"
+        if type(size) is not int or size < 0:
+            return "declares no usable size"
+        return f"is {size:,} bytes, but at most {self.limit:,} are expected" if size > self.limit else None
+
+
+def site_of(origin: Any) -> str:
+    return str(origin).partition(".")[0]
+
+
+def reply_bytes(task: FederationTask) -> int:
+    """The most that one answer of a site can hold: a step's tensors, or the matrices of an evaluation."""
+    server, method, classes = task.server(), task.experiment().method, task.num_classes
+    tensors = method.server_init(server, server.model.initial(server.info, server.seed))
+    stages = (method.reply_fields(replace(server, round=round), tensors) for round in (1, server.last_round))
+    matrices = 4 * len(SPLITS) * (8 * classes * classes + PER_ARRAY)
+    return _with_slack(max(matrices, *(_field_bytes(fields, classes) for fields in stages)))
+
+
+def message_bytes(task: FederationTask, client_id: int) -> int:
+    """The most that one message of the server can hold."""
+    return _with_slack(sum(value.nbytes + PER_ARRAY for value in expected_message(task, client_id).values()))
+
+
+def _field_bytes(fields: Fields, classes: int) -> int:
+    # A row for each of some classes is the only size that a method leaves open.
+    return sum(4 * math.prod(classes if size < 0 else size for size in field.shape) + PER_ARRAY for field in fields.values())
+
+
+def _with_slack(size: int) -> int:
+    return size + size // 4 + SLACK
+
+
+@contextmanager
+def guarded(intake: Intake) -> Iterator[Intake]:
+    """Count everything that arrives in this process against ``intake``, until the block ends."""
+    hooks: list[tuple[Any, str, Any]] = [
+        (blob_module, "BlobTask", _bounded_stream(intake, blob_module.BlobTask)),
+        (cell_module, "decode_payload", _bounded_decoding(intake, cell_module.decode_payload)),
+        (core_module, "decode_payload", _bounded_frame(intake, core_module.decode_payload)),
+        (ViaDownloaderDecomposer, "_download_from_remote_cell", _own_arrays(ViaDownloaderDecomposer._download_from_remote_cell)),
+        (NumpyArrayDecomposer, "_get_download_kwargs", lambda decomposer, fobs_ctx: {"fobs_ctx": fobs_ctx}),
+        (NumpyArrayDecomposer, "download", _bounded_download(intake)),
+        (NumpyArrayDecomposer, "native_recompose", lambda decomposer, data, manager=None: read_array(data, intake.limit)),
+    ]
+    with ExitStack() as stack:
+        for owner, name, hook in hooks:
+            stack.enter_context(patch.object(owner, name, hook))
+        yield intake
+
+
+def _bounded_stream(intake: Intake, original: Any) -> Any:
+    class BoundedTask(original):  # type: ignore[misc]
+        """NVFlare's buffer for one stream, made when its first chunk is there; an error here refuses the rest."""
+
+        def __init__(self, future: Any, stream: Any, max_size: int = 0, preserve_chunks: bool = False) -> None:
+            origin = (stream.headers or {}).get(MessageHeaderKey.ORIGIN)
+            fault = intake.fault(origin, stream.get_size())
+            if fault:
+                intake.note(origin, fault)
+                raise BlobSizeError(f"the stream {fault}")
+            future.add_done_callback(_note_overrun, intake, origin, future)
+            super().__init__(future, stream, intake.limit, preserve_chunks)  # what declares no size is cut at the limit
+
+    return BoundedTask
+
+
+def _note_overrun(intake: Intake, origin: Any, future: Any) -> None:
+    # NVFlare has no type for it; other errors are those of the line.
+    if "more data than" in str(future.error):
+        intake.note(origin, f"is more than at most {intake.limit:,} bytes, or than it declared")
+
+
+def _bounded_decoding(intake: Intake, original: Callable[..., None]) -> Callable[..., None]:
+    def decode_payload(message: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            original(message, *args, **kwargs)
+        except Exception as cause:
+            reason = str(cause) if isinstance(cause, TooLarge) else f"cannot be decoded ({shown(cause)})"
+            intake.note(message.get_header(MessageHeaderKey.ORIGIN), reason, offence="failed to download" not in reason)
+            place = message.get_header(StreamHeaderKey.CHANNEL), message.get_header(StreamHeaderKey.TOPIC)
+            if place == (CellChannel.SERVER_COMMAND, ServerCommandNames.SUBMIT_UPDATE):
+                raise Dropped(reason) from cause
+            raise
+
+    return decode_payload
+
+
+def _bounded_frame(intake: Intake, original: Callable[..., None]) -> Callable[..., None]:
+    """Messages outside streams, and the frames of streams."""
+
+    def decode_payload(message: Any, *args: Any, **kwargs: Any) -> None:
+        size, most = buffer_len(message.payload), intake.limit + SLACK
+        if size > most:
+            reason = f"is a message of {size:,} bytes, but at most {most:,} are expected"
+            intake.note(message.get_header(MessageHeaderKey.ORIGIN), reason)
+            raise TooLarge(reason)
+        original(message, *args, **kwargs)
+
+    return decode_payload
+
+
+def _own_arrays(original: Callable[..., Any]) -> Callable[..., Any]:
+    def _download_from_remote_cell(decomposer: Any, fobs_ctx: dict[str, Any], ref: Any) -> Any:
+        message = fobs_ctx.get(FOBSContextKey.MESSAGE)
+        origin = message.get_header(MessageHeaderKey.ORIGIN) if message is not None else None
+        if type(decomposer) is not NumpyArrayDecomposer:
+            raise TooLarge(f"refers to objects of {type(decomposer).__name__}; only arrays are expected")
+        if not isinstance(ref, Mapping) or ref.get("fqcn") != origin:
+            raise TooLarge("refers to arrays of somebody else")
+        return original(decomposer, fobs_ctx, ref)
+
+    return _download_from_remote_cell
+
+
+def _bounded_download(intake: Intake) -> Callable[..., tuple[str | None, Any]]:
+    def download(decomposer: Any, from_fqcn: str, fobs_ctx: dict[str, Any], **more: Any) -> tuple[str | None, Any]:
+        consumer = _Counting(intake.limit, fobs_ctx)
+        with intake.fetching(from_fqcn, more.pop("abort_signal", None)) as signal:
+            download_object(from_fqcn=from_fqcn, consumer=consumer, abort_signal=signal, **more)
+        if consumer.fault:
+            intake.note(from_fqcn, consumer.fault)
+        # The record still arrives, with empty arrays: NVFlare knows whose answer it is, and the site can go on.
+        return (None, Nothing()) if consumer.fault or signal.value else (consumer.error, consumer.result)
+
+    return download
+
+
+class Nothing(dict[str, Any]):
+    """Stands for arrays that were not fetched: an empty one under any name."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return np.empty(0, np.float32)
+
+
+class _Counting(ArrayConsumer):  # type: ignore[misc]
+    """Takes the arrays of one record while they stay below the limit; each is measured before it is unpacked."""
+
+    supports_pipelining = False  # else the next chunk is on its way while this one is refused
+
+    def __init__(self, limit: int, fobs_ctx: dict[str, Any]) -> None:
+        super().__init__(None, {})
+        self._limit, self._fobs_ctx = limit, fobs_ctx
+        self.fault = ""
+
+    def consume_items(self, items: list[Any], result: Any) -> Any:
+        try:
+            for item in items:
+                if not isinstance(item, bytes | bytearray | memoryview):
+                    raise TooLarge("holds arrays that are not bytes")
+                spent = self._fobs_ctx.get(SPENT, 0) + len(item)
+                if spent > self._limit:
+                    raise TooLarge(f"holds arrays of more than {spent:,} bytes, but at most {self._limit:,} are expected")
+                self._fobs_ctx[SPENT] = spent
+                result = {**(result or {}), **read_npz(bytes(item), self._limit)}
+        except TooLarge as cause:
+            self.fault = str(cause)
+            raise
+        return result
+
+
+def read_npz(content: bytes, limit: int) -> dict[str, NDArray[Any]]:
+    """Arrays of an npz that is not compressed, as NVFlare writes them: it holds no more than its own bytes."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            members = archive.infolist()
+            for member in members:
+                if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size:
+                    raise TooLarge(f"holds the compressed array '{shown(member.filename)}'; arrays travel as they are")
+            if sum(member.file_size for member in members) > min(limit, len(content)):
+                raise TooLarge("holds an archive that claims more bytes than it has")
+            return {member.filename.removesuffix(".npy"): read_array(archive.read(member), limit) for member in members}
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as cause:
+        raise TooLarge(f"holds an array that cannot be read ({shown(cause)})") from cause
+
+
+def read_array(content: Any, limit: int) -> NDArray[Any]:
+    """One npy file of numbers: its header must fit its bytes before memory is asked for."""
+    stream = io.BytesIO(content)
+    try:
+        version = npy.read_magic(stream)
+        read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
+        if read_header is None:
+            raise TooLarge(f"holds an array of an unknown format {version}")
+        shape, fortran, dtype = read_header(stream)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, EOFError) as cause:
+        raise cause if isinstance(cause, TooLarge) else TooLarge(f"holds an array that cannot be read ({shown(cause)})") from cause
+    size = math.prod(shape) * dtype.itemsize
+    if dtype.kind not in KINDS or dtype.hasobject or any(type(n) is not int or n < 0 for n in shape):
+        raise TooLarge(f"holds an array of {shown(dtype)}, not of numbers")
+    if size > limit or size != len(content) - stream.tell():
+        raise TooLarge(f"holds an array that claims {size:,} bytes and has {len(content) - stream.tell():,}")
+    try:
+        flat = np.frombuffer(content, dtype, math.prod(shape), stream.tell())
+        return flat.reshape(shape, order="F" if fortran else "C")
+    except (ValueError, OverflowError) as cause:
+        raise TooLarge(f"holds an array of a shape that cannot be ({shown(cause)})") from cause
