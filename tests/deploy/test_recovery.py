@@ -36,6 +36,7 @@ def attack(method: str = "fedavg", sparse: bool = False, **settings: Any) -> Rec
         {"sparse": True},
         {"head": "linear"},
         {"method": "fedepd"},
+        {"method": "creff", "optimizer": "adam", "lr": 0.01, "epochs": 3, "optimizer_own": True},
     ],
 )
 def test_crafted_weights_rebuild_nodes(change: dict[str, Any]) -> None:

@@ -16,8 +16,10 @@ the scale of its weights freely: small weights do what a large learning rate doe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from statistics import NormalDist
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -26,7 +28,7 @@ from fedepd.errors import FedEPDError
 from fedepd.participant import Participant
 from fedepd.rng import seeded
 from fedepd.sparse import to_scipy
-from fedepd.training import Gradient, descend
+from fedepd.training import Gradient, Training, descend
 from fedepd.types import ClientData, Tensors
 
 NEAR = 1e-2
@@ -37,6 +39,8 @@ PARTS = {"encoder.weight", "encoder.bias"}
 FAR, NEARBY = (1e3,), (1.0, 1e-2, 1e-4)
 """How far a step moves the weights, against their size: far is exact for one epoch, nearby keeps the traps."""
 ADAM_EPSILON = 1e-8
+OWN_OPTIMIZERS: tuple[tuple[Literal["adam", "sgd"], float], ...] = (("sgd", 0.1), ("adam", 1e-3))
+"""What methods with ``optimizer_own`` train by, whatever the run says."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,10 @@ def measure(participant: Participant, data: ClientData, message: Tensors) -> Rec
     nodes = _sample(data.graph.num_nodes)
     own, rows = _dense(data.graph.x, nodes), _first_layer_rows(participant, data, nodes)
     best, kept = Recovery(0, 0, nodes.numel()), participant.state
-    for layout, distance in _variants(participant):
-        crafted = {**message, **_crafted(participant, message, rows, int(data.train_mask.sum()), layout, distance)}
+    if not message.keys() >= PARTS:
+        return best
+    for training, layout, distance in _variants(participant, data):
+        crafted = {**message, **_crafted(participant, message, rows, data, training, layout, distance)}
         try:
             participant.state = {}
             reply = participant.step(1, crafted).tensors
@@ -76,17 +82,25 @@ def measure(participant: Participant, data: ClientData, message: Tensors) -> Rec
             continue
         finally:
             participant.state = kept
-        if not crafted.keys() & reply.keys() >= PARTS:
+        if not reply.keys() >= PARTS:
             return best
-        guesses = _guesses(participant, crafted, reply)
+        guesses = _guesses(training, crafted, reply)
         found = Recovery(_matched(guesses[:, -own.shape[1] :], own), _matched(guesses, rows), best.of)
         best = max(best, found, key=lambda each: (each.nodes, each.rows))
     return best
 
 
-def _variants(participant: Participant) -> list[tuple[str, float]]:
-    layouts = ("bins", "traps") if participant.model.dropout == 0 else ("traps",)
-    return [(layout, step) for layout in layouts for step in (FAR if participant.training.epochs <= 1 else NEARBY)]
+def _variants(participant: Participant, data: ClientData) -> Iterator[tuple[Training, str, float]]:
+    """How the client is taken to train, the layout, and how far a step is to go."""
+    assumed = [participant.training]
+    if getattr(participant.method, "optimizer_own", False):
+        assumed = [replace(participant.training, optimizer=optimizer, lr=lr) for optimizer, lr in OWN_OPTIMIZERS]
+    # Bins part nodes only where there are enough of them, and dropout mixes neighbouring bins.
+    parted = participant.model.dropout == 0 and data.graph.num_nodes <= 8 * participant.model.hidden
+    for training in assumed:
+        for layout in ("bins", "traps") if parted else ("traps",):
+            for distance in FAR if training.epochs <= 1 else NEARBY:
+                yield training, layout, distance
 
 
 def _sample(nodes: int) -> Tensor:
@@ -108,11 +122,11 @@ def _first_layer_rows(participant: Participant, data: ClientData, nodes: Tensor)
     return torch.cat([torch.from_numpy(smoothed).float(), *own], dim=1)
 
 
-def _crafted(participant: Participant, message: Tensors, rows: Tensor, train: int, layout: str, distance: float) -> Tensors:
+def _crafted(
+    participant: Participant, message: Tensors, rows: Tensor, data: ClientData, training: Training, layout: str, distance: float
+) -> Tensors:
     """What the coordinator sends instead: traps in the first layer, and behind it one weight for all units."""
-    model, rate, draws = participant.model, participant.training.lr, seeded(0, "recovery", layout)
-    if not message.keys() >= PARTS:
-        return {}
+    model, draws, train = participant.model, seeded(0, "recovery", layout), int(data.train_mask.sum())
     width, hidden = message["encoder.weight"].shape
     own = width // (2 if model.backbone == "sage" else 1)
     weight = torch.zeros(width, hidden)
@@ -121,12 +135,12 @@ def _crafted(participant: Participant, message: Tensors, rows: Tensor, train: in
     if layout == "bins":
         levels = [NormalDist().inv_cdf((unit + 0.5) / hidden) for unit in range(hidden)]
     else:
-        levels = [NormalDist().inv_cdf(1 - 1 / max(2, rows.shape[0]))] * hidden
+        levels = [NormalDist().inv_cdf(1 - 1 / max(2, data.graph.num_nodes))] * hidden
     bias = -(reach.mean(0) + reach.std(0) * torch.tensor(levels))
-    adam = participant.training.optimizer == "adam"
+    adam = training.optimizer == "adam"
     # With Adam gradient and weight decay stay far below its epsilon: then its step is linear in the gradient.
     scale = 1e-14 if adam else 1e-3
-    strength = distance * scale * max(1, train) / (rate / ADAM_EPSILON if adam else rate)
+    strength = distance * scale * max(1, train) / (training.lr / (ADAM_EPSILON if adam else 1.0))
     out = {name: torch.zeros_like(value) for name, value in message.items() if name.startswith(("encoder.", "classifier."))}
     out["encoder.weight"], out["encoder.bias"] = scale * weight, scale * bias
     if "encoder.second.weight" in out:
@@ -136,12 +150,12 @@ def _crafted(participant: Participant, message: Tensors, rows: Tensor, train: in
     return out
 
 
-def _guesses(participant: Participant, sent: Tensors, back: Tensors) -> Tensor:
+def _guesses(training: Training, sent: Tensors, back: Tensors) -> Tensor:
     """Rows by the ratio of what weights and biases moved by, of each unit and of two neighbours' difference."""
     # What the optimiser alone does to the weights (decay, over all epochs) is known, and taken off.
     names = sorted(PARTS)
-    alone, _, _ = descend({name: sent[name] for name in names}, names, Gradient(lambda _: (0.0, {})), participant.training.epochs,
-                          participant.training, {})  # fmt: skip
+    still = Gradient(lambda _: (0.0, {}))
+    alone, _, _ = descend({name: sent[name] for name in names}, names, still, training.epochs, training, {})
     moved = {name: alone[name].double() - back[name].double() for name in names}
     weight, bias = moved["encoder.weight"].t(), moved["encoder.bias"]  # [hidden, width], [hidden]
     weight, bias = torch.cat([weight, weight.diff(dim=0)]), torch.cat([bias, bias.diff()])
