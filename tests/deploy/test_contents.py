@@ -186,7 +186,7 @@ def test_an_honest_owners_kit_is_taken_again_after_a_run(made_kits: Path, kit: P
     for path in ("state/run/checkpoint-000001", f"{job}/app_bank-a/config/config_fed_client.json", f"{job}/log.txt", "transfer/x"):
         (kit / path).parent.mkdir(parents=True, exist_ok=True)
         (kit / path).write_text("x")
-    for name in ("log.txt", "log.txt.1", "error_log.txt", "audit.log", "console.log", "local/limits.toml", "local/.x.json.1.part"):
+    for name in ("log.txt", "log.txt.1", "error_log.txt", "audit.log", "console.log", "local/.x.json.1.part"):
         (kit / name).write_text("x")
     assert kits.prepare_site(kit, made_kits / "a.npz").name == "bank-a"
 

@@ -19,9 +19,10 @@ from nvflare.apis.shareable import Shareable, make_reply
 
 from fedepd.deploy import exchange as module
 from fedepd.deploy.exchange import OverNVFlare, QuorumLost, Stopped
+from fedepd.deploy.intake import Intake
 from fedepd.deploy.ledger import Ledger
 from fedepd.deploy.task import FederationTask
-from fedepd.deploy.wire import DECLARE, EVALUATE, confusions_record, declaration_record, read_message, reply_record
+from fedepd.deploy.wire import DECLARE, EVALUATE, REASON, confusions_record, declaration_record, read_message, reply_record
 from fedepd.gate import Refusal
 from fedepd.loop import train
 from fedepd.types import Reply, Sizes, Tensors
@@ -83,7 +84,7 @@ def over() -> Iterator[Open]:
     def make(stand_in: StandIn, min_sites: int = 1, deadline: float = 0.1, **more: Any) -> OverNVFlare:
         task = FederationTask("r", "fedavg", "default", {}, FEATURES, CLASSES, SITES, min_sites, deadline)
         abort = SimpleNamespace(triggered=more.get("stopped", False))
-        opened.append(OverNVFlare(task, more.get("declared", {}), stand_in, stand_in.context, abort))
+        opened.append(OverNVFlare(task, more.get("declared", {}), more.get("intake", Intake(2**30)), stand_in, stand_in.context, abort))
         return opened[-1]
 
     yield make
@@ -168,6 +169,34 @@ def test_failed_and_broken_answers_are_refused_by_name(over: Open) -> None:
     assert "labels" in exchange.refusals[1].reason
 
 
+@pytest.mark.hostile
+def test_an_answer_that_was_too_large_to_read_is_refused_at_once_and_blamed(over: Open) -> None:
+    """The byte count has dropped what site b sent, so nothing of it ever arrives; no deadline is waited for."""
+    intake = Intake(2**20)
+
+    def bomb(name: str, record: Any) -> None:
+        intake.note("b.job", "is 800,000,000 bytes, but at most 1,048,576 are expected")
+
+    exchange = over(StandIn({"a": echo, "b": bomb, "c": echo}), intake=intake, deadline=60)
+    start = time.monotonic()
+    assert sorted(exchange.step(1, MESSAGES)) == [0, 2]
+    assert time.monotonic() - start < 5
+    assert exchange.take_refusals() == [Refusal(1, "reply", "is 800,000,000 bytes, but at most 1,048,576 are expected")]
+
+
+def test_an_owner_may_let_its_site_say_why_it_refuses(over: Open) -> None:
+    def refusing(name: str, record: Any) -> Shareable:
+        reply = make_reply(ReturnCode.TASK_UNSUPPORTED)
+        reply.set_header(REASON, "the run asks for hidden = 2048\x1b[2J")
+        return reply
+
+    exchange = over(StandIn({"a": refusing, "b": echo, "c": echo}))
+    exchange.step(1, MESSAGES)
+    (refusal,) = exchange.take_refusals()
+    assert refusal.reason.endswith("the run asks for hidden = 2048?[2J")
+    assert refusal.absent
+
+
 def test_class_sizes_are_asked_for_once_and_again_where_they_are_unknown(over: Open) -> None:
     stand_in = StandIn({"a": echo, "b": silent, "c": echo})
     exchange = over(stand_in, declared={2: Sizes(30, 21, torch.tensor([7, 7, 7]), NONE, NONE)})
@@ -232,7 +261,7 @@ def test_thirty_percent_of_answers_lost_over_fifty_rounds(tmp_path: Path) -> Non
     clients = [toy_client(0, missing_class=True), toy_client(1, missing_class=True), toy_client(2)]
     losses = {"a": 0.0, "b": 0.3, "c": 0.3}  # all three lost would end the run, as it should
     stand_in = StandIn({site: Site(task.participant(c), losses[site]) for site, c in zip(SITES, clients, strict=True)})
-    exchange = OverNVFlare(task, {}, stand_in, stand_in.context, SimpleNamespace(triggered=False))
+    exchange = OverNVFlare(task, {}, Intake(2**30), stand_in, stand_in.context, SimpleNamespace(triggered=False))
     ledger = Ledger(task)
     kept: Tensors = {}
     absent = 0

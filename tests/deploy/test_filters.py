@@ -13,32 +13,30 @@ pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
 from nvflare.apis.shareable import Shareable
 
-from fedepd.deploy import filters
 from fedepd.deploy.filters import MinCount
 from fedepd.deploy.task import FederationTask
-from fedepd.deploy.wire import Refused, reply_record
+from fedepd.deploy.wire import CLASS_SIZES, Refused, reply_record
 from fedepd.errors import BadConfig
 from toy import FEATURES, toy_client
 
-DECLARED = ("train", "val", "test")
+
+def declaration(**sizes: Any) -> Shareable:
+    return Shareable({"num_nodes": 31, "num_train": 21, "class_sizes": sizes, "label_names": [], "schema_sha256": ""})
 
 
-def test_every_count_by_class_of_a_declaration_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the declaration's fields are called."""
-    monkeypatch.setattr(filters, "record_kind", lambda record: "train")
-    sizes = {name: np.array([12, 9, 10, 0]) for name in DECLARED}
-    out = MinCount(10).process(Shareable({"num_nodes": 31, "num_train": 21, **sizes}), None)
-    assert [out[name].tolist() for name in DECLARED] == [[12, 0, 10, 0]] * 3
-    assert all(out[name].dtype == np.int64 for name in DECLARED)
+def test_every_count_by_class_of_a_declaration_is_hidden() -> None:
+    sizes = {name: np.array([12, 9, 10, 0]) for name in CLASS_SIZES}
+    out = MinCount(10).process(declaration(**sizes), None)
+    assert [out["class_sizes"][name].tolist() for name in CLASS_SIZES] == [[12, 0, 10, 0]] * 3
+    assert all(out["class_sizes"][name].dtype == np.int64 for name in CLASS_SIZES)
     assert (out["num_nodes"], out["num_train"]) == (31, 21)
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("value", [np.ones(3), np.ones((3, 3), dtype=np.int64), np.array(["a"]), np.ones(3, dtype=np.int32)])
-def test_a_declaration_of_something_else_is_refused(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
-    monkeypatch.setattr(filters, "record_kind", lambda record: "train")
+@pytest.mark.parametrize("value", [np.ones(3), np.ones((3, 3), dtype=np.int64), np.array([True]), np.ones(3, dtype=np.int32)])
+def test_a_declaration_of_something_else_is_refused(value: Any) -> None:
     with pytest.raises(Refused, match="not a count for each class"):
-        MinCount(10).process(Shareable({"num_nodes": 31, "train": value}), None)
+        MinCount(10).process(declaration(train=value), None)
 
 
 @pytest.mark.hostile

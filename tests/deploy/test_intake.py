@@ -32,7 +32,7 @@ from nvflare.fuel.utils import fobs
 from nvflare.fuel.utils.fobs.datum import Datum, DatumManager, DatumType
 from nvflare.fuel.utils.fobs.dots import NUMPY_DOWNLOAD
 
-from fedepd.deploy.intake import STRIKES, Dropped, Intake, Nothing, TooLarge, guarded, message_bytes, read_array, read_npz, reply_bytes
+from fedepd.deploy.intake import Dropped, Intake, Nothing, TooLarge, guarded, message_bytes, read_array, read_npz, reply_bytes
 from fedepd.deploy.limits import expected_message
 from fedepd.deploy.loopback import free_port
 from fedepd.deploy.task import FederationTask
@@ -182,28 +182,20 @@ def test_a_broken_line_is_no_offence() -> None:
     assert not intake.noted("bank-b")
 
 
-def test_three_offences_leave_a_site_out_and_name_it() -> None:
+def test_one_question_has_one_fault() -> None:
     intake = Intake(MB)
-    for strike in range(1, STRIKES + 1):
-        intake.note("bank-b.job", "is 5 bytes too long")
-        intake.note("bank-b.job", "is sent again")  # one question, one offence
-        said = intake.take("bank-b")
-        assert said is not None
-        assert said.startswith("is 5 bytes too long")
-        assert ("left out" in said) is (strike == STRIKES)
-        assert intake.take("bank-b") is None
-    assert intake.left_out == {"bank-b": "is 5 bytes too long"}
-    assert intake.fault("bank-b.job", 10) == "comes from a site that is left out of the run"
-    assert intake.fault("bank-a.job", 10) is None
+    intake.note("bank-b.job", "is 5 bytes too long")
+    intake.note("bank-b.job", "is sent again")
+    assert intake.noted("bank-b")
     assert not intake.noted("bank-a")
+    assert intake.take("bank-b") == ("is 5 bytes too long", True)
+    assert intake.take("bank-b") is None
 
 
-def test_lost_arrays_are_named_without_a_strike() -> None:
+def test_lost_arrays_are_nobodys_offence() -> None:
     intake = Intake(MB)
-    for _ in range(2 * STRIKES):
-        intake.note("bank-b.job", "cannot be decoded (failed to download from bank-b)", offence=False)
-        assert "failed to download" in str(intake.take("bank-b"))
-    assert not intake.left_out
+    intake.note("bank-b.job", "failed to download", offence=False)
+    assert intake.take("bank-b") == ("failed to download", False)
 
 
 def submitted(content: bytes, origin: str = "bank-b.job") -> Message:
@@ -340,9 +332,8 @@ def test_an_array_costs_several_times_its_size_without_the_guard_and_nothing_wit
         assert large["seen"]["bank-b"] == {"w": [BIG // 4]}
         assert large["grown"] - honest["grown"] > 2 * BIG
         return
-    assert "bytes, but at most 3,145,728 are expected" in large["fault"]
+    assert "bytes, but at most 3,145,728 are expected" in large["fault"][0]
     assert large["seen"]["bank-b"] == {"w": [0]}  # the record arrived, so its sender is known; its array did not
     many = peers.send(**{f"w{k}": MB // 2 for k in range(24)})  # each small, 12 MB together
-    assert "holds arrays of more than" in many["fault"]
+    assert "holds arrays of more than" in many["fault"][0]
     assert many["grown"] - honest["grown"] < BIG / 2
-    assert "left out" in peers.send(w=BIG)["fault"]

@@ -125,3 +125,25 @@ def test_submit_asks_for_the_tasks_sizes(capsys: pytest.CaptureFixture[str], tmp
 def test_nothing_to_watch_yet(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["federation", "watch", str(made / "fed" / "admin")]) == 2
     assert "nothing yet" in capsys.readouterr().err
+
+
+@pytest.mark.hostile
+def test_limits_that_came_with_the_kit_are_not_believed(made: Path, tmp_path: Path) -> None:
+    """Whoever made the kit could have written local/limits.toml; the owner must say that it is the owner's own."""
+    kit = tmp_path / "bank-b"
+    shutil.copytree(made / "fed" / "bank-b", kit)
+    (kit / "local" / "limits.toml").write_text('optimizers = ["adam", "sgd"]\nmax_hidden = 4096\n')
+    with pytest.raises(BadConfig, match=r"max_hidden = 4096.*--looser-limits"):
+        kits.prepare_site(kit, made / "a.npz")
+    assert not (kit / "local" / "resources.json").exists()
+    kits.prepare_site(kit, made / "a.npz", looser=True)
+
+
+def test_joining_writes_the_safe_limits_once(made: Path, tmp_path: Path) -> None:
+    kit = tmp_path / "bank-b"
+    shutil.copytree(made / "fed" / "bank-b", kit)
+    kits.prepare_site(kit, made / "a.npz")
+    own = (kit / "local" / "limits.toml").read_text().replace("max_hidden = 256", "max_hidden = 64")
+    (kit / "local" / "limits.toml").write_text(own)
+    kits.prepare_site(kit, made / "a.npz")
+    assert (kit / "local" / "limits.toml").read_text() == own

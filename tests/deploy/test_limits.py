@@ -52,7 +52,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"weight_decay": 1e5}, "weight_decay = 100000.0", "max_weight_decay = 0.01"),
     ({"rounds": 10**6}, "rounds = 1000000", "max_rounds = 1000"),
     ({"rounds": 300, "evaluate_every": 1}, "evaluations = 300", "max_evaluations = 250"),
-    ({"classes": 10**6}, "classes = 1000000", "max_classes = 1000"),
+    ({"classes": 10**5}, "classes = 100000", "max_classes = 1000"),
     ({"method": "fedepd", "rho": 1e-9}, "rho = 1e-09", "min_rho = 0.1"),
     ({"method": "fedepd", "walk_steps": 10**9}, "walk_steps = 1000000000", "max_method_number = 5000.0"),
     ({"method": "graphsmote", "up_scale": 1e9}, "up_scale = 1000000000.0", "max_method_number = 5000.0"),

@@ -12,6 +12,7 @@ pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
 from fedepd.cli import main
 from fedepd.datasets.client_file import write_client_file
+from fedepd.deploy.kits import provision
 from fedepd.deploy.limits import Limits
 from fedepd.deploy.preview import Preview, preview
 from fedepd.deploy.task import FederationTask
@@ -51,24 +52,11 @@ def test_looser_limits_are_a_warning(seen: Any) -> None:
     assert "limits.toml permits more than the safe limits: max_hidden = 4096" in found.warnings
 
 
-def kit(folder: Path) -> list[str]:
-    """As much of a kit as the preview reads."""
-    for name, content in {
-        "local/fedepd_kit.json": {"sites": ["a", "b"]},
-        "startup/fed_client.json": {"client": {"fqsn": "a"}},
-    }.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(json.dumps(content))
-    write_client_file(toy_client(0, one_node_class=True), folder / "a.npz")
-    return ["federation", "preview", str(folder), "--data", str(folder / "a.npz"), "--hidden", "8"]
-
-
-def test_the_command_prints_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedepd.deploy import kits
-
-    monkeypatch.setattr(kits, "about", lambda kit: {"sites": ["a", "b"]})
-    monkeypatch.setattr(kits, "kit_name", lambda kit, kind: "a")
-    arguments = kit(tmp_path)
+def test_the_command_prints_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    provision(tmp_path / "fed", ["a", "b"], "localhost", 8002, {})
+    write_client_file(toy_client(0, one_node_class=True), tmp_path / "a.npz")
+    kit = tmp_path / "fed" / "a"
+    arguments = ["federation", "preview", str(kit), "--data", str(tmp_path / "a.npz"), "--hidden", "8"]
     assert main(arguments) == 0
     said = capsys.readouterr().out
     assert "could rebuild the features of" in said
@@ -76,11 +64,11 @@ def test_the_command_prints_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixt
     assert 'optimizers = ["adam"]' in said
     assert "this run is within the limits" in said
     assert "not hide that the class is here" in said
-    (tmp_path / "local" / "limits.toml").write_text("max_hidden = 4\n")
+    (kit / "local" / "limits.toml").write_text("max_hidden = 4\n")
     assert main(arguments) == 0
     assert "this site would refuse the run: the run asks for hidden = 8" in capsys.readouterr().out
     assert main([*arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["recovery"]["of"] == 24
-    (tmp_path / "local" / "limits.toml").write_text("max_hidden = four\n")
+    (kit / "local" / "limits.toml").write_text("max_hidden = four\n")
     assert main(arguments) == 2
     assert "cannot be used" in capsys.readouterr().err

@@ -102,21 +102,24 @@ def action_start(parser: Parser, arguments: list[str]) -> int:
 
 def action_join(parser: Parser, arguments: list[str]) -> int:
     from fedepd.deploy.kits import check_pin, open_kit, prepare_site
+    from fedepd.deploy.limits import LIMITS_FILE
     from fedepd.deploy.owner import check_privacy
 
     parser.add_argument("kit", metavar="KIT", help="your kit, as the coordinator gave it to you")
     parser.add_argument("--data", required=True, metavar="FILE.npz", help="your graph; it is read here and stays here")
     parser.add_argument("--allow", action="append", default=[], metavar="CLASS", help="an own class that jobs may name, in full")
     parser.add_argument("--pin", default=None, metavar="SHA256", help="the root certificate's fingerprint; another kit is refused")
+    parser.add_argument("--looser-limits", action="store_true", help="accept a limits.toml that permits more than the safe limits")
     parser.add_argument("--check", action="store_true", help="check and write the policy, but do not start")
     values = parser.parse(arguments)
     folder = Path(values.kit)
     if values.pin is not None:
         check_pin(open_kit(folder, "client"), values.pin)
-    kit = prepare_site(folder, Path(values.data), values.allow)
+    kit = prepare_site(folder, Path(values.data), values.allow, values.looser_limits)
     say(f"site {kit.name}, server {kit.host}:{kit.port}, the federation's root certificate is SHA-256 {kit.fingerprint}")
     filters = check_privacy(folder, values.allow)
     say(f"filters on what leaves: {', '.join(filters) or 'none'}; further classes allowed: {', '.join(values.allow) or 'none'}")
+    say(f"what a run may ask of this site: {folder / 'local' / LIMITS_FILE}")
     return 0 if values.check else _become(kit)
 
 

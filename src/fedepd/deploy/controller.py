@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.fuel.utils.memory_utils import cleanup_memory
 
 from fedepd.deploy.exchange import OverNVFlare, QuorumLost, Stopped
+from fedepd.deploy.intake import Intake, guarded, reply_bytes
 from fedepd.deploy.ledger import Ledger
 from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import STATUS, TIDY_EVERY
@@ -65,8 +67,10 @@ class FederationController(Controller):  # type: ignore[misc]
         ledger.load(folder)
         clients = list(range(len(task.sites)))
         every = ledger.experiment.protocol.evaluate_every
-        exchange = OverNVFlare(task, ledger.declared(), self, fl_ctx, abort_signal)
-        try:
+        with ExitStack() as stack:
+            intake = stack.enter_context(guarded(Intake(reply_bytes(task))))
+            exchange = OverNVFlare(task, ledger.declared(), intake, self, fl_ctx, abort_signal)
+            stack.callback(exchange.close)
             method, tensors, first = ledger.experiment.method, ledger.progress.tensors, ledger.next_round
             known = offences(ledger.progress.lines)
             for each in train(method, ledger.server, tensors, clients, exchange, every, first, known):
@@ -76,8 +80,6 @@ class FederationController(Controller):  # type: ignore[misc]
                 self._tell(ledger, line, exchange.missing())
                 if each.number % TIDY_EVERY == 0:
                     cleanup_memory()
-        finally:
-            exchange.close()
         summary = ledger.finish(folder)
         self._status.update(state="done", digest=summary["digest"])
 

@@ -13,12 +13,14 @@ from nvflare.apis.shareable import Shareable
 from torch import Tensor
 
 from fedepd.deploy.agreement import differences
+from fedepd.deploy.intake import Fault, Intake
 from fedepd.deploy.ledger import counted
 from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import (
     DECLARE,
     EVALUATE,
     PING,
+    REASON,
     STEP,
     Declaration,
     Refused,
@@ -80,8 +82,17 @@ class Pulse:
 class OverNVFlare:
     """Carries messages to the sites; what comes back late, broken or not at all is named in ``refusals``."""
 
-    def __init__(self, task: FederationTask, declared: Mapping[int, Sizes], controller: Any, fl_ctx: Any, abort_signal: Any) -> None:
+    def __init__(
+        self,
+        task: FederationTask,
+        declared: Mapping[int, Sizes],
+        intake: Intake,
+        controller: Any,
+        fl_ctx: Any,
+        abort_signal: Any,
+    ) -> None:
         self.task, self.has_global = task, task.experiment().method.has_global
+        self._intake = intake
         self._controller, self._fl_ctx, self._abort_signal = controller, fl_ctx, abort_signal
         here = {client.name for client in fl_ctx.get_engine().get_clients()}
         self._pulse = Pulse(fl_ctx.get_engine(), [site for site in task.sites if site in here])
@@ -135,18 +146,17 @@ class OverNVFlare:
         return out
 
     def _read(self, answers: Mapping[int, Any], read: Callable[[Any], T]) -> dict[int, T]:
+        """The answers that can be read; the others are named in ``refusals``."""
         out: dict[int, T] = {}
         for client, answer in sorted(answers.items()):
+            fault = self._intake.take(self.task.sites[client]) or missing(answer)
             try:
-                if isinstance(answer, str):
-                    self.refusals.append(Refusal(client, "reply", answer, absent=True))
-                elif answer.get_return_code() != ReturnCode.OK:
-                    why = f"failed at the site ({shown(answer.get_return_code())}); its own log says why"
-                    self.refusals.append(Refusal(client, "reply", why, absent=True))
+                if fault is not None:
+                    self.refusals.append(Refusal(client, "reply", fault.reason, absent=not fault.offence))
                 else:
                     out[client] = read(answer)
-            except Refused as fault:
-                self.refusals.append(Refusal(client, fault.field, fault.reason))
+            except Refused as refused:
+                self.refusals.append(Refusal(client, refused.field, refused.reason))
         return out
 
     def _ask(self, name: str, round: int, messages: Mapping[int, Tensors]) -> dict[int, Any]:
@@ -182,11 +192,23 @@ class OverNVFlare:
                 if self._abort_signal.triggered:
                     raise Stopped
                 for client in pending:
-                    if not self._pulse.alive(self.task.sites[client]):
+                    if self._intake.noted(self.task.sites[client]):
+                        answers[client] = "cannot be read"
+                    elif not self._pulse.alive(self.task.sites[client]):
                         answers[client] = "is missing: the site became unreachable"
                     elif time.monotonic() > end:
                         answers[client] = f"is missing: no answer within {self.task.deadline:g} s"
                 ready.wait(max(0.0, min(0.5, end - time.monotonic())))
+
+
+def missing(answer: Any) -> Fault | None:
+    """Why an answer holds nothing that could be judged: it did not come, or the site says that it failed."""
+    if isinstance(answer, str):
+        return Fault(answer, offence=False)
+    if answer.get_return_code() == ReturnCode.OK:
+        return None
+    why = shown(answer.get_header(REASON) or "its own log says why", 300)
+    return Fault(f"failed at the site ({shown(answer.get_return_code())}); {why}", offence=False)
 
 
 T_co = TypeVar("T_co", str, tuple[str, ...])

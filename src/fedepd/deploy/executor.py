@@ -26,6 +26,7 @@ from fedepd.deploy.wire import (
     DECLARE,
     EVALUATE,
     PING,
+    REASON,
     STEP,
     TIDY_EVERY,
     Refused,
@@ -37,9 +38,6 @@ from fedepd.deploy.wire import (
 from fedepd.errors import BadConfig, BadMessage, FedEPDError
 from fedepd.participant import Participant
 from fedepd.types import Tensors
-
-REASON = "fedepd_reason"
-"""The header of a refusal that says why, where the owner's limits allow it."""
 
 
 @dataclass(frozen=True)

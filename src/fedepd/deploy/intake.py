@@ -19,7 +19,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
@@ -51,8 +51,6 @@ SLACK = 2**20
 """Bytes for names, headers and NVFlare's own entries."""
 PER_ARRAY = 1024
 """Bytes of an npz around one small array, and more."""
-STRIKES = 3
-"""So many oversized or broken answers, and a site is left out of the run."""
 SPENT = "fedepd_bytes"
 """In the context of one decoding: bytes of arrays fetched so far."""
 
@@ -65,15 +63,18 @@ class Dropped(BaseException):
     """Not an Exception: on one of those NVFlare ends the whole job process when it decodes a task result."""
 
 
+class Fault(NamedTuple):
+    reason: str
+    offence: bool
+    """False where the line was broken and nobody is to blame."""
+
+
 class Intake:
-    """How much each peer of this job may send, who sent more, and who is left out."""
+    """How much each peer of this job may send, and whose last answer was more or could not be read."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.left_out: dict[str, str] = {}
-        """Sites that offended ``STRIKES`` times, with the last reason."""
-        self._strikes: dict[str, int] = {}
-        self._faults: dict[str, tuple[str, bool]] = {}
+        self._faults: dict[str, Fault] = {}
         self._fetching: dict[str, set[Signal]] = {}
         self._lock = threading.Lock()
 
@@ -81,24 +82,15 @@ class Intake:
         """``origin``: a cell's full name, bound to the site's token by the server. A broken line is no ``offence``."""
         site = site_of(origin)
         with self._lock:
-            if site in self.left_out:
-                return
-            self._faults.setdefault(site, (reason, offence))
+            self._faults.setdefault(site, Fault(reason, offence))
             waiting = list(self._fetching.get(site, ()))
         for signal in waiting:
             signal.trigger(reason)
 
-    def take(self, site: str) -> str | None:
-        """What is wrong with the site's answer to this question, once; the third offence leaves it out."""
+    def take(self, site: str) -> Fault | None:
+        """What is wrong with the site's answer to this question, once."""
         with self._lock:
-            reason, offence = self._faults.pop(site, (None, False))
-            if not offence or reason is None:
-                return reason
-            self._strikes[site] = self._strikes.get(site, 0) + 1
-            if self._strikes[site] < STRIKES:
-                return reason
-            self.left_out[site] = reason
-            return f"{reason}; after {STRIKES} such answers the site is left out of the run"
+            return self._faults.pop(site, None)
 
     def noted(self, site: str) -> bool:
         """Whether there is no use in waiting for the site's answer."""
@@ -118,8 +110,6 @@ class Intake:
 
     def fault(self, origin: Any, size: Any) -> str | None:
         """Why a stream of that declared size is not read at all."""
-        if site_of(origin) in self.left_out:
-            return "comes from a site that is left out of the run"
         if type(size) is not int or size < 0:
             return "declares no usable size"
         return f"is {size:,} bytes, but at most {self.limit:,} are expected" if size > self.limit else None

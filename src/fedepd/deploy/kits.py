@@ -21,6 +21,7 @@ from fedepd.deploy import templates
 from fedepd.deploy.agreement import NOTHING_AGREED, Agreement, canonical, check_agrees, check_label_names
 from fedepd.deploy.contents import SIGNED, check_components, check_contents, component_paths, entries
 from fedepd.deploy.credentials import check_credentials, fingerprint, root_certificate
+from fedepd.deploy.limits import check_limits, ensure_limits
 from fedepd.deploy.manifest import MANIFEST, MAX_FILE, check_files, read_manifest, write_manifest
 from fedepd.deploy.owner import check_allowed, check_privacy
 from fedepd.deploy.task import MAX_CLASSES, MAX_FEATURES, MAX_SITES, check_fit, check_name
@@ -215,11 +216,12 @@ def prepare_server(folder: Path) -> Kit:
     return kit
 
 
-def prepare_site(folder: Path, data: Path, allow: Sequence[str] = ()) -> Kit:
+def prepare_site(folder: Path, data: Path, allow: Sequence[str] = (), looser: bool = False) -> Kit:
     """The owner's policy: no shipped code, this package's executor and filters only, no shell, no logs to the server.
 
-    ``allow`` are further classes, by full name, which the owner trusts. They are given anew at every start: a list that is already in
-    the kit may be the work of the kit's maker.
+    ``allow`` are further classes, by full name, which the owner trusts. ``looser`` accepts a ``local/limits.toml`` that
+    permits more than the safe limits. Both are given anew at every start: what is already in the kit may be the work of
+    the kit's maker.
     """
     from fedepd.datasets.client_file import read_client_file
     from fedepd.split import SplitConfig
@@ -227,10 +229,12 @@ def prepare_site(folder: Path, data: Path, allow: Sequence[str] = ()) -> Kit:
     kit = open_kit(folder, "client")
     allowed = check_allowed(allow)
     check_privacy(folder, allowed)
+    check_limits(folder, looser)
     client = read_client_file(data, 0, SplitConfig(), 0)
     check_fit(client, data, kit.features, kit.classes)
     check_agrees(client.graph, data, kit.agreed)
     _write(kit, allowed)
+    ensure_limits(folder)
     write_json(folder / "local" / SITE_FILE, {"data": str(data.resolve()), "allow": allowed})
     return kit
 

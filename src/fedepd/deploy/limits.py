@@ -180,6 +180,16 @@ def expected_message(task: FederationTask, client_id: int) -> Tensors:
     return method.message(method.server_init(server, server.model.initial(server.info, server.seed)), client_id)
 
 
+def check_limits(kit: Path, looser: bool) -> None:
+    """Refuse limits that permit more than the safe ones, unless the owner says so; whoever made the kit may have written them."""
+    path = kit / "local" / LIMITS_FILE
+    if looser or not os.path.lexists(path):
+        return
+    if lines := Limits.read(path).looser():
+        told = f"'{shown(path, 200)}' permits more than the safe limits: {shown('; '.join(lines), 300)}"
+        raise BadConfig(f"{told}; add --looser-limits to 'join' if you wrote that, or remove the file")
+
+
 def ensure_limits(kit: Path) -> Limits:
     """The limits of a kit; the safe ones are written where there are none."""
     path = kit / "local" / LIMITS_FILE

@@ -21,6 +21,8 @@ from fedepd.types import Reply, Sizes, Tensors
 Record = dict[str, Any]
 
 DECLARE, STEP, EVALUATE, PING, STATUS = "fedepd_declare", "fedepd_step", "fedepd_evaluate", "fedepd_ping", "fedepd_status"
+REASON = "fedepd_reason"
+"""The header of a site's refusal that says why, where the owner's limits allow it."""
 TIDY_EVERY = 10
 """Rounds between hand-backs of freed memory to the system; NVFlare's workers grow otherwise."""
 ENGINE_FIELD = "__headers__"
