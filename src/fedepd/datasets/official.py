@@ -6,17 +6,22 @@ the files, and make CoraFull's features dense (690 MB, twice); the tests check t
 
 from __future__ import annotations
 
+import gzip
 import warnings
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from fedepd.datasets.npz import checked_csr, read_arrays
+from fedepd import memory
+from fedepd.arrays import DAMAGE, open_file, read_arrays, reason, size_of, spelled
+from fedepd.datasets.npz import MAX_COLUMNS, checked_csr
 from fedepd.datasets.table1 import TABLE1, check_table1
 from fedepd.errors import BadData
 from fedepd.sparse import csr_tensor
@@ -139,36 +144,87 @@ def read_mat(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64], sp.csr_m
     from scipy.io import loadmat
     from scipy.io.matlab import MatReadError
 
-    _must_exist(path)
-    try:
-        table = loadmat(path)
-        index, label = (table[key].ravel().astype(np.int64) for key in ("Index", "Label"))
-        attributes = sp.csr_matrix(table["Attributes"], dtype=np.float32)
-    except (MatReadError, ValueError, TypeError, KeyError, NotImplementedError, OSError) as error:
-        raise BadData(f"'{path}' is not a MATLAB file with Index, Label and Attributes ({error}); fetch it again") from None
-    if not len(index) == len(label) == attributes.shape[0]:
-        raise BadData(f"'{path}': Index, Label and Attributes differ in length; fetch it again")
+    where = spelled(path)
+    with _opened(path) as file:
+        _check_mat(file, where)
+        try:
+            table = loadmat(file)
+            index, label = (table[key].ravel().astype(np.int64) for key in ("Index", "Label"))
+            if sp.issparse(table["Attributes"]):
+                table["Attributes"].check_format(full_check=True)  # scipy's conversion follows the indices without looking
+            attributes = sp.csr_matrix(table["Attributes"], dtype=np.float32)
+        except (MatReadError, *DAMAGE) as error:
+            raise BadData(f"'{where}' is not a MATLAB file with Index, Label and Attributes ({reason(error)}); fetch it again") from None
+    if not len(index) == len(label) == attributes.shape[0] or attributes.shape[1] > MAX_COLUMNS:
+        raise BadData(f"'{where}': Index, Label and Attributes differ in length, or have too many columns; fetch it again")
     return index, label, attributes
+
+
+def _check_mat(file: IO[bytes], where: str) -> None:
+    """Refuse variables that unfold out of all proportion: each is a tag of 8 bytes, then its bytes, which zlib may have packed."""
+    size, unfolded = size_of(file), 0
+    file.seek(128)
+    while len(tag := file.read(8)) == 8:
+        kind, length = (int.from_bytes(tag[at : at + 4], "little") for at in (0, 4))
+        if kind != 15:  # not packed
+            file.seek(length, 1)
+            continue
+        unpack, left = zlib.decompressobj(), length
+        while left > 0 and (packed := file.read(min(left, 2**16))):
+            left -= len(packed)
+            while packed:
+                try:
+                    unfolded += len(unpack.decompress(packed, 2**20))
+                except zlib.error as error:
+                    raise BadData(f"'{where}' is damaged ({error}); fetch it again") from None
+                memory.check_growth(unfolded, size, f"file '{where}'", "fetch it again")
+                packed = unpack.unconsumed_tail
+    file.seek(0)
+
+
+MAX_LINE = 2**20
+"""Bytes of a line of numbers."""
 
 
 def read_numbers(path: Path, dtype: type[np.generic], columns: int | None = None, skip: int = 0) -> NDArray[Any]:
     """A text table, gzipped or not, separated by commas or blanks: [rows, columns]."""
-    _must_exist(path)
-    delimiter = "," if ".csv" in path.name else None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # an empty table is refused below
-            table: NDArray[Any] = np.loadtxt(path, dtype=dtype, delimiter=delimiter, skiprows=skip, ndmin=2)
-    except (ValueError, EOFError, OSError) as error:
-        raise BadData(f"'{path}' is not a table of numbers ({error}); fetch it again") from None
+    delimiter, where = "," if ".csv" in path.name else None, spelled(path)
+    with _opened(path) as file:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # an empty table is refused below
+                lines = _lines(file, path.suffix == ".gz", where)
+                table: NDArray[Any] = np.loadtxt(lines, dtype=dtype, delimiter=delimiter, skiprows=skip, ndmin=2)
+        except (zlib.error, *DAMAGE) as error:
+            raise BadData(f"'{where}' is not a table of numbers ({reason(error)}); fetch it again") from None
     if table.size == 0 or (columns is not None and table.shape[1] != columns):
-        raise BadData(f"'{path}' has shape {list(table.shape)}, not rows of {columns or 'several'} numbers; fetch it again")
+        raise BadData(f"'{where}' has shape {list(table.shape)}, not rows of {columns or 'several'} numbers; fetch it again")
     return table
 
 
-def _must_exist(path: Path) -> None:
-    if not path.is_file():
-        raise BadData(f"file '{path}' does not exist; put it there by hand or run fedepd data fetch")
+def _lines(file: IO[bytes], packed: bool, where: str) -> Iterator[str]:
+    """The lines of a text file, one at a time, as long as they stay in proportion to the file."""
+    text: Any = gzip.GzipFile(fileobj=file) if packed else file
+    unfolded = 0
+    for number in count(1):
+        line: bytes = text.readline(MAX_LINE + 1)
+        if not line:
+            return
+        if len(line) > MAX_LINE:
+            raise BadData(f"'{where}' line {number} has more than {MAX_LINE:,} bytes; fetch it again")
+        unfolded += len(line)
+        if number % 1000 == 0:
+            memory.check_growth(unfolded, size_of(file), f"file '{where}'", "fetch it again")
+        yield line.decode("latin-1")
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        return open_file(path)
+    except BadData as error:
+        if path.exists():
+            raise
+        raise BadData(f"{str(error).partition(';')[0]}; put it there by hand or run fedepd data fetch") from None
 
 
 def _graph(
