@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bounded import bounded
 
+from bounded import bounded
 from fedepd.arrays import check_text, open_file, read_arrays
 from fedepd.errors import BadData
 

@@ -63,7 +63,7 @@ def read_amazon(raw: Path, name: str) -> tuple[Graph, int]:
     parts = [read_mat(Path(f"{stem}_{part}.mat")) for part in ("train", "test")]
     index, labels = (np.concatenate([part[i] for part in parts]) for i in range(2))
     n = int(edges.max()) + 1
-    if not np.array_equal(np.sort(index), np.arange(n)):
+    if n != index.size or not np.array_equal(np.sort(index), np.arange(n)):
         raise BadData(f"'{stem}_train.mat' and '_test.mat' do not name each of the network's {n} nodes once; fetch the three files again")
     order = np.argsort(index)
     attributes = sp.vstack([part[2] for part in parts], format="csr")[order]
@@ -230,6 +230,8 @@ def _opened(path: Path) -> IO[bytes]:
 def _graph(
     x: NDArray[Any] | sp.csr_matrix, edges: NDArray[Any], y: NDArray[Any], name: str, source: Path, label_names: tuple[str, ...] = ()
 ) -> Graph:
+    if x.dtype.kind not in "fiub" or any(part.dtype.kind not in "iu" for part in (edges, y)):
+        raise BadData(f"'{spelled(source)}' holds features {x.dtype}, edges {edges.dtype} and labels {y.dtype}, not numbers; fetch it again")
     features = csr_tensor(x) if sp.issparse(x) else torch.from_numpy(x.astype(np.float32))
     edge_index, labels = (torch.from_numpy(part.astype(np.int64)) for part in (edges, y))
     try:

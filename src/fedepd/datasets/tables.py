@@ -131,7 +131,7 @@ def _rule_from(fields: dict[str, Any]) -> FeatureRule:
     """One rule of a schema that somebody else may have written."""
     categories = fields["categories"]
     rule = FeatureRule(**{**fields, "categories": categories and tuple(categories)})
-    if not isinstance(rule.name, str) or not math.isfinite(rule.mean) or not 0 < float(rule.std) < math.inf:
+    if not isinstance(rule.name, str) or not math.isfinite(rule.mean) or not math.isfinite(rule.std) or rule.std <= 0:
         raise ValueError("a name, mean or std is not one")
     if rule.categories is not None and not all(isinstance(category, str) for category in rule.categories):
         raise ValueError("a category is no text")
