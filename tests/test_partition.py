@@ -267,15 +267,3 @@ def test_client_sizes_on_real_graphs(name: str, smallest: int, largest: int) -> 
         graph = Graph.make(y[:, None].float(), torch.from_numpy(file["edge_index"]), y)
     sizes = partition(graph, PartitionConfig(), seed=0).owner.bincount()
     assert (int(sizes.min()), int(sizes.max()), sizes.numel()) == (smallest, largest, 10)
-
-
-@pytest.mark.hostile
-@pytest.mark.parametrize(
-    "poison",
-    [np.zeros(3, np.int64), np.full(8, 10**9), np.full(8, -1), np.zeros(8), np.array(0), np.array(["a"] * 8), np.zeros((8, 1), np.int64)],
-)
-def test_a_poisoned_cache_changes_nothing(poison: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, config = cliques([4, 4]), PartitionConfig(clients=2, partition="balanced")
-    expected = partition(graph, config, 0).owner
-    monkeypatch.setattr("fedepd.partition.remembered", lambda *_: poison)
-    assert torch.equal(partition(graph, config, 0).owner, expected)

@@ -231,7 +231,8 @@ def _graph(
     x: NDArray[Any] | sp.csr_matrix, edges: NDArray[Any], y: NDArray[Any], name: str, source: Path, label_names: tuple[str, ...] = ()
 ) -> Graph:
     if x.dtype.kind not in "fiub" or any(part.dtype.kind not in "iu" for part in (edges, y)):
-        raise BadData(f"'{spelled(source)}' holds features {x.dtype}, edges {edges.dtype} and labels {y.dtype}, not numbers; fetch it again")
+        held = f"features {x.dtype}, edges {edges.dtype} and labels {y.dtype}"
+        raise BadData(f"'{spelled(source)}' holds {held}, not numbers; fetch it again")
     features = csr_tensor(x) if sp.issparse(x) else torch.from_numpy(x.astype(np.float32))
     edge_index, labels = (torch.from_numpy(part.astype(np.int64)) for part in (edges, y))
     try:
