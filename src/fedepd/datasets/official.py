@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from fedepd import memory
 from fedepd.arrays import DAMAGE, open_file, read_arrays, reason, size_of, spelled
+from fedepd.datasets.matlab import Matrix, read_matrices
 from fedepd.datasets.npz import MAX_COLUMNS, checked_csr
 from fedepd.datasets.table1 import TABLE1, check_table1
 from fedepd.errors import BadData
@@ -141,45 +142,23 @@ def read_heterophilous(path: Path, name: str) -> Graph:
 
 def read_mat(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64], sp.csr_matrix]:
     """Node numbers [m], labels [m] and attributes [m, d] of one Amazon file."""
-    from scipy.io import loadmat
-    from scipy.io.matlab import MatReadError
-
     where = spelled(path)
     with _opened(path) as file:
-        _check_mat(file, where)
         try:
-            table = loadmat(file)
-            index, label = (table[key].ravel().astype(np.int64) for key in ("Index", "Label"))
-            if sp.issparse(table["Attributes"]):
-                table["Attributes"].check_format(full_check=True)  # scipy's conversion follows the indices without looking
+            table = read_matrices(file, where)
+            index, label = (_whole(table[key]) for key in ("Index", "Label"))
             attributes = sp.csr_matrix(table["Attributes"], dtype=np.float32)
-        except (MatReadError, *DAMAGE) as error:
+        except (zlib.error, *DAMAGE) as error:
             raise BadData(f"'{where}' is not a MATLAB file with Index, Label and Attributes ({reason(error)}); fetch it again") from None
     if not len(index) == len(label) == attributes.shape[0] or attributes.shape[1] > MAX_COLUMNS:
         raise BadData(f"'{where}': Index, Label and Attributes differ in length, or have too many columns; fetch it again")
     return index, label, attributes
 
 
-def _check_mat(file: IO[bytes], where: str) -> None:
-    """Refuse variables that unfold out of all proportion: each is a tag of 8 bytes, then its bytes, which zlib may have packed."""
-    size, unfolded = size_of(file), 0
-    file.seek(128)
-    while len(tag := file.read(8)) == 8:
-        kind, length = (int.from_bytes(tag[at : at + 4], "little") for at in (0, 4))
-        if kind != 15:  # not packed
-            file.seek(length, 1)
-            continue
-        unpack, left = zlib.decompressobj(), length
-        while left > 0 and (packed := file.read(min(left, 2**16))):
-            left -= len(packed)
-            while packed:
-                try:
-                    unfolded += len(unpack.decompress(packed, 2**20))
-                except zlib.error as error:
-                    raise BadData(f"'{where}' is damaged ({error}); fetch it again") from None
-                memory.check_growth(unfolded, size, f"file '{where}'", "fetch it again")
-                packed = unpack.unconsumed_tail
-    file.seek(0)
+def _whole(matrix: Matrix) -> NDArray[np.int64]:
+    if sp.issparse(matrix) or matrix.size != max(matrix.shape) or not np.isfinite(matrix).all():
+        raise ValueError("node numbers and labels must be lists of numbers")
+    return np.asarray(matrix).ravel().astype(np.int64)
 
 
 MAX_LINE = 2**20
