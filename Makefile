@@ -7,7 +7,7 @@ DEMO := runs/demo
 DEMO_ROUNDS ?= 60
 export OMP_NUM_THREADS = 1
 
-.PHONY: help install demo test test-heavy lint bench clean
+.PHONY: help install demo test test-heavy fuzz lint bench clean
 .DEFAULT_GOAL := help
 
 help:  ## what there is to make
@@ -38,6 +38,11 @@ test: .venv/.dev  ## all tests but the heavy ones, two at a time
 
 test-heavy: .venv/.dev  ## faults of a running federation and its demo without a network: minutes
 	$(BIN)/python -m pytest -m heavy
+
+SECONDS ?= 600
+FORMAT ?=
+fuzz: .venv/.dev  ## change sound files at random and feed them to their readers, for SECONDS=600; what breaks one joins tests/fuzz/corpus
+	PYTHONPATH=tests $(BIN)/python -m fuzz.run --seconds $(SECONDS) --format "$(FORMAT)"
 
 lint: .venv/.dev  ## ruff, its format, and mypy --strict
 	$(BIN)/ruff check . && $(BIN)/ruff format --check -q .

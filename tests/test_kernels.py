@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedepd import kernels
+from fedepd.errors import BadData
 from fedepd.sparse import csr_tensor
 
 compiled = pytest.mark.skipif(kernels.name() != "compiled", reason="the package was built without a C compiler")
@@ -192,3 +193,51 @@ def test_environment_variable(value: str, expected: str) -> None:
         env={**os.environ, "FEDEPD_KERNELS": value}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert expected in done.stdout + done.stderr
+
+
+# --- what the compiled functions must never follow ---------------------------------------------------------------------------------------
+
+ELSEWHERE = torch.ones(8, 8, device="meta")
+"""A tensor whose memory is not the machine's: its address is 0."""
+HERE = torch.ones(8, 8)
+
+
+def product(dense: torch.Tensor) -> object:
+    return kernels.Factor(csr_tensor(matrix(8, 8), np.int32)).times(dense)
+
+
+CALLS = {
+    "product": lambda: product(ELSEWHERE),
+    "product of an empty matrix": lambda: kernels.Factor(csr_tensor(sp.csr_matrix((8, 8)), np.int32)).times(ELSEWHERE),
+    "transposed product, first": lambda: kernels.transposed_product(ELSEWHERE, HERE),
+    "transposed product, second": lambda: kernels.transposed_product(HERE, ELSEWHERE),
+    "cross-entropy, logits": lambda: kernels.cross_entropy_(ELSEWHERE, torch.zeros(8, dtype=torch.int64)),
+    "cross-entropy, labels": lambda: kernels.cross_entropy_(HERE.clone(), torch.zeros(8, dtype=torch.int64, device="meta")),
+    "cross-entropy, shift": lambda: kernels.cross_entropy_(HERE.clone(), torch.zeros(8, dtype=torch.int64), ELSEWHERE[0]),
+    "activation": lambda: kernels.activate(ELSEWHERE, HERE[0], None),
+    "activation, bias": lambda: kernels.activate(HERE.clone(), ELSEWHERE[0], None),
+    "activation backward": lambda: kernels.activate_backward(ELSEWHERE, HERE, 1.0),
+    "activation backward, second": lambda: kernels.activate_backward(HERE, ELSEWHERE, 1.0),
+    "Adam": lambda: kernels.Adam(ELSEWHERE, HERE, HERE),
+    "Adam, moments": lambda: kernels.Adam(HERE, HERE, ELSEWHERE),
+    "Adam, gradient": lambda: kernels.Adam(HERE.clone(), HERE.clone(), HERE.clone()).step(ELSEWHERE, 1, 0.1, 0.0),
+}
+
+
+@compiled
+@pytest.mark.hostile
+@pytest.mark.parametrize("case", CALLS)
+def test_tensors_on_another_device_never_reach_the_compiled_functions(case: str) -> None:
+    with pytest.raises(BadData, match=r"lies on the device 'meta', .* \.cpu\(\)"):
+        CALLS[case]()
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    ("starts", "columns"),
+    [([0, 1, 2], [0, 2]), ([0, 1, 2], [0, -1]), ([0, 3, 2], [0, 1]), ([1, 1, 2], [0, 1]), ([0, 1, 9], [0, 1]), ([0, -5, 2], [0, 1])],
+)
+def test_indices_outside_the_matrix_never_reach_the_compiled_product(starts: list[int], columns: list[int]) -> None:
+    parts = torch.tensor(starts, dtype=torch.int32), torch.tensor(columns, dtype=torch.int32), torch.ones(2)
+    with pytest.raises(BadData, match="indices outside its shape"):
+        kernels.Factor(torch.sparse_csr_tensor(*parts, size=(2, 2), check_invariants=False))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedepd.errors import BadData
 from fedepd.sparse import Sparse, adjacency, csr_tensor, inverse_degrees, neighbour_mean, normalised, spmm, to_scipy
 
 
@@ -103,3 +105,18 @@ def test_neighbour_mean_of_the_path_by_hand() -> None:
     adj = adjacency(PATH, 4)
     assert inverse_degrees(adj).tolist() == [1, 0.5, 1, 0]
     assert neighbour_mean(adj).toarray().tolist() == [[0, 1, 0, 0], [0.5, 0, 0.5, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(("entries", "shape"), [(2**31, (3, 3)), (2**33, (3, 3)), (0, (3, 2**31)), (0, (2**31, 3)), (0, (3, 2**40))])
+def test_what_32_bit_indices_cannot_count_is_refused_and_does_not_wrap(entries: int, shape: tuple[int, int]) -> None:
+    """Only the number of entries is there: with the entries themselves the test would need 24 GB."""
+    matrix = SimpleNamespace(indptr=np.array([0, entries]), indices=np.empty(0), data=np.empty(0), shape=shape)
+    with pytest.raises(BadData, match="too large for 32-bit indices; give fewer"):
+        csr_tensor(matrix, np.int32)
+
+
+@pytest.mark.hostile
+def test_a_sparse_tensor_on_another_device_is_refused() -> None:
+    with pytest.raises(BadData, match="device 'meta'"):
+        to_scipy(csr_tensor(random_matrix(3, 3)).to("meta"))

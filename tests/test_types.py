@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from bounded import bounded
 from fedepd.errors import BadData
 from fedepd.types import HIDDEN, Graph, undirected
 from toy import toy_client
@@ -62,3 +63,34 @@ def test_hiding_leaves_training_labels_alone_and_the_client_itself_too() -> None
     assert torch.equal(hidden.graph.y[client.train_mask], before[client.train_mask])
     assert bool((hidden.graph.y[~client.train_mask] == HIDDEN).all())
     assert torch.equal(client.graph.y, before)
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"x": torch.eye(4, 3, device="meta")}, "x lies on the device 'meta'"),
+        ({"y": torch.zeros(4, dtype=torch.int64, device="meta")}, "y lies on the device 'meta'"),
+        ({"edge_index": torch.zeros(2, 1, dtype=torch.int64, device="meta")}, "edge_index lies on the device 'meta'"),
+        ({"y": torch.tensor([0.0, 1.0, 0.0, 1.0])}, "one whole number per node"),
+        ({"y": torch.zeros(4, dtype=torch.complex64)}, "one whole number per node"),
+        ({"y": torch.tensor(1)}, "one whole number per node"),
+        ({"y": torch.zeros(4, 1, dtype=torch.int64)}, "one whole number per node"),
+        ({"y": torch.tensor([0, 1, 0, 2**62])}, "num_classes is 4611686018427387905 for 4 labelled nodes; it may be 100"),
+        ({"num_classes": 101}, "num_classes is 101 for 4 labelled nodes; it may be 100"),
+        ({"num_classes": 2**63}, "num_classes is 9223372036854775808"),
+        ({"num_classes": 10**6, "part": True}, "num_classes is 1000000, and a run with so many classes would need"),
+        ({"edge_index": torch.ones(2, 1, dtype=torch.complex64)}, "must be integers"),
+        ({"edge_index": torch.ones(2, 1, dtype=torch.bool)}, "must be integers"),
+        ({"edge_index": torch.tensor([[0], [2**63 - 1]])}, "names node 9223372036854775807"),
+        ({"name": "\x1b[31m", "x": torch.empty(4, 0)}, r"graph '\?\[31m'"),
+    ],
+)
+def test_graphs_made_to_do_harm(changed: dict[str, object], says: str) -> None:
+    with bounded(), pytest.raises(BadData, match=says):
+        graph(**changed)
+
+
+def test_as_many_classes_as_the_nodes_bear_out() -> None:
+    assert graph(num_classes=100).num_classes == 100
+    assert graph(num_classes=1000, part=True).num_classes == 1000

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.optim.adam import adam
 
-from fedepd.errors import BadConfig
+from fedepd.errors import BadConfig, BadData
 
 LIBRARY = Path(__file__).with_name("_kernels.so")
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
@@ -54,19 +54,39 @@ def name() -> str:
     return "torch" if _library is None else "compiled"
 
 
+def check_cpu(value: Tensor) -> None:
+    """The compiled functions and numpy read the machine's own memory; an address on a device would be read as one of it."""
+    if not value.is_cpu:
+        raise BadData(f"a tensor lies on the device '{value.device}', and fedepd computes on the CPU; give it as .cpu()")
+
+
 class Factor:
     """A constant CSR matrix, looked at once so that its many products need not."""
 
     def __init__(self, matrix: Tensor) -> None:
+        check_cpu(matrix)
         self.matrix = matrix
         self.rows, self.columns = matrix.shape
         self.empty = matrix.values().numel() == 0
         self._parts = [part.contiguous() for part in (matrix.crow_indices(), matrix.col_indices(), matrix.values())]
         self._pointers = [part.data_ptr() for part in self._parts]
         self._narrow = self._parts[1].dtype == torch.int32 and self._parts[2].dtype == torch.float32
+        self._check_range()
+
+    def _check_range(self) -> None:
+        """The compiled product follows these indices without looking; once is cheap beside its many products."""
+        starts, columns, _ = self._parts
+        sound = starts.numel() == self.rows + 1 and int(starts[0]) == 0 and int(starts[-1]) == columns.numel()
+        sound = sound and bool((starts[1:] >= starts[:-1]).all())
+        if sound and columns.numel():
+            least, most = torch.aminmax(columns)
+            sound = int(least) >= 0 and int(most) < self.columns
+        if not sound:
+            raise BadData(f"a sparse matrix [{self.rows}, {self.columns}] has indices outside its shape; make it again")
 
     def times(self, dense: Tensor) -> Tensor:
         """``matrix @ dense``: [r, w]. No gradient flows through it: that is ``sparse.spmm``."""
+        check_cpu(dense)
         if self.empty:  # MKL refuses an empty matrix
             return dense.new_zeros(self.rows, dense.shape[1])
         dense = dense.contiguous()
@@ -91,6 +111,7 @@ def transposed_product(holey: Tensor, dense: Tensor) -> Tensor:
 
 def cross_entropy_(logits: Tensor, labels: Tensor, shift: Tensor | None = None, weight: float = 1.0) -> float:
     """``weight`` times the mean cross-entropy of ``logits + shift`` [t, C]; the logits are overwritten by its gradient."""
+    check_cpu(labels)
     parts = (logits,) if shift is None else (logits, shift)
     fits = labels.shape == logits.shape[:1] and labels.dtype == torch.int64 and labels.is_contiguous()
     if _library is not None and _readable(*parts) and fits and (shift is None or shift.shape == logits.shape[1:]) and logits.numel():
@@ -118,6 +139,7 @@ class Adam:
     def step(self, grad: Tensor, number: int, lr: float, weight_decay: float) -> None:
         """The ``number``-th step: 1, 2, ..."""
         value, first, second = self._parts
+        check_cpu(grad)
         grad = grad.contiguous()
         if _library is not None and self._fits and grad.dtype == torch.float32 and grad.shape == value.shape:
             rate, root = lr / (1 - BETA1**number), (1 - BETA2**number) ** 0.5
@@ -156,7 +178,9 @@ def activate_backward(grad: Tensor, h: Tensor, scale: float) -> tuple[Tensor, Te
 
 def _readable(*values: Tensor) -> bool:
     """Whether the compiled functions can read these: float32, one row after the other. Whatever else is torch's to compute or to refuse."""
-    for value in values:  # noqa: SIM110 (asked many times a step: a generator costs as much as the question)
+    for value in values:  # asked many times a step: a generator costs as much as the question
+        if not value.is_cpu:
+            check_cpu(value)
         if value.dtype != torch.float32 or not value.is_contiguous():
             return False
     return True

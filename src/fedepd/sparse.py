@@ -15,13 +15,19 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedepd.kernels import Factor
+from fedepd.errors import BadData
+from fedepd.kernels import Factor, check_cpu
 
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
 
 
 def csr_tensor(matrix: sp.csr_matrix, index_type: type[np.signedinteger[Any]] = np.int64) -> Tensor:
     """A ``torch.sparse_csr`` float32 tensor that shares nothing with ``matrix``."""
+    largest = max(int(matrix.indptr[-1]), *matrix.shape)
+    if largest > np.iinfo(index_type).max:  # else numbers would wrap without a word
+        size = f"[{matrix.shape[0]:,}, {matrix.shape[1]:,}] with {int(matrix.indptr[-1]):,} entries"
+        bits = np.iinfo(index_type).bits
+        raise BadData(f"a sparse matrix {size} is too large for {bits}-bit indices; give fewer nodes, edges or columns")
     return torch.sparse_csr_tensor(
         torch.tensor(matrix.indptr.astype(index_type)),
         torch.tensor(matrix.indices.astype(index_type)),
@@ -33,6 +39,7 @@ def csr_tensor(matrix: sp.csr_matrix, index_type: type[np.signedinteger[Any]] = 
 
 def to_scipy(x: Tensor) -> sp.csr_matrix:
     """A scipy view of a ``torch.sparse_csr`` tensor."""
+    check_cpu(x)
     return sp.csr_matrix((x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy()), shape=tuple(x.shape))
 
 

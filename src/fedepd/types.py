@@ -11,7 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedepd import memory
 from fedepd.errors import BadData
+from fedepd.shown import shown
 
 if TYPE_CHECKING:
     import networkx
@@ -23,6 +25,11 @@ Tensors = dict[str, Tensor]
 
 HIDDEN = -1
 """The label of a node whose class is unknown, or hidden from training code."""
+
+FEW_CLASSES, CLASSES_PER_NODE = 100, 10
+"""A graph may have this many classes, or this many per labelled node; a part of one may have the classes of the whole."""
+CONFUSIONS = 40
+"""Matrices [C, C] that a run of ten clients keeps at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +83,11 @@ class Graph:
 
         ``part``: what one client holds of a larger graph; fewer than two of the classes may occur in it.
         """
+        for part_name, tensor in (("x", x), ("edge_index", edge_index), ("y", y)):
+            if not tensor.is_cpu:
+                raise BadData(f"{part_name} lies on the device '{tensor.device}', and fedepd computes on the CPU; give it as .cpu()")
+        if y.ndim != 1 or y.is_floating_point() or y.is_complex() or y.dtype == torch.uint64:
+            raise BadData(f"y has type {y.dtype} and shape {list(y.shape)}; it must hold one whole number per node")
         y = y.to(torch.int64)
         classes = int(y.max()) + 1 if num_classes is None and y.numel() else (num_classes or 0)
         graph = cls(x=x, edge_index=undirected(edge_index, y.shape[0]), y=y, num_classes=classes, **more)
@@ -117,7 +129,7 @@ def undirected(edge_index: Tensor, num_nodes: int) -> Tensor:
     """Each undirected edge once, source < target, sorted, without self-loops or duplicates: [2, e]."""
     if edge_index.ndim != 2 or edge_index.shape[0] != 2:
         raise BadData(f"edge_index has shape {list(edge_index.shape)}; it must be [2, number of edges]")
-    if edge_index.dtype.is_floating_point or edge_index.dtype == torch.bool:
+    if edge_index.dtype.is_floating_point or edge_index.dtype.is_complex or edge_index.dtype == torch.bool:
         raise BadData(f"edge_index has type {edge_index.dtype}; node numbers must be integers")
     edge_index = edge_index.to(torch.int64)
     if edge_index.numel() and (int(edge_index.min()) < 0 or int(edge_index.max()) >= num_nodes):
@@ -130,7 +142,7 @@ def undirected(edge_index: Tensor, num_nodes: int) -> Tensor:
 
 def check_graph(graph: Graph, part: bool = False) -> None:
     """Refuse what no method can train on, in one sentence that names the array."""
-    where, n = f"graph '{graph.name}'", graph.num_nodes
+    where, n = f"graph '{shown(graph.name)}'", graph.num_nodes
     if n == 0:
         raise BadData(f"{where} has no nodes; give at least one node per client")
     if graph.x.ndim != 2 or graph.x.shape[0] != n:
@@ -144,10 +156,20 @@ def check_graph(graph: Graph, part: bool = False) -> None:
         raise BadData(f"{where}: y holds labels outside 0..{graph.num_classes - 1}; renumber the classes from 0")
     if graph.num_classes < 2 or (not part and int(torch.unique(graph.y[graph.y >= 0]).numel()) < 2):
         raise BadData(f"{where} has a single class; classification needs at least two")
+    _check_classes(graph, part, where)
     if graph.owner is not None and (graph.owner.shape != (n,) or int(graph.owner.min()) < 0):
         raise BadData(f"{where}: owner must give each of the {n} nodes a client number >= 0")
     if graph.node_ids is not None and graph.node_ids.shape != (n,):
         raise BadData(f"{where}: node_ids has shape {list(graph.node_ids.shape)}; it must name each of the {n} nodes")
+
+
+def _check_classes(graph: Graph, part: bool, where: str) -> None:
+    """Tables [C, C] are kept for every client: a number of classes that nothing bears out would fill the memory."""
+    classes, labelled = graph.num_classes, int((graph.y >= 0).sum())
+    if not part and classes > max(FEW_CLASSES, CLASSES_PER_NODE * labelled):
+        most = max(FEW_CLASSES, CLASSES_PER_NODE * labelled)
+        raise BadData(f"{where}: num_classes is {classes} for {labelled:,} labelled nodes; it may be {most:,}, leave out unused classes")
+    memory.check(CONFUSIONS * 8 * classes**2, f"{where}: num_classes is {classes}, and a run with so many classes")
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import http.client
+import importlib
+import io
 import zipfile
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
 from fedepd.datasets.fetch import DOWNLOADS, Download, fetch
 from fedepd.datasets.official import RAW_FILES
 from fedepd.errors import BadData, UnknownName
+
+fetching = importlib.import_module("fedepd.datasets.fetch")  # the package has a function of this name too
 
 
 def test_every_official_file_has_an_address() -> None:
@@ -80,3 +86,43 @@ def test_archive_without_the_member(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_names_that_cannot_be_fetched(tmp_path: Path, name: str) -> None:
     with pytest.raises(UnknownName, match="email"):
         fetch(name, tmp_path)
+
+
+@pytest.mark.hostile
+def test_a_download_without_end_is_given_up_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packed or not: 2 MB of zeros where 1 is allowed."""
+    monkeypatch.setattr(fetching, "MAX_DOWNLOAD", 2**20)
+    (tmp_path / "x.txt").write_bytes(bytes(2**21))
+    (tmp_path / "x.gz").write_bytes(gzip.compress(bytes(2**21)))
+    with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.csv", bytes(2**21))
+    for file, member in (("x.txt", ""), ("x.gz", ""), ("x.zip", "a.csv")):
+        monkeypatch.setitem(DOWNLOADS, "arxiv", (Download((tmp_path / file).as_uri(), {member: "raw/a.csv"}),))
+        with pytest.raises(BadData, match="it has more than"):
+            fetch("arxiv", tmp_path / "data")
+        assert not [path for path in (tmp_path / "data").rglob("*") if path.is_file()]
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("length", ["many", "-1", "1e9", "\x1b[31m"])
+def test_a_server_that_lies_about_the_length(length: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Answer(io.BytesIO):
+        headers: ClassVar = {"Content-Length": length}
+
+    monkeypatch.setattr(fetching.urllib.request, "urlopen", lambda *_, **__: Answer(b"abc"))
+    monkeypatch.setitem(DOWNLOADS, "arxiv", (Download("http://x.invalid/x.txt", {"": "raw/a.csv"}),))
+    with pytest.raises(BadData, match="cannot download") as caught:
+        fetch("arxiv", tmp_path / "data")
+    assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.hostile
+def test_a_server_that_does_not_speak_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise http.client.BadStatusLine("\x1b[2J")
+
+    monkeypatch.setattr(fetching.urllib.request, "urlopen", broken)
+    monkeypatch.setitem(DOWNLOADS, "arxiv", (Download("http://x.invalid/x.txt", {"": "raw/a.csv"}),))
+    with pytest.raises(BadData, match="cannot download") as caught:
+        fetch("arxiv", tmp_path / "data")
+    assert "\x1b" not in str(caught.value)

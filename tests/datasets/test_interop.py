@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+from bounded import bounded
 from fedepd.datasets.interop import import_graphml, import_matrices, import_pyg, read_features, read_matrix
 from fedepd.datasets.tables import Roles
 from fedepd.errors import BadData
@@ -242,3 +244,161 @@ def test_hostile_files_run_nothing_and_take_no_memory(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
     pickle.loads(pickle.dumps(Canary(tmp_path / "ran")))
     assert (tmp_path / "ran").exists()  # the canary does sing
+
+
+def graphml(nodes: str, keys: str = "", start: str = "") -> str:
+    label = '<key id="l" for="node" attr.name="label" attr.type="string"/>'
+    graph = f'{label}{keys}<graph edgedefault="undirected">{nodes}</graph>'
+    return f'{start}<graphml xmlns="http://graphml.graphdrawing.org/xmlns">{graph}</graphml>'
+
+
+NODES = "".join(f'<node id="n{n}"><data key="l">{n % 2}</data><data key="a">1</data></node>' for n in range(4))
+AGE = '<key id="a" for="node" attr.name="age" attr.type="double"/>'
+MANY_KEYS = "".join(f'<key id="k{n}" for="node" attr.name="k{n}" attr.type="int"/>' for n in range(3000))
+MANY_NODES = "".join(f'<node id="n{n}"><data key="k{n}">1</data></node>' for n in range(3000))
+LONG_DEFAULT = f'<key id="d" for="node" attr.name="d" attr.type="string"><default>{"x" * 100_000}</default></key>'
+HIDDEN_TYPE = '<!DOCTYPE g [<!ENTITY e "x">]>' + graphml(NODES, AGE)
+
+HOSTILE_GRAPHML: dict[str, tuple[bytes, str]] = {
+    "UTF-16": (graphml(NODES, AGE, '<?xml version="1.0" encoding="UTF-16"?>').encode("utf-16"), "not UTF-8"),
+    "UTF-16 without a mark": (graphml(NODES, AGE).encode("utf-16-le"), "not UTF-8"),
+    "UTF-16 of the other order": (graphml(NODES, AGE).encode("utf-16-be"), "not UTF-8"),
+    "UTF-16 that hides a document type": (HIDDEN_TYPE.encode("utf-16-le"), "document type"),
+    "UTF-32": (graphml(NODES, AGE).encode("utf-32"), "not UTF-8"),
+    "UTF-7": (b'<?xml version="1.0" encoding="utf-7"?>' + HIDDEN_TYPE.encode(), "document type"),
+    "EBCDIC that hides a document type": (b'<?xml version="1.0" encoding="cp037"?>' + HIDDEN_TYPE.encode("cp037"), "not UTF-8"),
+    "UTF-16 by its declaration only": (b'<?xml version="1.0" encoding="UTF-16"?>' + graphml(NODES, AGE).encode(), "not UTF-8"),
+    "an encoding that nobody knows": (b'<?xml version="1.0" encoding="no-such"?><graphml/>', "not UTF-8"),
+    "a document type after a blank": (b"<! DOCTYPE x><graphml/>", "line 1"),
+    "an external entity": (b'<!DOCTYPE g SYSTEM "file:///etc/passwd"><graphml/>', "document type"),
+    "an entity that is not there": (graphml(NODES + "&lol;", AGE).encode(), "line 1"),
+    "nesting without end": (b"<a>" * 200_000, "levels deep"),
+    "nesting inside a graph": (graphml("<graph>" * 100 + "</graph>" * 100).encode(), "levels deep"),
+    "a value at one node, 3,000 times": (graphml(MANY_NODES, MANY_KEYS).encode(), "claims"),
+    "a default at every node": (graphml("".join(f'<node id="n{n}"/>' for n in range(1000)), LONG_DEFAULT).encode(), "no column"),
+    "half a character": (graphml(NODES, AGE).encode() + b"\xed\xa0\x80", "line 1"),
+    "no number": (graphml(NODES.replace(">1<", ">x<"), AGE).encode(), "NetworkX"),
+    "a type that nobody knows": (graphml(NODES, AGE.replace("double", "os.system")).encode(), "NetworkX"),
+    "a key that is not there": (graphml(NODES).encode(), "NetworkX"),
+    "an edge without ends": (graphml(NODES + "<edge/>", AGE).encode(), "row 5"),
+    "a hyperedge": (graphml(NODES + "<hyperedge/>", AGE).encode(), "NetworkX"),
+    "not a number": (graphml(NODES.replace(">1<", ">nan<"), AGE).encode(), "has no value"),
+    "no graph": (b"<graphml/>", "write it again"),
+    "zeros": (bytes(100), "not UTF-8"),
+}
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("case", HOSTILE_GRAPHML)
+def test_graphml_made_to_do_harm(case: str, tmp_path: Path) -> None:
+    content, word = HOSTILE_GRAPHML[case]
+    (tmp_path / "g.graphml").write_bytes(content)
+    import networkx  # noqa: F401 (its import is not what is measured)
+
+    with bounded():
+        refused(lambda: import_graphml(tmp_path / "g.graphml", Roles()), "g.graphml", word)
+
+
+@pytest.mark.parametrize("encoding", ["UTF-8", "iso-8859-1", "us-ascii"])
+def test_graphml_in_plain_encodings_is_read(encoding: str, tmp_path: Path) -> None:
+    start = f'<?xml version="1.0" encoding="{encoding}"?>\n'
+    (tmp_path / "g.graphml").write_bytes(graphml(NODES, AGE, start).encode(encoding))
+    assert import_graphml(tmp_path / "g.graphml", Roles())[0].x.tolist() == [[1]] * 4
+
+
+WHOLE = torch.ones(0, 2, dtype=torch.int64)
+HOSTILE_TENSORS: dict[str, tuple[dict[str, Any], str]] = {
+    "labels that name 2^62 classes": ({"y": torch.tensor([0, 1, 2**62, 1])}, "num_classes is 4611686018427387905"),
+    "labels at the end of int64": ({"y": torch.tensor([0, 1, 2**63 - 1, 1])}, "num_classes is"),
+    "labels at the other end": ({"y": torch.tensor([0, 1, -(2**63), 1])}, "y holds labels outside"),
+    "labels beyond int64": ({"y": torch.tensor([0, 1, 0, 1]).to(torch.uint64)}, "y has type torch.uint64"),
+    "edges at the end of int64": ({"edge_index": torch.tensor([[0], [2**63 - 1]])}, "names node"),
+    "complex edges": ({"edge_index": torch.ones(2, 1, dtype=torch.complex64)}, "'edge_index'"),
+    "another device": ({"x": torch.ones(4, 2, device="meta")}, "x lies on the device 'meta'"),
+    "sparse features": ({"x": torch.eye(4).to_sparse()}, "'x'"),
+    "no nodes": (
+        {"x": torch.ones(0, 2), "y": torch.ones(0, dtype=torch.int64), "edge_index": torch.ones(2, 0, dtype=torch.int64)},
+        "no nodes",
+    ),
+    "a list": ({"x": [[1.0]] * 4}, "'x'"),
+}
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("case", HOSTILE_TENSORS)
+def test_tensors_made_to_do_harm(case: str, tmp_path: Path) -> None:
+    change, word = HOSTILE_TENSORS[case]
+    torch.save({**PARTS, **change}, tmp_path / "g.pt")
+    with bounded():
+        refused(lambda: import_pyg(tmp_path / "g.pt"), "g.pt", word)
+
+
+def coo(**change: Any) -> dict[str, Any]:
+    parts = {"data": np.ones(2), "row": np.array([0, 1]), "col": np.array([1, 2]), "shape": np.array([3, 3]), "format": np.array(b"coo")}
+    return parts | change
+
+
+def csc(**change: Any) -> dict[str, Any]:
+    parts = {"data": np.ones(2), "indices": np.array([0, 1]), "indptr": np.array([0, 1, 2, 2]), "shape": np.array([3, 3])}
+    return parts | {"format": np.array(b"csc")} | change
+
+
+HOSTILE_MATRICES: dict[str, tuple[dict[str, Any], str]] = {
+    "a shape of text": (coo(shape=np.array(["a", "b"])), "shape has type"),
+    "a shape without end": (coo(shape=np.array([np.inf, 3.0])), "shape has type"),
+    "a negative shape": (coo(shape=np.array([-1, 3])), "out of proportion"),
+    "a shape of 2^63-1": (coo(shape=np.array([2**63 - 1, 3])), "out of proportion"),
+    "one number for a shape": (coo(shape=np.array(3)), "out of proportion"),
+    "a kind beyond Unicode": (coo(format=np.array([0x7FFFFFFF], np.uint32).view("<U1")), "save_npz"),
+    "a kind that nobody knows": (coo(format=np.array(b"dok")), "save_npz"),
+    "many kinds": (coo(format=np.array([b"coo"] * 2)), "save_npz"),
+    "complex numbers": (coo(data=np.ones(2, complex)), "data has type"),
+    "numbers in a table": (coo(data=np.ones((2, 1))), "leave the shape"),
+    "rows beyond int64": (coo(row=np.array([0, 2**64 - 1], np.uint64)), "int64"),
+    "negative rows": (coo(row=np.array([0, -1])), "leave the shape"),
+    "rows of text": (coo(row=np.array(["0", "1"])), "row has type"),
+    "CSR parts that are not all there": ({"x_data": np.ones(1)}, "no array 'x_indices'"),
+    "nothing": ({"other": np.ones(1)}, "save_npz"),
+    "columns beyond the rows of a csc": (csc(indices=np.array([0, 9])), "indices leave"),
+    "starts of a csc that fall": (csc(indptr=np.array([0, 2, 1, 2])), "indptr must rise"),
+}
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("case", HOSTILE_MATRICES)
+def test_matrices_made_to_do_harm(case: str, tmp_path: Path) -> None:
+    arrays, word = HOSTILE_MATRICES[case]
+    np.savez(tmp_path / "a.npz", **arrays)
+    with bounded():
+        refused(lambda: read_matrix(tmp_path / "a.npz"), "a.npz", word)
+
+
+HOSTILE_LABELS: dict[str, tuple[Any, str]] = {
+    "the end of int64": (np.array([0, 1, 2**63 - 1, 1]), "num_classes is"),
+    "the end of uint64": (np.array([0, 1, 2**64 - 1, 1], np.uint64), "int64"),
+    "no characters": (np.array([65, 66, 0x7FFFFFFF, 65], np.uint32).view("<U1"), "code points"),
+    "dates": (np.array([0, 1, 0, 1], "<M8[s]"), "y.npy"),
+    "records": (np.zeros(4, [("a", "<i4")]), "y.npy"),
+    "complex numbers": (np.zeros(4, complex), "whole numbers"),
+    "one number": (np.array(1), "do not fit"),
+}
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("case", HOSTILE_LABELS)
+def test_labels_made_to_do_harm(case: str, tmp_path: Path) -> None:
+    labels, word = HOSTILE_LABELS[case]
+    sp.save_npz(tmp_path / "a.npz", sp.eye(4, format="csr"))
+    np.save(tmp_path / "x.npy", np.eye(4))
+    np.save(tmp_path / "y.npy", labels)
+    with bounded():
+        refused(lambda: import_matrices(tmp_path / "a.npz", tmp_path / "x.npy", tmp_path / "y.npy"), word)
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("name", ["g.graphml", "g.pt", "a.npz", "x.npy"])
+def test_a_pipe_is_no_graph(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)
+    read = {"g.graphml": lambda path: import_graphml(path, Roles()), "g.pt": import_pyg}.get(name, read_matrix)
+    with bounded():
+        refused(lambda: read(tmp_path / name), name, "regular file")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +13,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bounded import bounded
+from fedepd import arrays, memory
 from fedepd.datasets import npz
-from fedepd.datasets.npz import read_npz, write_npz
+from fedepd.datasets.npz import read_npz, read_unlabelled, write_npz
 from fedepd.errors import BadData
 from fedepd.sparse import to_scipy
 from fedepd.types import Graph
@@ -310,18 +313,18 @@ def test_header_that_promises_more_than_the_file_holds(tmp_path: Path) -> None:
 
 
 def test_zip_bomb_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """2 MB of zeros shrink about 1000-fold; with the limit for a bomb lowered to 1 MB they must be refused before being read."""
+    """2 MB of zeros shrink about 1000-fold; with what any file may hold lowered to 1 MB they must be refused before being read."""
     path = save(tmp_path / "a.npz", dense() | {"x": np.zeros((4, 2**17), dtype=np.float32)})
     assert read_npz(path).num_features == 2**17
 
     def unread(*_: Any, **__: Any) -> None:
         raise AssertionError("an array was read")
 
-    monkeypatch.setattr(npz, "_read_member", unread)
-    monkeypatch.setattr(npz, "BOMB_BYTES", 2**20)
-    refused(path, "'x'", "compressed")
-    monkeypatch.setattr(npz, "MAX_BYTES", 2**20)
-    refused(path, "unpack")
+    monkeypatch.setattr(arrays, "_read_member", unread)
+    monkeypatch.setenv("FEDEPD_MAX_GB", "0.001")
+    refused(path, "0.001 GB is the limit", "FEDEPD_MAX_GB=1")
+    monkeypatch.setattr(memory, "FREE", 2**20)
+    refused(path, "claims", "numpy.savez")
 
 
 def test_real_graphs_have_the_published_shapes(real_data: Path) -> None:
@@ -346,3 +349,92 @@ def test_sparse_real_graph_survives_a_round_trip(real_data: Path, tmp_path: Path
     again = read_npz(tmp_path / "cora.npz")
     assert (to_scipy(again.x) != to_scipy(graph.x)).nnz == 0
     assert torch.equal(again.edge_index, graph.edge_index)
+
+
+# --- files made to do harm ---------------------------------------------------------------------------------------------------------------
+
+
+def text_of(*codes: int) -> np.ndarray[Any, Any]:
+    return np.array(codes, dtype=np.uint32).view(f"<U{len(codes)}")
+
+
+HOSTILE: dict[str, tuple[Callable[[], Arrays], Callable[[Arrays], Arrays], tuple[str, ...]]] = {
+    "classes that nothing bears out": (dense, put("num_classes", 10_000), ("num_classes is 10000", "4 labelled nodes")),
+    "classes at the end of int64": (dense, put("num_classes", 2**63 - 1), ("num_classes is 9223372036854775807",)),
+    "classes beyond int64": (dense, put("num_classes", np.uint64(2**64 - 1)), ("num_classes", "int64")),
+    "no classes": (dense, put("num_classes", 0), ("y holds labels outside",)),
+    "fewer than no classes": (dense, put("num_classes", -(2**63)), ("y holds labels outside",)),
+    "a fraction of classes": (dense, put("num_classes", 2.5), ("num_classes has type float64",)),
+    "names of classes without end": (dense, put("label_names", [str(n) for n in range(5000)]), ("num_classes is 5000",)),
+    "values of classes without end": (dense, put("label_values", np.arange(5000)), ("num_classes is 5000",)),
+    "values of classes that are complex": (dense, put("label_values", np.ones(2, complex)), ("label_values has type",)),
+    "values of classes in bytes": (dense, put("label_values", np.array([b"a", b"b"])), ("label_values has type",)),
+    "labels at the ends of int64": (dense, put("y", [0, 1, 2**63 - 1, -(2**63)]), ("y holds labels outside",)),
+    "labels beyond int64": (dense, put("y", np.array([0, 1, 0, 2**64 - 1], dtype=np.uint64)), ("y holds", "int64")),
+    "one label without a list": (dense, put("y", 1), ("y has shape []",)),
+    "one number for edges": (dense, put("edge_index", 1), ("edge_index has shape []",)),
+    "one number for features": (dense, put("x", 1.0), ("x has shape []",)),
+    "features in a cube": (dense, put("x", np.ones((4, 2, 2))), ("x has shape [4, 2, 2]",)),
+    "one owner without a list": (dense, put("owner", 0), ("owner must give",)),
+    "owner beyond int64": (dense, put("owner", np.array([0, 0, 0, 2**63], dtype=np.uint64)), ("owner holds", "int64")),
+    "2^40 columns": (sparse, put("x_shape", [4, 2**40]), ("1,099,511,627,776 columns",)),
+    "2^63-1 columns": (sparse, put("x_shape", [4, 2**63 - 1]), ("columns for 4 numbers",)),
+    "2^40 rows": (sparse, put("x_shape", [2**40, 2]), ("x_indptr has shape [5]",)),
+    "2^63-1 rows": (sparse, put("x_shape", [2**63 - 1, 2]), ("x_indptr has shape [5]",)),
+    "negative rows": (sparse, put("x_shape", [-1, 2]), ("x_shape is [-1, 2]",)),
+    "a fractional shape": (sparse, put("x_shape", [4.0, 2.0]), ("x_shape has type float64",)),
+    "starts at the ends of int64": (sparse, put("x_indptr", [0, 2**63 - 1, -(2**63), 4, 4]), ("x_indptr must rise",)),
+    "starts beyond the numbers and back": (sparse, put("x_indptr", [0, 10**9, 2, 4, 4]), ("x_indptr must rise",)),
+    "columns at the end of int64": (sparse, put("x_indices", [0, 1, 0, 2**63 - 1]), ("x_indices leave",)),
+    "columns beyond int64": (sparse, put("x_indices", np.array([0, 1, 0, 2**64 - 1], dtype=np.uint64)), ("x_indices holds", "int64")),
+    "sparse features in a table": (sparse, put("x_data", np.ones((2, 2))), ("x_data [2, 2]",)),
+    "a label name beyond Unicode": (dense, lambda a: a | {"label_names": text_of(0x7FFFFFFF, 65)}, ("label_names holds code points",)),
+    "a label name of half a character": (dense, lambda a: a | {"label_names": text_of(0xD800, 65)}, ("label_names holds code points",)),
+    "a label value beyond Unicode": (dense, lambda a: a | {"label_values": text_of(0x7FFFFFFF, 65)}, ("label_values holds code points",)),
+    "an owner's name beyond Unicode": (dense, lambda a: a | {"owner_names": text_of(0x110000)}, ("owner_names holds code points",)),
+    "a node's name beyond Unicode": (dense, lambda a: a | {"node_ids": text_of(0xFFFFFFFF)}, ("node_ids holds code points",)),
+    "a schema beyond Unicode": (dense, lambda a: a | {"schema": text_of(0xDFFF)}, ("schema holds code points",)),
+}
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("case", HOSTILE)
+def test_content_made_to_do_harm(tmp_path: Path, case: str) -> None:
+    base, change, words = HOSTILE[case]
+    with bounded():
+        refused(save(tmp_path / "a.npz", change(base())), *words)
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("case", ["one number for features", "features in a cube", "2^40 columns", "a node's name beyond Unicode"])
+def test_a_graph_to_classify_is_read_as_strictly(tmp_path: Path, case: str) -> None:
+    base, change, words = HOSTILE[case]
+    with pytest.raises(BadData) as caught:
+        read_unlabelled(save(tmp_path / "a.npz", change(base())), 2)
+    assert all(word in str(caught.value) for word in words)
+
+
+@pytest.mark.hostile
+def test_a_part_with_more_classes_than_any_machine_can_count(tmp_path: Path) -> None:
+    """A part may name the classes of the whole, but tables [C, C] of 10^6 classes are 320 terabytes."""
+    path = save(tmp_path / "a.npz", dense() | {"num_classes": np.array(10**6)})
+    with bounded(), pytest.raises(BadData, match=r"num_classes is 1000000, .* would need"):
+        read_npz(path, part=True)
+    assert read_npz(save(path, dense() | {"num_classes": np.array(1000)}), part=True).num_classes == 1000
+
+
+@pytest.mark.hostile
+def test_what_shrinks_like_a_bomb_is_written_so_that_it_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dense one-hot features shrink 300-fold; with what any file may hold lowered to 1 MB they would be refused."""
+    monkeypatch.setattr(npz, "FREE", 2**20)
+    monkeypatch.setattr(memory, "FREE", 2**20)
+    graph = Graph.make(torch.zeros(4, 2**17), torch.tensor([[0], [1]]), torch.tensor([0, 1, 0, 1]))
+    write_npz(graph, tmp_path / "a.npz")
+    same(read_npz(tmp_path / "a.npz"), graph)
+
+
+@pytest.mark.hostile
+def test_a_graph_takes_a_name_that_can_be_shown(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"\xff\x1b[31m.npz")
+    save(tmp_path / "a.npz", dense()).rename(path)
+    assert read_npz(path).name == "??[31m"

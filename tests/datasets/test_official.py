@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import scipy.io
 import scipy.sparse as sp
 import torch
 
+from bounded import bounded
+from fedepd import memory
 from fedepd.datasets import official
 from fedepd.datasets.npz import read_npz
 from fedepd.datasets.official import RAW_FILES, read_gnn_benchmark, read_heterophilous, read_mat, read_numbers, read_official
@@ -259,3 +262,83 @@ def test_bad_npz_of_an_official_format(tmp_path: Path) -> None:
     np.savez(tmp_path / "cora_full.npz", labels=np.array([0, 1]))
     with pytest.raises(BadData, match=r"cora_full.npz' has no array 'adj_data'"):
         read_gnn_benchmark(tmp_path / "cora_full.npz", "corafull")
+
+
+# --- files made to do harm ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.hostile
+def test_packed_numbers_that_unfold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 MB of zeros in 16 kB; with what any file may hold lowered to 1 MB the reader stops after 4, its two hundredfold."""
+    monkeypatch.setattr(memory, "FREE", 2**20)
+    path = tmp_path / "edge.csv.gz"
+    with gzip.open(path, "wb", compresslevel=6) as file:
+        for _ in range(16):
+            file.write(b"0,0\n" * 2**18)
+    with bounded(5, 60), pytest.raises(BadData, match="claims"):
+        read_numbers(path, np.int64)
+
+
+HOSTILE_NUMBERS: dict[str, tuple[bytes, str]] = {
+    "a line without end": (b"1 " * 2**20, "line 1 has more than"),
+    "beyond int64": (b"1 99999999999999999999\n", "not a table"),
+    "NUL": (b"1 \0\n", "not a table"),
+    "no numbers": (b"\xff\xfe\x00", "not a table"),
+    "comments": (b"# nothing\n", "not rows"),
+    "rows of two lengths": (b"1 2\n3\n", "not a table"),
+}
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("case", HOSTILE_NUMBERS)
+def test_numbers_made_to_do_harm(case: str, tmp_path: Path) -> None:
+    content, word = HOSTILE_NUMBERS[case]
+    (tmp_path / "edges.txt").write_bytes(content)
+    with bounded(), pytest.raises(BadData, match=word):
+        read_numbers(tmp_path / "edges.txt", np.int64)
+
+
+@pytest.mark.hostile
+def test_a_mat_file_that_unfolds(tmp_path: Path) -> None:
+    """96 MB of zeros in 95 kB; the reader stops after 64."""
+    scipy.io.savemat(tmp_path / "a.mat", {"Index": np.zeros(12 * 2**20)}, do_compression=True)
+    with bounded(megabytes=100), pytest.raises(BadData, match="claims"):
+        read_mat(tmp_path / "a.mat")
+
+
+@pytest.mark.hostile
+def test_a_mat_file_whose_rows_leave_its_shape(tmp_path: Path) -> None:
+    """scipy's conversion would write outside its arrays."""
+    attributes = sp.csc_matrix(np.eye(3))
+    attributes.indices = np.array([0, 1, 10**6], dtype=np.int32)
+    scipy.io.savemat(tmp_path / "a.mat", {"Index": np.arange(3), "Label": np.arange(3), "Attributes": attributes})
+    with bounded(), pytest.raises(BadData, match="not a MATLAB file"):
+        read_mat(tmp_path / "a.mat")
+
+
+@pytest.mark.hostile
+def test_an_amazon_network_that_names_a_node_beyond_memory(tmp_path: Path) -> None:
+    folder = tmp_path / "amazon_gpn"
+    folder.mkdir()
+    (folder / "Amazon_clothing_network").write_text(f"0 {2**62}\n")
+    for part in ("train", "test"):
+        scipy.io.savemat(folder / f"Amazon_clothing_{part}.mat", {"Index": [0], "Label": [0], "Attributes": sp.csc_matrix(np.eye(1))})
+    with bounded(), pytest.raises(BadData, match="do not name each"):
+        official.read_amazon(tmp_path, "clothing")
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("part", ["node_features", "node_labels", "edges"])
+def test_official_arrays_of_text(part: str, tmp_path: Path) -> None:
+    arrays = {"node_features": np.ones((2, 2)), "node_labels": np.array([0, 1]), "edges": np.array([[0, 1]])}
+    np.savez(tmp_path / "a.npz", **{**arrays, part: np.array([["a", "b"], ["c", "d"]])})
+    with pytest.raises(BadData, match="not numbers"):
+        read_heterophilous(tmp_path / "a.npz", "a")
+
+
+@pytest.mark.hostile
+def test_a_pipe_is_no_official_file(tmp_path: Path) -> None:
+    for name in ("edges.txt", "edge.csv.gz", "a.mat"):
+        os.mkfifo(tmp_path / name)
+        with bounded(), pytest.raises(BadData, match="regular file"):
+            read_mat(tmp_path / name) if name == "a.mat" else read_numbers(tmp_path / name, np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedepd.datasets import read_npz, write_npz
+from bounded import bounded
+from fedepd.datasets import columns, read_npz, write_npz
 from fedepd.datasets.columns import BLOCK, Table, list_column, read_table
 from fedepd.datasets.tables import FeatureRule, FeatureSchema, Roles, import_files, import_tables, new_graph
 from fedepd.errors import BadConfig, BadData
@@ -280,3 +282,173 @@ def test_from_pandas(tmp_path: Path) -> None:
     mixed = pd.DataFrame({"id": ["a", "b"], "label": ["x", 1], "f": [1, 2]})
     with pytest.raises(BadData, match="one type"):
         Graph.from_pandas(mixed, pd.read_csv(edges))
+
+
+# --- files made to do harm ---------------------------------------------------------------------------------------------------------------
+
+
+def refused_table(path: Path, *words: str) -> None:
+    with bounded(), pytest.raises(BadData) as caught:
+        read_table(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert len(message) < 900
+    for word in (path.name, *words):
+        assert word in message
+
+
+HOSTILE_CSV: dict[str, tuple[bytes, str]] = {
+    "half a million columns": (",".join(map(str, range(500_000))).encode() + b"\n", "500,000 columns"),
+    "half a million equal columns": (b"a," * 500_000 + b"a\n", "500,001 columns"),
+    "a column twice among 100,000": (",".join(map(str, range(100_000))).encode() + b",7\n", "column name '7' twice"),
+    "a line without end": (b"id,label\n" + b"a" * (2**22 + 1), "line 2 has more than"),
+    "a header without end": (b"a" * (2**22 + 1), "line 1 has more than"),
+    "a cell without end": (b'id,label\n"' + b"a\n" * 100_000, "line"),
+    "an open quote": (b'id,label\n"a,b\n', "check the quotes"),
+    "UTF-16": ("id,label\na,b\n".encode("utf-16"), "UTF-16"),
+    "UTF-16 without a mark": ("id,label\na,b\n".encode("utf-16-le"), "NUL"),
+    "UTF-32": ("id,label\na,b\n".encode("utf-32"), "UTF-16"),
+    "half a character": (b"id,label\n\xed\xa0\x80,b\n", "UTF-8"),
+    "NUL": (b"id,label\na\0,b\n", "NUL"),
+    "a column name of escapes": (b"id,\x1b]0;owned\x07\nb,c\nd\n", "line 3"),
+    "only a carriage return": (b"\r", "line 1"),
+    "only commas": (b",,,\n", "without a name"),
+    "a zip": (b"PK\x03\x04" + bytes(30), "a.csv"),
+}
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("case", HOSTILE_CSV)
+def test_csv_made_to_do_harm(case: str, tmp_path: Path) -> None:
+    content, word = HOSTILE_CSV[case]
+    path = tmp_path / "a.csv"
+    path.write_bytes(content)
+    refused_table(path, word)
+
+
+@pytest.mark.hostile
+def test_many_columns_are_read_in_time_that_grows_with_them(tmp_path: Path) -> None:
+    """20,000 names were 400 million comparisons; a message that lists columns stays short too."""
+    path = tmp_path / "a.csv"
+    path.write_text(",".join(f"c{n}" for n in range(20_000)) + "\n" + ",".join("1" * 20_000) + "\n")
+    with bounded(2):
+        table = read_table(path)
+        schema = FeatureSchema.fit(table, Roles(id="c0", label="c1"))
+    assert len(schema.rules) == 19_998
+    with pytest.raises(BadData, match="and 19,980 more") as caught:
+        table.column("none", "name one")
+    assert len(str(caught.value)) < 900
+
+
+@pytest.mark.hostile
+def test_wide_rows_are_packed_before_they_fill_the_memory(tmp_path: Path) -> None:
+    """400 rows of 20,000 cells of 3 bytes: 24 MB, of which Python strings would be 500."""
+    path = tmp_path / "a.csv"
+    row = ",".join(["12"] * 20_000) + "\n"
+    path.write_text(",".join(f"c{n}" for n in range(20_000)) + "\n" + 400 * row)
+    with bounded(20, 250):
+        table = read_table(path)
+    assert table.rows == 400
+    values = table.columns["c19999"].numbers
+    assert not isinstance(values, int)
+    assert values.tolist() == [12.0] * 400
+
+
+def test_the_line_of_a_bad_cell_is_right_in_wide_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "BLOCK_CELLS", 6)  # two rows of three cells at a time
+    path = tmp_path / "a.csv"
+    path.write_text("id,label,age\n" + "a,b,1\n" * 5 + "a,b,x\n")
+    assert read_table(path).columns["age"].numbers == 5
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+def test_a_pipe_or_device_is_no_table(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)
+    refused_table(tmp_path / name, "regular file")
+
+
+def parquet(path: Path, table: Any, **options: Any) -> Path:
+    from pyarrow.parquet import write_table
+
+    write_table(table, path, **options)
+    return path
+
+
+@pytest.mark.hostile
+def test_parquet_text_that_stands_in_every_cell(tmp_path: Path) -> None:
+    """One text of 10 kB in 100,000 cells is a gigabyte and 20 kB on disk."""
+    import pyarrow as pa
+
+    cells = pa.DictionaryArray.from_arrays(pa.array([0] * 100_000, pa.int32()), pa.array(["x" * 10_000]))
+    path = parquet(tmp_path / "a.parquet", pa.table({"id": cells}), store_schema=False)
+    assert path.stat().st_size < 100_000
+    refused_table(path, "claims")
+
+
+@pytest.mark.hostile
+def test_parquet_numbers_that_stand_in_every_row(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    path = parquet(tmp_path / "a.parquet", pa.table({f"c{n}": np.zeros(2**20) for n in range(20)}))
+    refused_table(path, "claims 167,772,160 bytes")
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("kind", ["list", "struct", "binary", "map"])
+def test_parquet_of_nested_cells_is_refused_unread(kind: str, tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    types = {"list": pa.list_(pa.int64()), "struct": pa.struct([("a", pa.int64())]), "binary": pa.binary()}
+    types["map"] = pa.map_(pa.string(), pa.int64())
+    path = parquet(tmp_path / "a.parquet", pa.table({"id": pa.array([None, None], types[kind])}))
+    refused_table(path, "column 'id' has type")
+
+
+@pytest.mark.hostile
+def test_parquet_with_long_text_that_is_short_of_the_limit_is_read(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    texts = ["a" * 1000, "ü", None, ""] * 1000
+    path = parquet(tmp_path / "a.parquet", pa.table({"id": texts, "day": pa.array([0, 1] * 2000, pa.date32())}))
+    table = read_table(path)
+    assert table.columns["id"].texts() == [text or "" for text in texts]
+    assert table.columns["day"].texts()[1] == "1970-01-02"
+
+
+BAD_SCHEMAS = {
+    "nested": "[" * 100_000,
+    "a number": "7",
+    "a name": '"a"',
+    "a rule that is a list": "[[]]",
+    "a mean beyond float": '[{"name": "a", "mean": 1' + "0" * 400 + ', "std": 1, "categories": null}]',
+    "a mean that is not a number": '[{"name": "a", "mean": NaN, "std": 1, "categories": null}]',
+    "a deviation of 0": '[{"name": "a", "mean": 0, "std": 0, "categories": null}]',
+    "a deviation without end": '[{"name": "a", "mean": 0, "std": Infinity, "categories": null}]',
+    "a deviation of text": '[{"name": "a", "mean": 0, "std": "1", "categories": null}]',
+    "categories that are numbers": '[{"name": "a", "mean": 0, "std": 1, "categories": [1]}]',
+    "categories that are lists": '[{"name": "a", "mean": 0, "std": 1, "categories": [[1]]}]',
+    "categories that are one number": '[{"name": "a", "mean": 0, "std": 1, "categories": 7}]',
+    "categories that are true": '[{"name": "a", "mean": 0, "std": 1, "categories": true}]',
+    "a name that is none": '[{"name": null, "mean": 0, "std": 1, "categories": null}]',
+    "a field more": '[{"name": "a", "mean": 0, "std": 1, "categories": null, "__class__": "x"}]',
+}
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("case", BAD_SCHEMAS)
+def test_a_schema_made_to_do_harm(case: str) -> None:
+    with bounded(), pytest.raises(BadData, match="import the tables again") as caught:
+        FeatureSchema.from_json(BAD_SCHEMAS[case])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.hostile
+def test_categories_that_multiply_are_refused_before_they_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDEPD_MAX_GB", "0.01")
+    path = tmp_path / "a.csv"
+    path.write_text("id,kind\n" + "".join(f"n{row},k{row % 500}\n" for row in range(2000)))
+    table = read_table(path)
+    schema = FeatureSchema.fit(table, Roles(one_hot=("kind",)))
+    with bounded(megabytes=10), pytest.raises(BadData, match=r"2,000 rows of 500 features would need 0\.015 GB"):
+        schema.apply(table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +20,7 @@ from fedepd.datasets.synthetic import synthetic, twin
 from fedepd.datasets.table1 import TABLE1, Table1, check_table1, class_sizes
 from fedepd.errors import BadData, UnknownName
 from fedepd.longtail import imbalance_ratio, tiers
+from fedepd.shown import shown
 from fedepd.types import Graph
 
 __all__ = ["DATASETS", "Dataset", "Listed", "available", "data_folder", "describe", "fetch", "graph_sha256", "load"]
@@ -70,17 +72,17 @@ class Listed:
 def load(name_or_path: str | Path, data_dir: str | Path | None = None) -> Graph:
     """A graph from an npz file, or by name: a key of ``DATASETS`` or a file ``graphs/NAME.npz`` in the data folder."""
     name, folder = str(name_or_path), data_folder(data_dir)
-    if name.endswith(".npz") or Path(name).is_file():
+    if name.endswith(".npz") or os.path.isfile(name):  # unlike Path.is_file, no name makes it fail
         return read_npz(name)
     dataset, ready = DATASETS.get(name), folder / "graphs" / f"{name}.npz"
     if dataset and not dataset.files:
         return dataset.read(folder)
-    if ready.is_file():
+    if os.path.isfile(ready):
         graph = read_npz(ready)
         return check_table1(graph, dataset.table1) if dataset and dataset.table1 else graph
     if dataset is None:
-        raise UnknownName("dataset", name, [listed.name for listed in available(folder)])
-    if missing := [file for file in dataset.files if not (folder / file).is_file()]:
+        raise UnknownName("dataset", shown(name), [listed.name for listed in available(folder)])
+    if missing := [file for file in dataset.files if not os.path.isfile(folder / file)]:
         raise BadData(f"dataset '{name}' is not in '{folder}': put {', '.join(missing)} there or run 'fedepd data fetch {name}'")
     return dataset.read(folder)
 

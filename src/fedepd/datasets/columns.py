@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import math
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, count
+from itertools import chain, count, islice
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
@@ -16,15 +16,21 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedepd.datasets.npz import BOMB_BYTES, BOMB_RATIO, MAX_BYTES
-from fedepd.errors import BadConfig, BadData
+from fedepd import memory
+from fedepd.arrays import open_file, reason, size_of, spelled
+from fedepd.errors import BadConfig, BadData, FedEPDError
+from fedepd.shown import shown
 
 Floats = NDArray[np.float64]
 
 MAX_LINE = 2**22
 """No line of a CSV file may be longer; 100,000 numbers fit."""
-BLOCK = 4096
-"""Rows that are held as Python strings at a time."""
+MAX_COLUMNS = 2**17
+"""Of a table; each of its columns costs time and memory of its own."""
+BLOCK, BLOCK_CELLS = 4096, 2**20
+"""Rows, and cells, that are held as Python strings at a time."""
+CELL = 64
+"""Bytes that a text cell takes beside its characters while it is a Python string; a number takes 8."""
 MAX_WHOLE = 2**53
 DELIMITERS = (",", ";", "\t")
 
@@ -56,7 +62,8 @@ class Column:
             try:
                 blocks.append(np.array(cells, dtype=np.float64))
             except ValueError:
-                return number * BLOCK + next(row for row, cell in enumerate(cells) if not _is_number(cell))
+                above = sum(earlier.count(b"\0") + 1 for earlier in self.data[:number])
+                return above + next(row for row, cell in enumerate(cells) if not _is_number(cell))
         return np.concatenate(blocks)
 
 
@@ -83,36 +90,39 @@ class Table:
 
     def column(self, name: str, cure: str) -> Column:
         if name not in self.columns:
-            raise BadData(f"{self.name} has no column '{name}'; {cure} (columns: {', '.join(self.columns)})")
+            raise BadData(f"{self.name} has no column '{shown(name)}'; {cure} (columns: {listed(self.columns)})")
         return self.columns[name]
+
+
+def listed(names: Collection[str], most: int = 20) -> str:
+    """Names of columns or classes as a message shows them: cut where they are long or many."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(shown(name) for name in islice(names, most)) + more
 
 
 def read_table(path: str | Path) -> Table:
     """A CSV file (comma, semicolon or tab, UTF-8, with a header line), or a Parquet file by its suffix."""
-    path = Path(path)
-    if not path.is_file():
-        raise BadData(f"file '{path}' does not exist; check the path")
-    if path.stat().st_size == 0:
-        raise BadData(f"file '{path}' is empty; write it again with a header line and one line per row")
-    try:
-        return _read_parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _read_csv(path)
-    except OSError as error:
-        raise BadData(f"file '{path}' cannot be read ({error.strerror or error}); check it and its permissions") from None
-
-
-def _read_csv(path: Path) -> Table:
-    with path.open("rb") as file:
-        lines = _lines(file, path)
-        header = next(lines, "")
-        # Choice: quotes are read strictly, because a stray one swallows lines without a word.
-        reader = csv.reader(chain([header], lines), delimiter=max(DELIMITERS, key=header.count), strict=True)
+    read = _read_parquet if Path(path).suffix.lower() in (".parquet", ".pq") else _read_csv
+    with open_file(path) as file:
         try:
-            return _collect(reader, path)
-        except csv.Error as error:
-            raise BadData(f"{path} line {reader.line_num}: {error}; check the quotes of this line and of those above it") from None
+            return read(file, spelled(path))
+        except OSError as error:
+            raise BadData(f"file '{spelled(path)}' cannot be read ({reason(error)}); check it and its permissions") from None
 
 
-def _lines(file: IO[bytes], path: Path) -> Iterator[str]:
+def _read_csv(file: IO[bytes], name: str) -> Table:
+    memory.check(memory.COPIES * size_of(file), f"file '{name}'")
+    lines = _lines(file, name)
+    header = next(lines, "")
+    # Choice: quotes are read strictly, because a stray one swallows lines without a word.
+    reader = csv.reader(chain([header], lines), delimiter=max(DELIMITERS, key=header.count), strict=True)
+    try:
+        return _collect(reader, name)
+    except csv.Error as error:
+        raise BadData(f"{name} line {reader.line_num}: {error}; check the quotes of this line and of those above it") from None
+
+
+def _lines(file: IO[bytes], path: str) -> Iterator[str]:
     """The lines of a text file, checked; memory never holds more than one."""
     for number in count(1):
         line = file.readline(MAX_LINE + 1)
@@ -130,14 +140,24 @@ def _lines(file: IO[bytes], path: Path) -> Iterator[str]:
             raise BadData(f"{path} line {number} is not UTF-8 text; save the file as CSV in UTF-8") from None
 
 
-def _collect(reader: Any, path: Path) -> Table:
-    header = [cell.strip() for cell in next(reader)]
+def _header(cells: list[str], path: str) -> list[str]:
+    header = [cell.strip() for cell in cells]
     if not header:
         raise BadData(f"{path} line 1 is empty; begin the file with a line of column names")
+    if len(header) > MAX_COLUMNS:
+        raise BadData(f"{path} line 1 has {len(header):,} columns, more than {MAX_COLUMNS:,}; give features by --features-npz")
+    seen: set[str] = set()
     for name in header:
-        if not name or header.count(name) > 1:
-            what = f"the column name '{name}' twice" if name else "a column without a name"
+        if not name or name in seen:
+            what = f"the column name '{shown(name)}' twice" if name else "a column without a name"
             raise BadData(f"{path} line 1 has {what}; give every column a name of its own")
+        seen.add(name)
+    return header
+
+
+def _collect(reader: Any, path: str) -> Table:
+    header = _header(next(reader, []), path)
+    most = max(1, min(BLOCK, BLOCK_CELLS // len(header)))
     blocks: list[list[bytes]] = [[] for _ in header]
     lines = array("q")
     rows: list[list[str]] = []
@@ -154,11 +174,11 @@ def _collect(reader: Any, path: Path) -> Table:
             raise BadData(f"{path} line {reader.line_num} has {len(row)} cells where the header has {len(header)}; correct this line")
         rows.append(row)
         lines.append(reader.line_num)
-        if len(rows) == BLOCK:
+        if len(rows) == most:
             pack()
     if rows:
         pack()
-    return Table(str(path), {name: Column(block) for name, block in zip(header, blocks, strict=True)}, len(lines), lines)
+    return Table(path, {name: Column(block) for name, block in zip(header, blocks, strict=True)}, len(lines), lines)
 
 
 def needs(module: str) -> ModuleType:
@@ -171,39 +191,83 @@ def needs(module: str) -> ModuleType:
         raise BadConfig(f'{module.split(".")[0]} is not installed; run: pip install "fedepd[data]"') from None
 
 
-def _read_parquet(path: Path) -> Table:
+def _read_parquet(file: IO[bytes], name: str) -> Table:
     arrow, parquet = needs("pyarrow"), needs("pyarrow.parquet")
+    cure = "write it again or use a CSV"
     try:
-        with parquet.ParquetFile(path) as file:
-            facts = file.metadata
-            claimed = 8 * facts.num_rows * max(facts.num_columns, 1)
-            if claimed > MAX_BYTES or claimed > max(BOMB_BYTES, BOMB_RATIO * path.stat().st_size):
-                raise BadData(f"file '{path}' claims {facts.num_rows:,} rows in {path.stat().st_size:,} bytes; write it again or use a CSV")
-            return arrow_table(file.read(), str(path))
-    except (arrow.ArrowException, OSError, ValueError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise BadData(f"file '{path}' is not a sound Parquet file ({reason}); write it again or use a CSV") from None
+        with parquet.ParquetFile(file) as first:
+            facts, schema = first.metadata, first.schema_arrow
+            _check_types(schema, name)
+            memory.check_growth(8 * facts.num_rows * facts.num_columns, size_of(file), f"file '{name}'", cure)
+            stated = sum(facts.row_group(group).total_byte_size for group in range(facts.num_row_groups))
+            memory.check_growth(stated, size_of(file), f"file '{name}'", cure)
+        # A text that stands in a million cells is stored once: it is kept so until we know what all its copies would take.
+        texts = [field.name for field in schema if _is_text(field.type)]
+        with parquet.ParquetFile(file, read_dictionary=texts) as again:
+            batches, cells = [], 0
+            for batch in again.iter_batches(batch_size=BLOCK, use_threads=False):
+                cells += sum(map(_cell_bytes, batch.columns))
+                memory.check_growth(cells, size_of(file), f"file '{name}'", cure)
+                batches.append(batch)
+            return arrow_table(arrow.Table.from_batches(batches, batches[0].schema if batches else schema), name)
+    except FedEPDError:
+        raise
+    except Exception as error:  # whatever Arrow makes of foreign bytes
+        raise BadData(f"file '{name}' is not a sound Parquet file ({reason(error)}); {cure}") from None
+
+
+def _is_text(kind: Any) -> bool:
+    types = needs("pyarrow").types
+    return bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def _cell_bytes(values: Any) -> int:
+    """What the cells of a column take once each has its own text."""
+    types, compute = needs("pyarrow").types, needs("pyarrow.compute")
+    if not types.is_dictionary(values.type):
+        return 8 * len(values)
+    if not _is_text(values.type.value_type):
+        return CELL * len(values)
+    lengths = compute.take(compute.binary_length(values.dictionary), values.indices)
+    return CELL * len(values) + int(compute.sum(lengths).as_py() or 0)
+
+
+def _check_types(schema: Any, name: str) -> None:
+    """Refuse columns that are no list of cells before any is read."""
+    if len(schema.names) > MAX_COLUMNS:
+        raise BadData(f"{name} has {len(schema.names):,} columns, more than {MAX_COLUMNS:,}; give features by --features-npz")
+    types = needs("pyarrow").types
+    seen: set[str] = set()
+    for field in schema:
+        if field.name in seen:
+            raise BadData(f"{name} has the column '{shown(field.name)}' twice; give every column a name of its own")
+        seen.add(field.name)
+        kind = field.type.value_type if types.is_dictionary(field.type) else field.type
+        if not any(test(kind) for test in (*_numeric(types), *_textual(types))):
+            what = f"column '{shown(field.name)}' has type {shown(field.type)}"
+            raise BadData(f"{name}: {what}; keep one number or text per cell, or use --features-npz")
+
+
+def _numeric(types: Any) -> tuple[Callable[[Any], bool], ...]:
+    return (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+
+
+def _textual(types: Any) -> tuple[Callable[[Any], bool], ...]:
+    return (types.is_string, types.is_large_string, types.is_temporal)
 
 
 def arrow_table(table: Any, name: str) -> Table:
     """From a pyarrow table: numbers and truth values as numbers, text and dates as text."""
     types = needs("pyarrow").types
-    numeric = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
-    textual = (types.is_string, types.is_large_string, types.is_temporal)
+    _check_types(table.schema, name)
     columns: dict[str, Column] = {}
     for key, values in zip(table.column_names, table.columns, strict=True):
-        if key in columns:
-            raise BadData(f"{name} has the column '{key}' twice; give every column a name of its own")
         if types.is_dictionary(values.type):
             values = values.cast(values.type.value_type)
-        if types.is_integer(values.type) and _exceeds_float(values):
-            columns[key] = text_column(values.to_pylist())
-        elif any(test(values.type) for test in numeric):
-            columns[key] = Column(np.array(values.cast("float64", safe=False).to_numpy(), dtype=np.float64))
-        elif any(test(values.type) for test in textual):
+        if any(test(values.type) for test in _textual(types)) or (types.is_integer(values.type) and _exceeds_float(values)):
             columns[key] = text_column(values.to_pylist())
         else:
-            raise BadData(f"{name}: column '{key}' has type {values.type}; keep one number or text per cell, or use --features-npz")
+            columns[key] = Column(np.array(values.cast("float64", safe=False).to_numpy(), dtype=np.float64))
     return Table(name, columns, table.num_rows)
 
 

@@ -24,6 +24,8 @@ Floats = NDArray[np.float64]
 SPLIT = SplitConfig()
 SAMPLE = 20_000
 """Nodes looked at, at most, when dense columns are searched for leaks."""
+CELLS = 2**21
+"""Numbers of a dense table made at a time."""
 LEAK = 0.8
 """A column is a suspect if knowing it alone removes this share of the errors of always guessing the largest class."""
 EXACT = 0.95
@@ -169,9 +171,7 @@ def _leaks(graph: Graph) -> list[Finding]:
     y = graph.y.numpy()[chosen]
     marks = sp.csr_matrix((np.ones(y.size), (y, np.arange(y.size))), shape=(graph.num_classes, y.size))  # [C, n]
     if graph.is_sparse:
-        present = to_scipy(graph.x)[chosen].astype(bool).astype(np.float64)
-        hits = np.asarray((marks @ present).todense())  # [C, d]
-        gain, f1 = _explained(np.stack([hits, np.bincount(y, minlength=graph.num_classes)[:, None] - hits])), _f1(hits, y)
+        gain, f1 = _sparse_leaks(sp.csc_matrix(marks @ to_scipy(graph.x)[chosen].astype(bool).astype(np.float64)), y)
     else:
         x = graph.x.numpy()[chosen]
         gain = np.array([_explained(_by_value(column, y, graph.num_classes)) for column in x.T])
@@ -183,6 +183,18 @@ def _leaks(graph: Graph) -> list[Finding]:
     meaning = "it may be the label in disguise: numbers will look too good and not hold where labels are unknown"
     cure = "make sure it is known before the label is, or leave it out"
     return [Finding("warning", f"{len(suspects)} columns that determine the label or a class: {_some(suspects)}", meaning, cure)]
+
+
+def _sparse_leaks(hits: sp.csc_matrix, y: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """What each column explains and its best F1, [d] each, from how many nodes of a class have it, [C, d]; some columns at a time."""
+    classes, columns = hits.shape
+    sizes, step = np.bincount(y, minlength=classes)[:, None], max(1, CELLS // classes)
+    parts = []
+    for at in range(0, columns, step):
+        some = np.asarray(hits[:, at : at + step].todense())  # [C, step]
+        parts.append((_explained(np.stack([some, sizes - some])), _f1(some, y)))
+    gain, f1 = (np.concatenate(found) for found in zip(*parts, strict=True))
+    return gain, f1
 
 
 def _by_value(column: NDArray[np.float32], y: NDArray[np.int64], classes: int) -> Floats:

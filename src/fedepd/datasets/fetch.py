@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import gzip
 import os
-import shutil
 import urllib.request
 import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
+from fedepd.arrays import DAMAGE, reason
 from fedepd.datasets.folder import data_folder
 from fedepd.datasets.official import AMAZON, ARXIV_FILES
 from fedepd.errors import BadData, UnknownName
 
+MAX_DOWNLOAD = 4 * 2**30
+"""Bytes of one file, packed or not; the largest of the six datasets has a third of a gigabyte."""
 TIMEOUT = 60
 """Seconds without a byte before a download is given up."""
 
@@ -88,14 +90,15 @@ def _download(url: str, targets: Mapping[str, Path]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with urllib.request.urlopen(url, timeout=TIMEOUT) as response, archive.open("wb") as file:
-            shutil.copyfileobj(response, file)
+            _copy(response, file)
             expected = response.headers.get("Content-Length")
         if expected is not None and archive.stat().st_size != int(expected):
             raise OSError(f"got {archive.stat().st_size} of {expected} bytes")
         _unpack(archive, url, targets)
-    except (OSError, EOFError, KeyError, zlib.error, zipfile.BadZipFile) as error:
+    except (*DAMAGE, HTTPException) as error:
         places = ", ".join(f"'{path}'" for path in targets.values())
-        raise BadData(f"cannot download {url} ({error}); download it by hand where there is a network and put it at {places}") from None
+        cure = f"download it by hand where there is a network and put it at {places}"
+        raise BadData(f"cannot download {url} ({reason(error)}); {cure}") from None
     finally:
         archive.unlink(missing_ok=True)
 
@@ -114,11 +117,21 @@ def _unpack(archive: Path, url: str, targets: Mapping[str, Path]) -> None:
                 _write(source, path)
 
 
+def _copy(source: Any, target: IO[bytes]) -> None:
+    """All of a stream, as long as it ends: neither a server nor a packed file may fill the disk."""
+    left = MAX_DOWNLOAD
+    while part := source.read(2**20):
+        left -= len(part)
+        if left < 0:
+            raise OSError(f"it has more than {MAX_DOWNLOAD // 2**30} GB")
+        target.write(part)
+
+
 def _write(source: IO[bytes] | gzip.GzipFile, path: Path) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with temporary.open("wb") as file:
-            shutil.copyfileobj(source, file)
+            _copy(source, file)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -16,10 +16,13 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedepd.datasets.columns import Column, Table, list_column, needs
-from fedepd.datasets.npz import CSR_PARTS, checked_csr, read_arrays
+from fedepd import memory
+from fedepd.arrays import DAMAGE, PLAIN, check_text, open_file, read_arrays, reason, size_of, spelled
+from fedepd.datasets.columns import CELL, MAX_COLUMNS, Column, Table, list_column, needs
+from fedepd.datasets.npz import CSR_PARTS, checked_csr, floats, integers
 from fedepd.datasets.tables import Roles, import_tables
-from fedepd.errors import BadData
+from fedepd.errors import BadData, FedEPDError
+from fedepd.shown import shown
 from fedepd.sparse import csr_tensor
 from fedepd.types import Graph
 
@@ -37,11 +40,14 @@ def from_networkx(graph: networkx.Graph, name: str = "graph", **roles: Any) -> G
 
 def import_networkx(graph: networkx.Graph, roles: Roles, name: str) -> tuple[Graph, list[str]]:
     nodes = list(graph.nodes(data=True))
-    attributes = {key: [data.get(key) for _, data in nodes] for key in dict.fromkeys(key for _, data in nodes for key in data)}
+    keys = dict.fromkeys(key for _, data in nodes for key in data)
+    memory.check(CELL * len(keys) * len(nodes), f"{name}: {len(nodes):,} nodes with {len(keys):,} attributes")
+    if len(keys) > MAX_COLUMNS:
+        raise BadData(f"{name}: the nodes have {len(keys):,} attributes, more than {MAX_COLUMNS:,}; drop some")
     columns: dict[str, Column] = {roles.id: list_column([str(node) for node, _ in nodes])}
-    for key, values in attributes.items():
+    for key in keys:
         if key != roles.id:  # Choice: a NetworkX node is its own id; an attribute of that name is no feature
-            columns |= _attribute(str(key), values, name)
+            columns |= _attribute(str(key), [data.get(key) for _, data in nodes], name)
     table = Table(f"{name}: nodes", columns, len(nodes))
     ends = list(zip(*((str(a), str(b)) for a, b in graph.edges()), strict=True)) or [(), ()]
     edges = Table(f"{name}: edges", dict(zip(("source", "target"), map(list_column, ends), strict=True)), len(ends[0]))
@@ -56,26 +62,76 @@ def _attribute(key: str, values: Sequence[Any], name: str) -> dict[str, Column]:
     except (ValueError, TypeError):
         matrix = np.empty(0)
     if matrix.ndim != 2:
-        raise BadData(f"{name}: the node attribute '{key}' must be a list of equally many numbers at every node; correct or drop it")
+        raise BadData(f"{name}: the node attribute '{shown(key)}' must be a list of equally many numbers at every node; correct or drop it")
     return {f"{key}{i}": Column(matrix[:, i]) for i in range(matrix.shape[1])}
+
+
+MAX_DEPTH = 64
+"""Levels of XML; GraphML has four."""
+PLAIN_XML = re.compile(rb"""\s*<\?xml[^>]*encoding\s*=\s*["'](utf-8|us-ascii|ascii|iso-8859-1|latin-1|windows-1252)["']""", re.IGNORECASE)
 
 
 def import_graphml(path: str | Path, roles: Roles) -> tuple[Graph, list[str]]:
     """A GraphML file as NetworkX reads it."""
-    path, networkx = _existing(path), needs("networkx")
-    content = path.read_bytes()
-    # Choice: no GraphML program writes a document type; one can hide entities that unfold without end.
-    if b"<!DOCTYPE" in content or b"<!ENTITY" in content or content[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise BadData(f"file '{path}' has a document type or is not UTF-8; write it again as plain GraphML")
-    from xml.etree.ElementTree import ParseError
+    networkx, where = needs("networkx"), spelled(path)
+    with open_file(path) as file:
+        size = size_of(file)
+        memory.check(10 * memory.COPIES * size, f"file '{where}'")  # a tree of Python objects
+        content = file.read()
+    from xml.parsers.expat import ExpatError
 
     try:
+        _check_xml(content, where)
         graph = networkx.parse_graphml(content)
-    except ParseError as error:
-        raise BadData(f"{path} line {error.position[0]} is not sound XML ({error}); write the file again") from None
-    except (networkx.NetworkXException, ValueError, KeyError, TypeError, AttributeError, IndexError, LookupError) as error:
-        raise BadData(f"file '{path}' is not GraphML that NetworkX reads ({_reason(error)}); write it again") from None
-    return import_networkx(graph, roles, path.name)
+        cells = _graphml_cells(graph)
+    except FedEPDError:
+        raise
+    except (ExpatError, SyntaxError) as error:
+        line = getattr(error, "lineno", None) or getattr(error, "position", (1, 0))[0]
+        raise BadData(f"{where} line {line} is not sound XML ({reason(error)}); write the file again") from None
+    except Exception as error:  # whatever NetworkX makes of foreign text
+        raise BadData(f"file '{where}' is not GraphML that NetworkX reads ({reason(error)}); write it again") from None
+    memory.check_growth(cells, size, f"file '{where}'", "give every attribute to every node, without long defaults")
+    return import_networkx(graph, roles, shown(Path(path).name, 300))
+
+
+def _check_xml(content: bytes, where: str) -> None:
+    """Refuse what hides from a reader: other encodings, document types, endless nesting."""
+    from xml.parsers.expat import ParserCreate
+
+    refusal = BadData(f"file '{where}' has a document type or is not UTF-8; write it again as plain GraphML")
+    start = content.removeprefix(b"\xef\xbb\xbf")
+    other = b"encoding" in start[:200].partition(b"?>")[0] and not PLAIN_XML.match(start)
+    # Choice: in these encodings a document type is spelled as in ASCII, so that no second reading is needed to find one.
+    if other or b"\0" in content or content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise refusal
+    # Choice: no GraphML program writes a document type; one can hide entities that unfold without end.
+    if b"<!DOCTYPE" in content or b"<!ENTITY" in content:
+        raise refusal
+    parser, depth = ParserCreate(), 0
+
+    def enter(*_: Any) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise BadData(f"file '{where}' is nested more than {MAX_DEPTH} levels deep; write it again as plain GraphML")
+
+    def leave(_: str) -> None:
+        nonlocal depth
+        depth -= 1
+
+    def refuse(*_: Any) -> None:
+        raise refusal
+
+    parser.StartElementHandler, parser.EndElementHandler, parser.StartDoctypeDeclHandler = enter, leave, refuse
+    parser.Parse(content, True)
+
+
+def _graphml_cells(graph: networkx.Graph) -> int:
+    """Bytes that the table of nodes would take: a value at one node, or a default, is a cell at every node."""
+    keys = {key for _, data in graph.nodes(data=True) for key in data}
+    texts = sum(len(value) for _, data in graph.nodes(data=True) for value in data.values() if isinstance(value, str))
+    return 8 * len(keys) * len(graph) + texts
 
 
 # --- torch_geometric ---------------------------------------------------------------------------------------------------------------------
@@ -83,30 +139,36 @@ def import_graphml(path: str | Path, roles: Roles) -> tuple[Graph, list[str]]:
 
 def import_pyg(path: str | Path) -> Graph:
     """A file of ``torch.save``: a dict of tensors x, edge_index and y, or a torch_geometric ``Data``. Nothing else is ever loaded."""
-    path = _existing(path)
-    parts = _tensors(_load_tensors(path), path)
+    path = Path(path)
+    parts = _tensors(_load_tensors(path), spelled(path))
     x, y = parts["x"], parts["y"]
     try:
         if y.is_floating_point() or y.dtype == torch.bool or not (x.is_floating_point() or x.dtype in (torch.int64, torch.int32)):
             raise BadData(f"x is {x.dtype} and y is {y.dtype}; x must hold numbers and y whole numbers, one class per node")
-        return Graph.make(x.to(torch.float32), parts["edge_index"], y.reshape(-1), name=path.stem)
+        return Graph.make(x.to(torch.float32), parts["edge_index"], y.reshape(-1), name=shown(path.stem, 300))
     except BadData as error:
-        raise BadData(f"file '{path}': {error}") from None
+        raise BadData(f"file '{spelled(path)}': {error}") from None
 
 
 def _load_tensors(path: Path) -> Any:
     cure = "save a dict of tensors: torch.save({'x': data.x, 'edge_index': data.edge_index, 'y': data.y}, file)"
-    try:
-        with zipfile.ZipFile(path) as archive:
-            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
-                raise BadData(f"file '{path}' is compressed, which torch.save never does; {cure}")
+    where = f"file '{spelled(path)}'"
+    with open_file(path) as file:
+        memory.check(memory.COPIES * size_of(file), where)
         try:
-            return torch.load(path, map_location="cpu", weights_only=True)
-        except pickle.UnpicklingError:
-            with _allowing_data():
-                return torch.load(path, map_location="cpu", weights_only=True)
-    except (zipfile.BadZipFile, pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, TypeError, KeyError, AttributeError):
-        raise BadData(f"file '{path}' holds more than tensors or is damaged, and is not loaded; {cure}") from None
+            with zipfile.ZipFile(file) as archive:
+                if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
+                    raise BadData(f"{where} is compressed, which torch.save never does; {cure}")
+                if sum(member.file_size for member in archive.infolist()) > size_of(file):
+                    raise BadData(f"{where} claims more bytes than it has; {cure}")
+                pickles = [archive.read(member) for member in archive.infolist() if member.filename.endswith("data.pkl")]
+            file.seek(0)
+            with _allowing_data() if any(b"torch_geometric" in content for content in pickles) else nullcontext():
+                return torch.load(file, map_location="cpu", weights_only=True)
+        except FedEPDError:
+            raise
+        except Exception:  # whatever torch makes of foreign bytes
+            raise BadData(f"{where} holds more than tensors or is damaged, and is not loaded; {cure}") from None
 
 
 def _allowing_data() -> Any:
@@ -119,7 +181,7 @@ def _allowing_data() -> Any:
     return torch.serialization.safe_globals([Data, DataEdgeAttr, DataTensorAttr, GlobalStorage])
 
 
-def _tensors(content: Any, path: Path) -> dict[str, Tensor]:
+def _tensors(content: Any, path: str) -> dict[str, Tensor]:
     out = {}
     for name in ("x", "edge_index", "y"):
         value = content.get(name) if isinstance(content, Mapping) else getattr(content, name, None)
@@ -136,28 +198,34 @@ def _tensors(content: Any, path: Path) -> dict[str, Tensor]:
 
 def import_matrices(adjacency: str | Path, x: str | Path, y: str | Path) -> Graph:
     """From an adjacency matrix (scipy.sparse.save_npz), features (npz or npy) and labels (npy)."""
-    edges, features, labels = sp.coo_matrix(read_matrix(adjacency)), read_features(x), _read_npy(_existing(y))
+    edges, features, labels = sp.coo_matrix(read_matrix(adjacency)), read_features(x), _read_npy(Path(y))
     if edges.shape[0] != edges.shape[1] or edges.shape[0] != features.shape[0] or labels.shape != (edges.shape[0],):
         shapes = f"{list(edges.shape)}, features {list(features.shape)} and labels {list(labels.shape)}"
-        raise BadData(f"file '{adjacency}': adjacency {shapes} do not fit together; they must be [n, n], [n, d] and [n]")
+        raise BadData(f"file '{spelled(adjacency)}': adjacency {shapes} do not fit together; they must be [n, n], [n, d] and [n]")
     if labels.dtype.kind not in "iuU":
-        raise BadData(f"file '{y}' holds {labels.dtype}; labels must be whole numbers (-1: unknown) or text")
+        raise BadData(f"file '{spelled(y)}' holds {labels.dtype}; labels must be whole numbers (-1: unknown) or text")
+    if labels.size and labels.dtype.kind == "u" and int(labels.max()) > np.iinfo(np.int64).max:
+        raise BadData(f"file '{spelled(y)}' holds {labels.max()}, which does not fit int64; correct the numbers")
     present = edges.data != 0
     ends = torch.from_numpy(np.stack([edges.row[present], edges.col[present]]).astype(np.int64))
     # Choice: numbers are kept as they are, so that -1 is an unknown class and a class may be missing; text is sorted.
     names, numbers = np.unique(labels, return_inverse=True) if labels.dtype.kind == "U" else (np.empty(0), labels.astype(np.int64))
-    return Graph.make(features, ends, torch.from_numpy(numbers), name=Path(adjacency).stem, label_names=tuple(map(str, names)))
+    label_names = tuple(map(str, names))
+    return Graph.make(features, ends, torch.from_numpy(numbers), name=shown(Path(adjacency).stem, 300), label_names=label_names)
 
 
 def read_features(path: str | Path) -> Tensor:
     """Features [n, d], dense or CSR, from a npy file or an npz file with ``x``, ``x_data`` ... or scipy's parts."""
     matrix = read_matrix(path)
-    return csr_tensor(matrix) if sp.issparse(matrix) else torch.from_numpy(np.ascontiguousarray(matrix, dtype=np.float32))
+    if sp.issparse(matrix):
+        return csr_tensor(matrix)
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
+        return torch.from_numpy(np.ascontiguousarray(matrix, dtype=np.float32))
 
 
 def read_matrix(path: str | Path) -> sp.csr_matrix | NDArray[Any]:
     """A matrix of numbers."""
-    path = _existing(path)
+    path = Path(path)
     try:
         if path.suffix == ".npy":
             dense = _read_npy(path)
@@ -171,44 +239,40 @@ def read_matrix(path: str | Path) -> sp.csr_matrix | NDArray[Any]:
             raise BadData(f"it holds {dense.dtype} {list(dense.shape)}; give a matrix of numbers, one row per node")
         return dense
     except BadData as error:
-        raise error if str(path) in str(error) else BadData(f"file '{path}': {error}") from None
+        raise error if spelled(path) in str(error) else BadData(f"file '{spelled(path)}': {error}") from None
 
 
 def _scipy_parts(arrays: Mapping[str, NDArray[Any]]) -> sp.csr_matrix:
-    kind = arrays["format"].item() if "format" in arrays and arrays["format"].size == 1 else b"none"
-    kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
+    written = arrays["format"] if "format" in arrays and arrays["format"].size == 1 else np.array(b"none")
+    kind = str(written.astype("S8").item(), "ascii", "replace") if written.dtype.kind == "S" else "none"
     wanted = {"coo": ("data", "row", "col", "shape")} | dict.fromkeys(("csr", "csc"), ("data", "indices", "indptr", "shape"))
     if kind not in wanted or any(part not in arrays for part in wanted[kind]):
         raise BadData(f"it holds {sorted(arrays)}; save a matrix with scipy.sparse.save_npz (csr, csc or coo), or an array x")
     if kind == "csr":
         return checked_csr(arrays, "")
-    if arrays["shape"].shape != (2,) or int(arrays["shape"].max()) > 1000 * (arrays["data"].size + 1000):
-        raise BadData(f"its shape {arrays['shape'].tolist()} is out of proportion to its {arrays['data'].size} numbers; save it as csr")
+    shape, size = integers(arrays, "shape"), arrays["data"].size
+    if shape.shape != (2,) or shape.min() < 0 or int(shape.max()) > 1000 * (size + 1000):
+        raise BadData(f"its shape {shown(shape.tolist())} is out of proportion to its {size} numbers; save it as csr")
     if kind == "csc":
-        return sp.csr_matrix(checked_csr({**arrays, "shape": arrays["shape"][::-1]}, "").T)
-    row, column, shape = arrays["row"], arrays["col"], arrays["shape"]
-    inside = row.shape == column.shape == arrays["data"].shape == (arrays["data"].size,)
-    inside &= all(part.dtype.kind in "iu" for part in (row, column, shape)) and arrays["data"].dtype.kind in "fiub"
-    if not inside or (row.size and (min(row.min(), column.min()) < 0 or row.max() >= shape[0] or column.max() >= shape[1])):
+        return sp.csr_matrix(checked_csr({**arrays, "shape": shape[::-1]}, "").T)
+    row, column, data = integers(arrays, "row"), integers(arrays, "col"), floats(arrays, "data")
+    inside = row.shape == column.shape == data.shape == (size,)
+    if not inside or (size and (min(row.min(), column.min()) < 0 or row.max() >= shape[0] or column.max() >= shape[1])):
         raise BadData(f"its rows and columns leave the shape {shape.tolist()}; save the matrix again with scipy.sparse.save_npz")
-    return sp.csr_matrix(sp.coo_matrix((arrays["data"], (row, column)), shape=tuple(shape.tolist())))
+    return sp.csr_matrix(sp.coo_matrix((data, (row, column)), shape=tuple(shape.tolist())))
 
 
 def _read_npy(path: Path) -> NDArray[Any]:
+    where = spelled(path)
+    with open_file(path) as file:
+        memory.check(memory.COPIES * size_of(file), f"file '{where}'")
     try:
-        return np.array(open_memmap(path, mode="r"))  # never unpickles, and a shape that the file cannot hold is refused
-    except (ValueError, OSError, EOFError, TypeError, SyntaxError) as error:
-        raise BadData(f"file '{path}' is not a sound npy file of numbers ({_reason(error)}); write it again with numpy.save") from None
-
-
-def _existing(path: str | Path) -> Path:
-    path = Path(path)
-    if not path.is_file():
-        raise BadData(f"file '{path}' does not exist; check the path")
-    if path.stat().st_size == 0:
-        raise BadData(f"file '{path}' is empty; write or download it again")
-    return path
-
-
-def _reason(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]
+        mapped = open_memmap(path, mode="r")  # never unpickles, and a shape that the file cannot hold is refused
+        if mapped.dtype.kind not in PLAIN or (mapped.size and not mapped.dtype.itemsize):
+            raise ValueError(f"it holds {mapped.dtype}")
+        array = np.array(mapped)
+    except DAMAGE as error:
+        raise BadData(f"file '{where}' is not a sound npy file of numbers ({reason(error)}); write it again with numpy.save") from None
+    if array.dtype.kind == "U":
+        check_text(array, f"file '{where}'")
+    return array

@@ -7,41 +7,35 @@ Nothing is unpickled, and nothing is allocated before the declared sizes have be
 
 from __future__ import annotations
 
-import math
 import os
-import zipfile
-import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from tokenize import TokenError
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedepd.arrays import Arrays, check_text, read_arrays, spelled
 from fedepd.errors import BadData
+from fedepd.memory import FREE, RATIO
+from fedepd.shown import shown
 from fedepd.sparse import csr_tensor, to_scipy
 from fedepd.types import HIDDEN, Graph
 
-Arrays = dict[str, NDArray[Any]]
+__all__ = ["CSR_PARTS", "MAX_CLASSES", "OPTIONAL", "Arrays", "checked_csr", "floats", "integers"]
+__all__ += ["read_arrays", "read_npz", "read_unlabelled", "write_npz"]
 
 CSR_PARTS = ("x_data", "x_indices", "x_indptr", "x_shape")
 OPTIONAL = ("x", *CSR_PARTS, "label_values", "label_names", "num_classes", "owner", "owner_names", "proxy_features", "node_ids", "schema")
 
-MAX_BYTES = 64 * 2**30
-"""No file may unpack to more than this."""
-BOMB_BYTES, BOMB_RATIO = 2**30, 200
-"""An array over BOMB_BYTES that claims to shrink more than BOMB_RATIO-fold is refused: real features shrink at most about 50-fold."""
-
 MAX_CLASSES = 10_000
-"""A graph may declare this many classes even if it has fewer nodes; confusion matrices are C x C."""
+"""Distinct names of classes or owners in a table."""
 
-DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, TypeError, SyntaxError, TokenError, RuntimeError, OSError)
-"""What zipfile and numpy raise on files that are cut, damaged, encrypted or unreadable."""
+MAX_COLUMNS, COLUMNS_PER_VALUE = 2**17, 100
+"""CSR features may have this many columns, or this many per stored number: a model has a row of weights for each."""
 
 
 def read_npz(path: str | Path, part: bool = False) -> Graph:
@@ -49,9 +43,9 @@ def read_npz(path: str | Path, part: bool = False) -> Graph:
     path = Path(path)
     arrays = read_arrays(path, required=("edge_index", "y"), optional=OPTIONAL)
     try:
-        return _graph(arrays, path.stem, part)
+        return _graph(arrays, shown(path.stem, 300), part)
     except BadData as error:
-        raise BadData(f"file '{path}': {error}") from None
+        raise BadData(f"file '{spelled(path)}': {error}") from None
 
 
 def read_unlabelled(path: str | Path, num_classes: int) -> Graph:
@@ -60,9 +54,9 @@ def read_unlabelled(path: str | Path, num_classes: int) -> Graph:
     arrays = read_arrays(path, ("edge_index",), ("x", *CSR_PARTS, "node_ids", "schema"))
     try:
         y = np.full(_features(arrays).shape[0], HIDDEN)
-        return _graph({**arrays, "y": y, "num_classes": np.array(num_classes)}, path.stem, part=True)
+        return _graph({**arrays, "y": y, "num_classes": np.array(num_classes)}, shown(path.stem, 300), part=True)
     except BadData as error:
-        raise BadData(f"file '{path}': {error}") from None
+        raise BadData(f"file '{spelled(path)}': {error}") from None
 
 
 def write_npz(graph: Graph, path: str | Path) -> None:
@@ -94,74 +88,31 @@ def write_npz(graph: Graph, path: str | Path) -> None:
     try:
         with temporary.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
+            if 2 * sum(array.nbytes for array in arrays.values()) > max(FREE, RATIO * file.tell()):
+                file.seek(0)  # Choice: what shrinks like a bomb is stored as it is, so that readers believe it
+                file.truncate()
+                np.savez(file, allow_pickle=False, **arrays)
         os.replace(temporary, path)
     except OSError as error:
-        raise BadData(f"cannot write '{path}' ({error.strerror}); give a file in an existing folder that you may write to") from None
+        cure = "give a file in an existing folder that you may write to"
+        raise BadData(f"cannot write '{spelled(path)}' ({error.strerror}); {cure}") from None
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def read_arrays(path: Path, required: Iterable[str], optional: Iterable[str] = ()) -> Arrays:
-    """The named arrays of an npz file; other members are not even opened."""
-    if not path.is_file():
-        raise BadData(f"file '{path}' does not exist; check the path")
-    if path.stat().st_size == 0:
-        raise BadData(f"file '{path}' is empty; write or download it again")
-    if not os.access(path, os.R_OK):
-        raise BadData(f"file '{path}' may not be read; change its permissions")
-    required = tuple(required)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist() if info.filename.endswith(".npy")}
-            if missing := [name for name in required if name not in members]:
-                raise BadData(f"file '{path}' has no array '{missing[0]}'; it holds {sorted(members)}, add the missing one")
-            wanted = {name: members[name] for name in (*required, *optional) if name in members}
-            if sum(info.file_size for info in wanted.values()) > MAX_BYTES:
-                raise BadData(f"file '{path}' would unpack to more than {MAX_BYTES // 2**30} GiB; use a smaller graph")
-            for name, info in wanted.items():
-                with archive.open(info) as member:
-                    _check_declared(member, info, f"file '{path}': array '{name}'")
-            return {name: _read_member(archive, info) for name, info in wanted.items()}
-    except DAMAGE as error:
-        with path.open("rb") as file:
-            kind = "truncated or damaged" if file.read(2) == b"PK" else "not an npz file"
-        reason = " ".join(str(error).split())
-        raise BadData(f"file '{path}' is {kind} ({reason}); write it again with numpy.savez or fedepd.datasets.write_npz") from None
-
-
-def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
-    with archive.open(info) as member:
-        array: NDArray[Any] = npy.read_array(member, allow_pickle=False)
-        member.read(1)  # reaching the end is what makes zipfile compare the checksum
-    return array
-
-
-def _check_declared(member: IO[bytes], info: zipfile.ZipInfo, what: str) -> None:
-    """Refuse object arrays, and sizes that the header, the zip directory and the compressed bytes do not agree on."""
-    version = npy.read_magic(member)
-    read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, _, dtype = read_header(member)
-    if dtype.hasobject:
-        raise BadData(f"{what} holds Python objects, which are never loaded; save it as a numeric or unicode array")
-    if member.tell() + math.prod(shape) * dtype.itemsize != info.file_size:
-        raise BadData(f"{what} declares shape {list(shape)} but holds {info.file_size} bytes; the file is damaged, write it again")
-    if info.file_size > max(BOMB_BYTES, BOMB_RATIO * info.compress_size):
-        raise BadData(f"{what} claims {info.file_size} bytes from {info.compress_size} compressed; save sparse features as CSR parts")
-
-
 def _graph(arrays: Mapping[str, NDArray[Any]], name: str, part: bool) -> Graph:
-    y = _integers(arrays, "y")
+    y = integers(arrays, "y")
     if y.ndim != 1:
         raise BadData(f"y has shape {list(y.shape)}; it must be [nodes]")
-    names = _names(arrays, "label_names") or tuple(str(value) for value in arrays.get("label_values", np.empty(0)).ravel())
+    names = _names(arrays, "label_names") or _label_values(arrays)
     owner, owner_names = None, _names(arrays, "owner_names")
     if "owner" in arrays:
-        owner = _integers(arrays, "owner")
+        owner = integers(arrays, "owner")
         if owner_names and owner.max(initial=-1) >= len(owner_names):
             raise BadData(f"owner names client {owner.max()}, but owner_names has {len(owner_names)} entries; correct one of them")
     return Graph.make(
         x=_features(arrays),
-        edge_index=torch.from_numpy(_integers(arrays, "edge_index")),
+        edge_index=torch.from_numpy(integers(arrays, "edge_index")),
         y=torch.from_numpy(y),
         num_classes=_num_classes(arrays, y, names),
         part=part,
@@ -171,21 +122,31 @@ def _graph(arrays: Mapping[str, NDArray[Any]], name: str, part: bool) -> Graph:
         owner_names=owner_names,
         node_ids=_unicode(arrays, "node_ids") if "node_ids" in arrays else None,
         schema="".join(_names(arrays, "schema")),
-        proxy_features=name.endswith("_proxy") or ("proxy_features" in arrays and bool(_integers(arrays, "proxy_features", "b").any())),
+        proxy_features=name.endswith("_proxy") or ("proxy_features" in arrays and bool(integers(arrays, "proxy_features", "b").any())),
     )
+
+
+def _label_values(arrays: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
+    values = arrays.get("label_values", np.empty(0))
+    if values.dtype.kind == "U":
+        check_text(values, "label_values")
+    elif values.dtype.kind not in "iufb":
+        raise BadData(f"label_values has type {values.dtype}; it must hold numbers or unicode strings")
+    return tuple(str(value) for value in values.ravel())
 
 
 def _num_classes(arrays: Mapping[str, NDArray[Any]], y: NDArray[np.int64], names: tuple[str, ...]) -> int:
     if "num_classes" not in arrays:
         # Choice: without a list of classes, a label beyond the number of nodes is a mistake; C x C tables must stay small.
         return len(names) or min(int(y.max(initial=-1)) + 1, y.size)
-    given = _integers(arrays, "num_classes")
-    if given.size != 1 or (given.item() != len(names) if names else given.item() > max(y.size, MAX_CLASSES)):
-        raise BadData(f"num_classes is {given.tolist()}; it must be the number of label names, or at most {MAX_CLASSES} without them")
+    given = integers(arrays, "num_classes")
+    if given.size != 1 or (names and given.item() != len(names)):
+        raise BadData(f"num_classes is {shown(given.tolist())}; it must be one number, that of the label names where there are some")
     return int(given.item())
 
 
-def _integers(arrays: Mapping[str, NDArray[Any]], name: str, also: str = "") -> NDArray[np.int64]:
+def integers(arrays: Mapping[str, NDArray[Any]], name: str, also: str = "") -> NDArray[np.int64]:
+    """An array of whole numbers; ``also``: another kind that counts as such."""
     array = arrays[name]
     if array.dtype.kind not in f"iu{also}":
         raise BadData(f"{name} has type {array.dtype}; it must hold integers")
@@ -202,6 +163,7 @@ def _unicode(arrays: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.str_]:
     array = arrays[name]
     if array.ndim != 1 or array.dtype.kind != "U":
         raise BadData(f"{name} has type {array.dtype} and shape {list(array.shape)}; it must be a list of unicode strings")
+    check_text(array, name)
     return array
 
 
@@ -210,13 +172,16 @@ def _features(arrays: Mapping[str, NDArray[Any]]) -> Tensor:
     if ("x" in arrays) == bool(present):
         raise BadData(f"it needs features either as 'x' or as CSR parts {list(CSR_PARTS)}, not both and not neither; save one of the two")
     if not present:
-        return torch.from_numpy(_floats(arrays, "x"))
+        if arrays["x"].ndim != 2:
+            raise BadData(f"x has shape {list(arrays['x'].shape)}; it must be [nodes, features]")
+        return torch.from_numpy(floats(arrays, "x"))
     if len(present) < len(CSR_PARTS):
         raise BadData(f"it has no array '{next(p for p in CSR_PARTS if p not in arrays)}'; sparse features need {list(CSR_PARTS)}")
     return csr_tensor(checked_csr(arrays, "x_"))
 
 
-def _floats(arrays: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.float32]:
+def floats(arrays: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.float32]:
+    """An array of real numbers."""
     if arrays[name].dtype.kind not in "fiub":
         raise BadData(f"{name} has type {arrays[name].dtype}; it must hold real numbers")
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
@@ -225,11 +190,15 @@ def _floats(arrays: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.float32
 
 def checked_csr(arrays: Mapping[str, NDArray[Any]], prefix: str) -> sp.csr_matrix:
     """The CSR matrix whose parts are called ``{prefix}data``, ``indices``, ``indptr`` and ``shape``; they must agree with each other."""
-    data = _floats(arrays, f"{prefix}data")
-    indices, indptr, shape = (_integers(arrays, f"{prefix}{part}") for part in ("indices", "indptr", "shape"))
+    if missing := [part for part in ("data", "indices", "indptr", "shape") if f"{prefix}{part}" not in arrays]:
+        raise BadData(f"it has no array '{prefix}{missing[0]}'; sparse features need data, indices, indptr and shape")
+    data = floats(arrays, f"{prefix}data")
+    indices, indptr, shape = (integers(arrays, f"{prefix}{part}") for part in ("indices", "indptr", "shape"))
     if shape.shape != (2,) or shape.min() < 0:
-        raise BadData(f"{prefix}shape is {shape.tolist()}; it must hold two numbers, rows and columns")
+        raise BadData(f"{prefix}shape is {shown(shape.tolist())}; it must hold two numbers, rows and columns")
     rows, columns = shape.tolist()
+    if columns > max(MAX_COLUMNS, COLUMNS_PER_VALUE * data.size):
+        raise BadData(f"{prefix}shape asks for {columns:,} columns for {data.size:,} numbers; leave out the columns that are empty")
     if data.ndim != 1 or data.shape != indices.shape:
         raise BadData(f"{prefix}data {list(data.shape)} and {prefix}indices {list(indices.shape)} must be equally long; write them again")
     if indptr.shape != (rows + 1,):

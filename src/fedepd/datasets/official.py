@@ -6,17 +6,23 @@ the files, and make CoraFull's features dense (690 MB, twice); the tests check t
 
 from __future__ import annotations
 
+import gzip
 import warnings
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from fedepd.datasets.npz import checked_csr, read_arrays
+from fedepd import memory
+from fedepd.arrays import DAMAGE, open_file, read_arrays, reason, size_of, spelled
+from fedepd.datasets.matlab import Matrix, read_matrices
+from fedepd.datasets.npz import MAX_COLUMNS, checked_csr
 from fedepd.datasets.table1 import TABLE1, check_table1
 from fedepd.errors import BadData
 from fedepd.sparse import csr_tensor
@@ -58,7 +64,7 @@ def read_amazon(raw: Path, name: str) -> tuple[Graph, int]:
     parts = [read_mat(Path(f"{stem}_{part}.mat")) for part in ("train", "test")]
     index, labels = (np.concatenate([part[i] for part in parts]) for i in range(2))
     n = int(edges.max()) + 1
-    if not np.array_equal(np.sort(index), np.arange(n)):
+    if n != index.size or not np.array_equal(np.sort(index), np.arange(n)):
         raise BadData(f"'{stem}_train.mat' and '_test.mat' do not name each of the network's {n} nodes once; fetch the three files again")
     order = np.argsort(index)
     attributes = sp.vstack([part[2] for part in parts], format="csr")[order]
@@ -136,44 +142,76 @@ def read_heterophilous(path: Path, name: str) -> Graph:
 
 def read_mat(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64], sp.csr_matrix]:
     """Node numbers [m], labels [m] and attributes [m, d] of one Amazon file."""
-    from scipy.io import loadmat
-    from scipy.io.matlab import MatReadError
-
-    _must_exist(path)
-    try:
-        table = loadmat(path)
-        index, label = (table[key].ravel().astype(np.int64) for key in ("Index", "Label"))
-        attributes = sp.csr_matrix(table["Attributes"], dtype=np.float32)
-    except (MatReadError, ValueError, TypeError, KeyError, NotImplementedError, OSError) as error:
-        raise BadData(f"'{path}' is not a MATLAB file with Index, Label and Attributes ({error}); fetch it again") from None
-    if not len(index) == len(label) == attributes.shape[0]:
-        raise BadData(f"'{path}': Index, Label and Attributes differ in length; fetch it again")
+    where = spelled(path)
+    with _opened(path) as file:
+        try:
+            table = read_matrices(file, where)
+            index, label = (_whole(table[key]) for key in ("Index", "Label"))
+            attributes = sp.csr_matrix(table["Attributes"], dtype=np.float32)
+        except (zlib.error, *DAMAGE) as error:
+            raise BadData(f"'{where}' is not a MATLAB file with Index, Label and Attributes ({reason(error)}); fetch it again") from None
+    if not len(index) == len(label) == attributes.shape[0] or attributes.shape[1] > MAX_COLUMNS:
+        raise BadData(f"'{where}': Index, Label and Attributes differ in length, or have too many columns; fetch it again")
     return index, label, attributes
+
+
+def _whole(matrix: Matrix) -> NDArray[np.int64]:
+    if sp.issparse(matrix) or matrix.size != max(matrix.shape) or not np.isfinite(matrix).all():
+        raise ValueError("node numbers and labels must be lists of numbers")
+    return np.asarray(matrix).ravel().astype(np.int64)
+
+
+MAX_LINE = 2**20
+"""Bytes of a line of numbers."""
 
 
 def read_numbers(path: Path, dtype: type[np.generic], columns: int | None = None, skip: int = 0) -> NDArray[Any]:
     """A text table, gzipped or not, separated by commas or blanks: [rows, columns]."""
-    _must_exist(path)
-    delimiter = "," if ".csv" in path.name else None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # an empty table is refused below
-            table: NDArray[Any] = np.loadtxt(path, dtype=dtype, delimiter=delimiter, skiprows=skip, ndmin=2)
-    except (ValueError, EOFError, OSError) as error:
-        raise BadData(f"'{path}' is not a table of numbers ({error}); fetch it again") from None
+    delimiter, where = "," if ".csv" in path.name else None, spelled(path)
+    with _opened(path) as file:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # an empty table is refused below
+                lines = _lines(file, path.suffix == ".gz", where)
+                table: NDArray[Any] = np.loadtxt(lines, dtype=dtype, delimiter=delimiter, skiprows=skip, ndmin=2)
+        except (zlib.error, *DAMAGE) as error:
+            raise BadData(f"'{where}' is not a table of numbers ({reason(error)}); fetch it again") from None
     if table.size == 0 or (columns is not None and table.shape[1] != columns):
-        raise BadData(f"'{path}' has shape {list(table.shape)}, not rows of {columns or 'several'} numbers; fetch it again")
+        raise BadData(f"'{where}' has shape {list(table.shape)}, not rows of {columns or 'several'} numbers; fetch it again")
     return table
 
 
-def _must_exist(path: Path) -> None:
-    if not path.is_file():
-        raise BadData(f"file '{path}' does not exist; put it there by hand or run fedepd data fetch")
+def _lines(file: IO[bytes], packed: bool, where: str) -> Iterator[str]:
+    """The lines of a text file, one at a time, as long as they stay in proportion to the file."""
+    text: Any = gzip.GzipFile(fileobj=file) if packed else file
+    unfolded = 0
+    for number in count(1):
+        line: bytes = text.readline(MAX_LINE + 1)
+        if not line:
+            return
+        if len(line) > MAX_LINE:
+            raise BadData(f"'{where}' line {number} has more than {MAX_LINE:,} bytes; fetch it again")
+        unfolded += len(line)
+        if number % 1000 == 0:
+            memory.check_growth(unfolded, size_of(file), f"file '{where}'", "fetch it again")
+        yield line.decode("latin-1")
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        return open_file(path)
+    except BadData as error:
+        if path.exists():
+            raise
+        raise BadData(f"{str(error).partition(';')[0]}; put it there by hand or run fedepd data fetch") from None
 
 
 def _graph(
     x: NDArray[Any] | sp.csr_matrix, edges: NDArray[Any], y: NDArray[Any], name: str, source: Path, label_names: tuple[str, ...] = ()
 ) -> Graph:
+    if x.dtype.kind not in "fiub" or any(part.dtype.kind not in "iu" for part in (edges, y)):
+        held = f"features {x.dtype}, edges {edges.dtype} and labels {y.dtype}"
+        raise BadData(f"'{spelled(source)}' holds {held}, not numbers; fetch it again")
     features = csr_tensor(x) if sp.issparse(x) else torch.from_numpy(x.astype(np.float32))
     edge_index, labels = (torch.from_numpy(part.astype(np.int64)) for part in (edges, y))
     try:

@@ -15,9 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedepd.datasets.columns import Column, Table, arrow_table, needs, read_table
+from fedepd import memory
+from fedepd.arrays import reason
+from fedepd.datasets.columns import Column, Table, arrow_table, listed, needs, read_table
 from fedepd.datasets.npz import MAX_CLASSES
 from fedepd.errors import BadData
+from fedepd.files import parse_json
+from fedepd.shown import shown
 from fedepd.types import HIDDEN, Graph
 
 if TYPE_CHECKING:
@@ -82,20 +86,24 @@ class FeatureSchema:
         """
         taken = {roles.id, roles.label, roles.owner}
         names = roles.features if roles.features is not None else tuple(name for name in table.columns if name not in taken)
-        for name in names:
-            if name in taken or names.count(name) > 1:
-                why = "named twice" if names.count(name) > 1 else "the id, label or owner"
-                raise BadData(f"feature '{name}' of {table.name} is {why}; remove it from --features")
+        for name, times in Counter(names).items():
+            if name in taken or times > 1:
+                why = "named twice" if times > 1 else "the id, label or owner"
+                raise BadData(f"feature '{shown(name)}' of {table.name} is {why}; remove it from --features")
         if not names:
             raise BadData(f"{table.name} has no feature columns beside {sorted(filter(None, taken))}; add some or give --features-npz")
         chosen = roles.one_hot if isinstance(roles.one_hot, tuple) else ()
-        if unknown := [name for name in chosen if name not in names]:
-            raise BadData(f"'{unknown[0]}' of --one-hot is no feature of {table.name}; choose from {', '.join(names)}")
-        return cls(tuple(_rule(table, name, roles.scale, name in chosen, roles.one_hot is True) for name in names))
+        known = set(names)
+        if unknown := [name for name in chosen if name not in known]:
+            raise BadData(f"'{shown(unknown[0])}' of --one-hot is no feature of {table.name}; choose from {listed(names)}")
+        category = frozenset(chosen)
+        return cls(tuple(_rule(table, name, roles.scale, name in category, roles.one_hot is True) for name in names))
 
     def apply(self, table: Table) -> Tensor:
         """Features of every row, float32 [n, d]. A category that the schema does not know is all zeros, as is a missing one."""
-        out = np.zeros((table.rows, len(self.feature_names)), dtype=np.float32)
+        width = len(self.feature_names)
+        memory.check(memory.COPIES * 4 * table.rows * width, f"{table.name}: {table.rows:,} rows of {width:,} features")
+        out = np.zeros((table.rows, width), dtype=np.float32)
         at = 0
         for rule in self.rules:
             column = table.column(rule.name, "add it, the features were made from it")
@@ -114,12 +122,20 @@ class FeatureSchema:
     @classmethod
     def from_json(cls, text: str) -> FeatureSchema:
         try:
-            rules = [FeatureRule(**{**rule, "categories": rule["categories"] and tuple(rule["categories"])}) for rule in json.loads(text)]
-            if not all(isinstance(r.name, str) and math.isfinite(r.mean) and r.std > 0 for r in rules):
-                raise ValueError("a name, mean or std is not one")
-        except (ValueError, TypeError, KeyError) as error:
-            raise BadData(f"the feature schema is damaged ({error}); import the tables again") from None
-        return cls(tuple(rules))
+            return cls(tuple(_rule_from(rule) for rule in parse_json(text, "it")))
+        except (BadData, ValueError, TypeError, KeyError, OverflowError) as error:
+            raise BadData(f"the feature schema is damaged ({reason(error)}); import the tables again") from None
+
+
+def _rule_from(fields: dict[str, Any]) -> FeatureRule:
+    """One rule of a schema that somebody else may have written."""
+    categories = fields["categories"]
+    rule = FeatureRule(**{**fields, "categories": categories and tuple(categories)})
+    if not isinstance(rule.name, str) or not math.isfinite(rule.mean) or not math.isfinite(rule.std) or rule.std <= 0:
+        raise ValueError("a name, mean or std is not one")
+    if rule.categories is not None and not all(isinstance(category, str) for category in rule.categories):
+        raise ValueError("a category is no text")
+    return rule
 
 
 def _rule(table: Table, name: str, scale: bool, category: bool, category_if_text: bool) -> FeatureRule:
@@ -138,7 +154,7 @@ def _categories(table: Table, name: str, column: Column) -> tuple[str, ...]:
     seen = Counter(text for text in column.texts() if text not in MISSING)
     if len(seen) > MAX_CATEGORIES or len(seen) > max(20, table.rows // 2):
         raise BadData(
-            f"{table.name}: column '{name}' has {len(seen):,} different values and looks like text or an identifier; "
+            f"{table.name}: column '{shown(name)}' has {len(seen):,} different values and looks like text or an identifier; "
             f"leave it out with --features, or turn it into numbers first (a text embedding, say) and give them by --features-npz"
         )
     return tuple(sorted(seen))
@@ -148,7 +164,7 @@ def _finite(table: Table, name: str, column: Column) -> NDArray[np.float64]:
     numbers = column.numbers
     if isinstance(numbers, int):
         raise BadData(
-            f"{table.place(numbers)}: column '{name}' holds the text '{_short(column.texts()[numbers])}'; correct the number, "
+            f"{table.place(numbers)}: column '{shown(name)}' holds the text '{_short(column.texts()[numbers])}'; correct the number, "
             f"or leave the column out with --features, or make categories into numbers with --one-hot"
         )
     bad = np.flatnonzero(~np.isfinite(numbers) | (np.abs(numbers) > np.finfo(np.float32).max))
@@ -156,13 +172,13 @@ def _finite(table: Table, name: str, column: Column) -> NDArray[np.float64]:
         value = numbers[bad[0]]
         what = "has no value" if math.isnan(value) else f"is {value:g}, too large"
         more = f" ({bad.size:,} such rows)" if bad.size > 1 else ""
-        raise BadData(f"{table.place(int(bad[0]))}: column '{name}' {what}{more}; fill it in, with the column's mean say, or drop the row")
+        cure = "fill it in, with the column's mean say, or drop the row"
+        raise BadData(f"{table.place(int(bad[0]))}: column '{shown(name)}' {what}{more}; {cure}")
     return numbers
 
 
 def _short(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= 40 else text[:37] + "..."
+    return shown(" ".join(text.split()), 40)
 
 
 def import_tables(
@@ -217,7 +233,7 @@ def node_ids(nodes: Table, column: str) -> list[str]:
     for row, node in enumerate(ids):
         if not 0 < len(node) <= MAX_NAME:
             what = f"the node's id has {len(node):,} characters" if node else "the node has no id"
-            raise BadData(f"{nodes.place(row)}: {what} in column '{column}'; give it one of 1 to {MAX_NAME} or drop the row")
+            raise BadData(f"{nodes.place(row)}: {what} in column '{shown(column)}'; give it one of 1 to {MAX_NAME} or drop the row")
         if first.setdefault(node, row) != row:
             before = nodes.place(first[node]).removeprefix(f"{nodes.name} ")
             raise BadData(f"{nodes.place(row)}: node '{_short(node)}' was in {before} already; keep one row per node")
@@ -228,7 +244,7 @@ def read_edges(edges: Table, ids: Sequence[str], roles: Roles) -> tuple[Tensor, 
     """Undirected edges by node number [2, e], each once, and what was dropped."""
     names = list(edges.columns)
     if len(names) < 2:
-        raise BadData(f"{edges.name} has the column '{names[0]}' only; it needs two, the ends of each edge (commas between cells?)")
+        raise BadData(f"{edges.name} has the column '{shown(names[0])}' only; it needs two, the ends of each edge (commas between cells?)")
     both = "source" in names and "target" in names
     source, target = roles.source or ("source" if both else names[0]), roles.target or ("target" if both else names[1])
     number = {node: position for position, node in enumerate(ids)}
@@ -239,7 +255,7 @@ def read_edges(edges: Table, ids: Sequence[str], roles: Roles) -> tuple[Tensor, 
         if (found < 0).any():
             row = int(found.argmin())
             more = f" ({int((found < 0).sum()):,} such edges)" if (found < 0).sum() > 1 else ""
-            what = f"'{_short(cells[row])}' in column '{column}' is no node's id{more}"
+            what = f"'{_short(cells[row])}' in column '{shown(column)}' is no node's id{more}"
             raise BadData(f"{edges.place(row)}: {what}; add the node or drop the edge")
         ends.append(found)
     pairs = np.stack([np.minimum(*ends), np.maximum(*ends)])  # [2, rows]
@@ -251,7 +267,7 @@ def read_edges(edges: Table, ids: Sequence[str], roles: Roles) -> tuple[Tensor, 
     if repeated := int((~loops).sum()) - kept.shape[1]:
         notes.append(f"{repeated:,} edges given again, in the same or the other direction, merged into {kept.shape[1]:,} undirected edges")
     if unused := [name for name in names if name not in (source, target)]:
-        notes.append(f"edge columns not used: {', '.join(unused)}")
+        notes.append(f"edge columns not used: {listed(unused)}")
     return torch.from_numpy(kept), notes
 
 
@@ -260,10 +276,11 @@ def _named(table: Table, column: str, cure: str, missing: int | None) -> tuple[T
     texts = table.column(column, cure).texts()
     names = sorted(set(texts) - MISSING, key=_by_number)
     if len(names) > MAX_CLASSES or max(map(len, names), default=0) > MAX_NAME:
-        raise BadData(f"{table.name}: column '{column}' holds {len(names):,} different values, some long, and looks like text; {cure}")
+        what = f"holds {len(names):,} different values, some long, and looks like text"
+        raise BadData(f"{table.name}: column '{shown(column)}' {what}; {cure}")
     number = {name: position for position, name in enumerate(names)}
     if missing is None and (gap := next((row for row, text in enumerate(texts) if text not in number), None)) is not None:
-        raise BadData(f"{table.place(gap)}: the node has no value in column '{column}'; fill it in or drop the row")
+        raise BadData(f"{table.place(gap)}: the node has no value in column '{shown(column)}'; fill it in or drop the row")
     return torch.tensor([number.get(text, HIDDEN) for text in texts], dtype=torch.int64), tuple(names)
 
 

@@ -1,0 +1,67 @@
+"""How much memory a foreign file may ask for: refused by its declared sizes, before anything of that size is made.
+
+The limit is $FEDEPD_MAX_GB, else half of the machine's memory.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from functools import cache
+from pathlib import Path
+
+from fedepd.errors import BadConfig, BadData
+
+FREE = 64 * 2**20
+"""Bytes that a file of any size may unfold to: sorted owners or equal labels shrink a thousandfold in honest files."""
+RATIO = 200
+"""Beyond ``FREE``, no file may unfold to more than this many times its own size; real features shrink at most about 50-fold."""
+COPIES = 4
+"""Between reading and training, about so many copies of the data are alive at once."""
+SETTING = "FEDEPD_MAX_GB"
+
+
+def limit() -> int:
+    """Bytes that one file's data may take."""
+    chosen = os.environ.get(SETTING)
+    if not chosen:
+        return _machine() // 2
+    try:
+        gigabytes = float(chosen)
+    except ValueError:
+        gigabytes = math.nan
+    if not 0 < gigabytes < 2**20:
+        raise BadConfig(f"{SETTING} is not a number of gigabytes above 0; set it to 8, say")
+    return int(gigabytes * 2**30)
+
+
+@cache
+def _machine() -> int:
+    """The memory of the machine, or of the container that this runs in."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        allowed = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        return total
+    return min(total, int(allowed)) if allowed.isdigit() else total
+
+
+def check(needed: int, what: str) -> None:
+    """Refuse ``what`` if it would take more memory than the limit."""
+    if needed > limit():
+        much, cure = "more memory than any machine has", "correct its sizes"
+        if needed < 2**50:
+            much = f"{_gigabytes(needed)} of memory"
+            cure = f"use less data, or raise the limit by setting {SETTING}={math.ceil(needed / 2**30)}"
+        raise BadData(f"{what} would need {much}, and {_gigabytes(limit())} is the limit here; {cure}")
+
+
+def _gigabytes(amount: int) -> str:
+    return f"{amount / 2**30:,.1f} GB" if amount >= 2**30 else f"{amount / 2**30:.2g} GB"
+
+
+def check_growth(unfolded: int, size: int, what: str, cure: str) -> None:
+    """Refuse a file of ``size`` bytes whose content is out of all proportion to it, or needs more memory than the limit."""
+    if unfolded > max(FREE, RATIO * size):
+        raise BadData(f"{what} claims {unfolded:,} bytes of content in {size:,} bytes; {cure}")
+    check(COPIES * unfolded, what)

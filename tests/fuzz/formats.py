@@ -1,0 +1,298 @@
+"""Every format that comes from outside: what its bytes are like, and the reader that must take them or refuse them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import inspect
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Read = Callable[[bytes, Path], object]
+
+
+class Format(NamedTuple):
+    kind: str
+    """What ``mutate`` may know of it."""
+    read: Read
+    """The content and an empty folder -> anything; whatever it raises but a refusal is a crash."""
+
+
+def _file(name: str, read: Callable[[Path], object]) -> Read:
+    def write_and_read(content: bytes, folder: Path) -> object:
+        path = folder / name
+        path.write_bytes(content)
+        return read(path)
+
+    return write_and_read
+
+
+# --- graphs ------------------------------------------------------------------------------------------------------------------------------
+
+
+def _graph(path: Path) -> object:
+    """Whatever the reader lets through, the doctor must be able to look over."""
+    from fedepd.datasets import describe, read_npz
+    from fedepd.datasets.doctor import check
+
+    graph = read_npz(path)
+    return describe(graph), check(graph)
+
+
+def _unlabelled(path: Path) -> object:
+    from fedepd.datasets.npz import read_unlabelled
+
+    return read_unlabelled(path, 3)
+
+
+def _client(path: Path) -> object:
+    from fedepd.datasets.client_file import read_client_file
+    from fedepd.split import SplitConfig
+
+    return read_client_file(path, 0, SplitConfig(), 0)
+
+
+def _clients(content: bytes, folder: Path) -> object:
+    from fedepd.datasets.clients_dir import joined, read_clients
+
+    _unfold(content, folder / "clients")
+    clients = read_clients(folder / "clients")
+    return joined(clients)
+
+
+NODES = b"id,label,site,age,kind\na,good,N,1,x\nb,bad,S,2,y\nc,,N,3,x\nd,good,S,6,y\n"
+EDGES = b"source,target\na,b\nb,c\nc,d\n"
+
+
+def _tables(nodes: str, edges: str, role: str) -> Read:
+    """One of the two tables is foreign, the other is sound."""
+
+    def read(content: bytes, folder: Path) -> object:
+        from fedepd.datasets.tables import Roles, import_files
+
+        sound = {"nodes": NODES, "edges": EDGES}
+        for what, name in (("nodes", nodes), ("edges", edges)):
+            (folder / name).write_bytes(content if what == role else sound[what])
+        return import_files(folder / nodes, folder / edges, Roles(owner="site", one_hot=True, scale=True))
+
+    return read
+
+
+def _graphml(path: Path) -> object:
+    from fedepd.datasets.interop import import_graphml
+    from fedepd.datasets.tables import Roles
+
+    return import_graphml(path, Roles(one_hot=True))
+
+
+def _tensors(path: Path) -> object:
+    from fedepd.datasets.interop import import_pyg
+
+    return import_pyg(path)
+
+
+def _matrix(path: Path) -> object:
+    from fedepd.datasets.interop import read_features
+
+    return read_features(path)
+
+
+def _labels(path: Path) -> object:
+    from fedepd.datasets.interop import import_matrices
+
+    np.savez(path.parent / "a.npz", x=np.eye(4))
+    np.save(path.parent / "x.npy", np.eye(4))
+    return import_matrices(path.parent / "a.npz", path.parent / "x.npy", path)
+
+
+def _mat(path: Path) -> object:
+    from fedepd.datasets.official import read_mat
+
+    return read_mat(path)
+
+
+def _numbers(path: Path) -> object:
+    from fedepd.datasets.official import read_numbers
+
+    return read_numbers(path, np.int64, columns=2)
+
+
+def _schema(content: bytes, folder: Path) -> object:
+    from fedepd.datasets.columns import Table, list_column
+    from fedepd.datasets.tables import FeatureSchema
+
+    schema = FeatureSchema.from_json(content.decode("utf-8", "surrogateescape"))
+    return schema.apply(Table("nodes", {rule.name: list_column([1.0, 2.0]) for rule in schema.rules}, 2))
+
+
+# --- settings, runs, models --------------------------------------------------------------------------------------------------------------
+
+
+def _settings(path: Path) -> object:
+    from fedepd.config import Experiment, read_toml
+
+    settings = read_toml(path)
+    return Experiment.make(str(settings.pop("method", "fedepd")), str(settings.pop("preset", "default")), **settings)
+
+
+def _unfold(content: bytes, folder: Path) -> None:
+    """A folder's files from one JSON table of names and base64; names stay inside, whatever the mutator made of them."""
+    try:
+        files = {str(name): base64.b64decode(text) for name, text in json.loads(content).items()}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        files = {}
+    for name, data in files.items():
+        path = folder / name
+        if ".." not in name and "\0" not in name and not name.startswith("/") and len(name) < 80:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+    folder.mkdir(exist_ok=True)
+
+
+def _run(content: bytes, folder: Path) -> object:
+    """What ``fedepd report`` and ``fedepd resume`` read of a run folder."""
+    from fedepd.report.runs import read_runs
+    from fedepd.report.tables import rich_table
+    from fedepd.resumer import experiment_of, read_config
+
+    _unfold(content, folder / "run")
+    (run,) = read_runs(folder / "run")
+    found = [run.env, run.clients, run.rounds, run.confusion, run.calibration, run.partition, rich_table([run])]
+    return found, experiment_of(read_config(folder / "run"))
+
+
+def _model(content: bytes, folder: Path) -> object:
+    from fedepd.predict import load_model
+
+    _unfold(content, folder / "model")
+    model = load_model(folder / "model")
+    return model.predict(_small_graph(model.info.num_features))
+
+
+@cache
+def _small_graph(features: int) -> Any:
+    import torch
+
+    from fedepd.types import Graph
+
+    return Graph.make(torch.ones(4, max(1, min(features, 1000))), torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 1, 2, 0]))
+
+
+def _checkpoint(path: Path) -> object:
+    """The checksum in front is made to fit: a stranger can make one too."""
+    from fedepd import checkpoint
+
+    content = path.read_bytes()
+    path.write_bytes(hashlib.sha256(content).digest() + content)
+    return checkpoint.load(path, "0123456789ab")
+
+
+def _kit(content: bytes, folder: Path) -> object:
+    """``federation.json`` of a kit, after its signature was found right."""
+    from fedepd import files
+    from fedepd.deploy import kits
+
+    (folder / "local").mkdir()
+    (folder / "local" / "federation.json").write_bytes(content)
+    if hasattr(kits, "_check_about"):
+        return kits._check_about(files.read_json(folder / "local" / "federation.json"), "federation.json")
+    return kits.about(folder)
+
+
+# --- messages ----------------------------------------------------------------------------------------------------------------------------
+
+KNOWN = {"round": 1, "num_classes": 3, "has_global": True, "most_nodes": 10_000}
+"""What the reading side knows by itself, by the names of the readers' parameters."""
+
+
+def _message(reader: str) -> Read:
+    """A record as JSON: an array is ``{"array": [type, shape, base64]}``."""
+
+    def read(content: bytes, folder: Path) -> object:
+        from fedepd.deploy import wire
+
+        function: Any = getattr(wire, reader)
+        wanted = [name for name in inspect.signature(function).parameters][1:]
+        return function(as_record(content), **{name: KNOWN[name] for name in wanted if name in KNOWN})
+
+    return read
+
+
+def as_record(content: bytes) -> Any:
+    try:
+        return _with_arrays(json.loads(content))
+    except (ValueError, RecursionError):
+        return content  # not a record at all
+
+
+def _with_arrays(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_with_arrays(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if set(value) != {"array"}:
+        return {key: _with_arrays(each) for key, each in value.items()}
+    try:
+        kind, shape, data = value["array"]
+        return np.frombuffer(base64.b64decode(data), dtype=kind).reshape(shape)
+    except (ValueError, TypeError, SyntaxError, OverflowError, MemoryError):
+        return value
+
+
+FORMATS: dict[str, Format] = {
+    "npz": Format("zip", _file("a.npz", _graph)),
+    "npz-unlabelled": Format("zip", _file("a.npz", _unlabelled)),
+    "client": Format("zip", _file("a.npz", _client)),
+    "clients": Format("folder", _clients),
+    "csv-nodes": Format("text", _tables("nodes.csv", "edges.csv", "nodes")),
+    "csv-edges": Format("text", _tables("nodes.csv", "edges.csv", "edges")),
+    "parquet": Format("bytes", _tables("nodes.parquet", "edges.csv", "nodes")),
+    "graphml": Format("text", _file("a.graphml", _graphml)),
+    "pt": Format("zip", _file("a.pt", _tensors)),
+    "npy": Format("npy", _file("y.npy", _labels)),
+    "npy-features": Format("npy", _file("a.npy", _matrix)),
+    "scipy": Format("zip", _file("a.npz", _matrix)),
+    "mat": Format("bytes", _file("a.mat", _mat)),
+    "numbers": Format("text", _file("edges.txt", _numbers)),
+    "schema": Format("json", _schema),
+    "toml": Format("text", _file("a.toml", _settings)),
+    "run": Format("folder", _run),
+    "model": Format("folder", _model),
+    "checkpoint": Format("safetensors", _file("checkpoint-000001", _checkpoint)),
+    "kit": Format("json", _kit),
+    "wire-message": Format("json", _message("read_message")),
+    "wire-declaration": Format("json", _message("read_declaration")),
+    "wire-reply": Format("json", _message("read_reply")),
+    "wire-confusions": Format("json", _message("read_confusions")),
+}
+
+
+# --- the contract ------------------------------------------------------------------------------------------------------------------------
+
+
+def crash_of(name: str, content: bytes) -> str | None:
+    """None if the reader takes or refuses the content as it should; else what went wrong, in a line."""
+    from fedepd.deploy.wire import Refused
+    from fedepd.errors import FedEPDError
+
+    folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+    try:
+        FORMATS[name].read(content, folder)
+    except (FedEPDError, Refused) as refusal:
+        return None if "\n" not in str(refusal) else "a refusal of more than one line"
+    except Exception as error:
+        import traceback
+
+        place = traceback.extract_tb(error.__traceback__)
+        ours = [frame for frame in place if "/fedepd/" in frame.filename] or place
+        return f"{type(error).__name__} in {Path(ours[-1].filename).name}:{ours[-1].name}: {' '.join(str(error).split())[:120]}"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return None

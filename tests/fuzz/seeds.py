@@ -1,0 +1,192 @@
+"""One sound file for each format, from which all changes start.
+
+``PYTHONPATH=src:tests python -m fuzz.seeds`` writes those that are not there yet.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import platform
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fuzz.corpus import FOLDER, write_case
+from fuzz.formats import EDGES, NODES
+
+
+def npz(**arrays: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def npy(array: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, np.asarray(array))
+    return buffer.getvalue()
+
+
+def dense(n: int = 4) -> dict[str, Any]:
+    """A path of n nodes, two features, two classes."""
+    nodes = np.arange(n)
+    x = np.stack([nodes % 2, nodes], 1).astype(np.float32)
+    return {"edge_index": np.stack([nodes[:-1], nodes[1:]]), "y": nodes % 2, "x": x}
+
+
+def sparse() -> dict[str, Any]:
+    parts = {"x_data": np.ones(4, np.float32), "x_indices": np.array([0, 1, 0, 1], np.int32), "x_indptr": np.array([0, 1, 2, 4, 4])}
+    names = {"owner": np.array([0, 0, 1, 1]), "owner_names": np.array(["N", "S"]), "node_ids": np.array(["a", "b", "c", "d"])}
+    graph = {name: array for name, array in dense().items() if name != "x"}
+    return graph | parts | names | {"x_shape": np.array([4, 2]), "label_names": np.array(["bad", "good"]), "num_classes": np.array(2)}
+
+
+SCHEMA = [{"name": "age", "mean": 3.0, "std": 1.5, "categories": None}, {"name": "kind", "mean": 0.0, "std": 1.0, "categories": ["x", "y"]}]
+GRAPHML = """<?xml version="1.0" encoding="utf-8"?>
+<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
+<key id="l" for="node" attr.name="label" attr.type="string"/><key id="a" for="node" attr.name="age" attr.type="double"/>
+<graph edgedefault="undirected">
+<node id="n0"><data key="l">good</data><data key="a">1</data></node>
+<node id="n1"><data key="l">bad</data><data key="a">2.5</data></node>
+<node id="n2"><data key="l">good</data><data key="a">3</data></node>
+<edge source="n0" target="n1"/><edge source="n1" target="n2"/>
+</graph></graphml>
+"""
+TOML = """method = "fedepd"
+preset = "default"
+[protocol]
+rounds = 3
+seed = 1
+[model]
+backbone = "gcn"
+hidden = 16
+dropout = 0.5
+[partition]
+clients = 4
+partition = "balanced"
+resolution = 1.0
+"""
+
+
+def plain() -> Iterator[tuple[str, str, bytes]]:
+    """(format, name, content) of what needs no run."""
+    yield "npz", "seed-dense", npz(**dense(12))
+    yield "npz", "seed-sparse", npz(**sparse(), schema=np.array([json.dumps(SCHEMA)]))
+    yield "npz-unlabelled", "seed", npz(**dense())
+    yield "client", "seed", npz(**sparse(), split=np.array([0, 1, 2, 3], np.uint8), global_ids=np.arange(4))
+    yield "csv-nodes", "seed", NODES
+    yield (
+        "csv-nodes",
+        "seed-quoted",
+        b'\xef\xbb\xbfid;label;site;age;kind\r\n"a";good;N;1;"x\ny"\r\nb;bad;S;2;\r\nc;;N;1e3;x\r\nd;good;S;0;x\r\n',
+    )
+    yield "csv-edges", "seed", EDGES
+    yield "graphml", "seed", GRAPHML.encode()
+    yield "npy", "seed", npy(np.array([0, 1, -1, 1]))
+    yield "npy", "seed-text", npy(np.array(["p", "q", "p", "q"]))
+    yield "npy-features", "seed", npy(np.eye(3))
+    for kind, parts in {"coo": ("row", "col"), "csr": ("indices", "indptr"), "csc": ("indices", "indptr")}.items():
+        yield "scipy", f"seed-{kind}", npz(**_scipy(kind, parts))
+    yield "numbers", "seed", b"0 1\n1 2\n2 0\n"
+    yield "schema", "seed", json.dumps(SCHEMA).encode()
+    yield "toml", "seed", TOML.encode()
+    kit = {"host": "server.example", "port": 8002, "sites": ["north", "south"], "features": 8, "classes": 3}
+    yield "kit", "seed", json.dumps(kit).encode()
+
+
+def _scipy(kind: str, parts: tuple[str, str]) -> dict[str, Any]:
+    import scipy.sparse as sp
+
+    matrix = sp.eye(3, format=kind)
+    arrays = {"data": matrix.data, "shape": np.array([3, 3]), "format": np.array(kind.encode())}
+    return arrays | {part: getattr(matrix, part) for part in parts}
+
+
+def binary() -> Iterator[tuple[str, str, bytes]]:
+    """(format, name, content) of what other libraries write."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    import scipy.io
+    import scipy.sparse as sp
+    import torch
+    from safetensors.numpy import save
+
+    columns = {"id": ["a", "b", "c", "d"], "label": ["good", "bad", None, "good"], "site": ["N", "S", "N", "S"]}
+    table = pa.table(columns | {"age": [1, 2, 3, 6], "kind": pa.array(["x", "y", "x", "y"]).dictionary_encode()})
+    for packing in ("none", "snappy", "zstd"):
+        buffer = io.BytesIO()
+        pq.write_table(table, buffer, compression=packing)
+        yield "parquet", f"seed-{packing}", buffer.getvalue()
+    buffer = io.BytesIO()
+    torch.save({"x": torch.eye(3), "edge_index": torch.tensor([[0, 1], [1, 2]]), "y": torch.tensor([0, 1, -1])}, buffer)
+    yield "pt", "seed", buffer.getvalue()
+    for packed in (False, True):
+        buffer = io.BytesIO()
+        attributes = sp.csc_matrix(np.eye(3))
+        scipy.io.savemat(buffer, {"Index": np.arange(3), "Label": np.arange(3), "Attributes": attributes}, do_compression=packed)
+        yield "mat", f"seed-{'packed' if packed else 'plain'}", buffer.getvalue()
+    about = json.dumps({"names": ["server/w"], "config_hash": "0123456789ab", "seconds": [1.0, 1.0], "lines": [], "best": {}})
+    yield "checkpoint", "seed", save({"server/w": np.eye(2, dtype=np.float32), "about": np.frombuffer(about.encode(), np.uint8)})
+
+
+def messages() -> Iterator[tuple[str, str, bytes]]:
+    """Records of every kind; where the form of one has changed, the older one is a case too."""
+    tensors = {"classifier.weight": _array(np.eye(3, dtype=np.float32)), "classifier.bias": _array(np.zeros(3, np.float32))}
+    counts, matrix = _array(np.array([3, 2, 1])), _array(np.diag([1, 1, 1]))
+    sizes = {"class_sizes": counts, "val_sizes": counts, "test_sizes": counts}
+    records: dict[str, dict[str, Any]] = {
+        "wire-message--seed": {"round": 1, "tensors": tensors},
+        "wire-declaration--seed-counts": {"class_sizes": counts},
+        "wire-declaration--seed": {"num_nodes": 9, "num_train": 6, **sizes, "label_names": []},
+        "wire-reply--seed": {"round": 1, "num_nodes": 9, "num_train": 6, "scalars": {"loss": 0.5}, "tensors": tensors},
+        "wire-confusions--seed": {
+            "round": 1,
+            "confusions": {f"{kind}_{split}": matrix for kind in ("personal", "global") for split in ("val", "test")},
+        },
+    }
+    for name, record in records.items():
+        yield (*name.split("--"), json.dumps(record).encode())  # type: ignore[misc]
+
+
+def _array(array: Any) -> dict[str, Any]:
+    return {"array": [array.dtype.str, list(array.shape), base64.b64encode(array.tobytes()).decode()]}
+
+
+def folders() -> Iterator[tuple[str, str, bytes]]:
+    """A run, its model and a folder of clients, as the package itself writes them."""
+    from fedepd.cli import main
+
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        (folder / "a.npz").write_bytes(npz(**dense(24)))
+        data, small = ["--data", str(folder / "a.npz")], ["--rounds", "2", "--clients", "2", "--hidden", "4", "--quiet"]
+        assert main(["run", "fedavg", *data, *small, "--out", str(folder / "run")]) == 0
+        assert main(["export", str(folder / "run"), "-o", str(folder / "model")]) == 0
+        assert main(["data", "split", str(folder / "a.npz"), "--clients", "2", "-o", str(folder / "clients")]) == 0
+        for name in ("run", "model", "clients"):
+            paths = [path for path in sorted((folder / name).rglob("*")) if path.is_file() and path.suffix not in (".html", ".md", ".lock")]
+            files = {str(path.relative_to(folder / name)): _nowhere(path.read_bytes(), place) for path in paths}
+            yield name, "seed", json.dumps(files).encode()
+
+
+def _nowhere(content: bytes, place: str) -> str:
+    """Without the names of this machine and its folders."""
+    for name, other in ((place, "/data"), (platform.platform(), "Linux"), (platform.node(), "machine"), (str(Path.home()), "/home")):
+        content = content.replace(name.encode(), other.encode())
+    return base64.b64encode(content).decode()
+
+
+def main() -> None:
+    for source in (plain, binary, messages, folders):
+        for format, name, content in source():
+            if not (FOLDER / f"{format}--{name}.json").exists():
+                print(write_case(format, "a sound file", content, name).name, len(content))
+
+
+if __name__ == "__main__":
+    main()
