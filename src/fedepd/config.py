@@ -8,18 +8,19 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from fedepd import files
 from fedepd.errors import BadConfig, UnknownName
 from fedepd.methods import METHODS, Method, make_method
 from fedepd.models import Backbone
 from fedepd.options import option
 from fedepd.partition import PartitionConfig
+from fedepd.shown import shown
 from fedepd.split import SplitConfig
 from fedepd.training import Training
 
@@ -153,14 +154,7 @@ def coerced(name: str, value: Any, kind: Any) -> Any:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Flat settings from a file; tables only group them for the reader."""
-    try:
-        with path.open("rb") as f:
-            content = tomllib.load(f)
-    except OSError as cause:
-        raise BadConfig(f"cannot read the settings file {path}: {cause.strerror}; check its name") from cause
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
-        raise BadConfig(f"the settings file {path} is not TOML: {cause}; correct it") from cause
-    return _flat(content)
+    return _flat(files.read_toml(path, f"the settings file {shown(path, 300)}"))
 
 
 def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
