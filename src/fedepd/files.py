@@ -53,15 +53,15 @@ def read_bytes(path: Path, limit: int, cure: str = "check its name and rights", 
     """The content of a regular file of at most ``limit`` bytes. ``name``: what the refusal calls it, if not by its path."""
     where = f"'{name or shown(path, 300)}'"
     try:
-        return _content(path, limit)
+        return regular_content(path, limit)
     except FileNotFoundError:
         raise BadData(f"{where} is missing; {cure}") from None
     except OSError as cause:
         raise BadData(f"{where} cannot be read ({cause.strerror}); {cure}") from cause
 
 
-def _content(path: Path, limit: int) -> bytes:
-    """A pipe or a device is refused before anything waits for it."""
+def regular_content(path: Path, limit: int) -> bytes:
+    """Or an OSError that says why. A pipe or a device is refused before anything waits for it."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except ValueError as cause:
@@ -95,13 +95,13 @@ def read_lines(path: Path, limit: int = MAX_JSON_BYTES, cure: str = AGAIN, name:
     """JSON, one value per line; empty lines do not count."""
     where = f"'{name or shown(path, 300)}'"
     lines = [line for line in read_bytes(path, limit, cure, name).splitlines() if line.strip()]
-    return [parse_json(line, f"{where}, line {number},", cure) for number, line in enumerate(lines, start=1)]
+    return [parse_json(line, f"line {number} of {where}", cure) for number, line in enumerate(lines, start=1)]
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
     """Settings; ``what`` the refusal calls them."""
     try:
-        content = tomllib.loads(_content(path, MAX_TOML_BYTES).decode())
+        content = tomllib.loads(regular_content(path, MAX_TOML_BYTES).decode())
         check_depth(content, what, "correct it")
     except OSError as cause:
         raise BadConfig(f"cannot read {what}: {cause.strerror}; check its name") from cause

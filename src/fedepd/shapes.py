@@ -13,7 +13,11 @@ from fedepd.errors import BadData
 from fedepd.shown import shown
 
 EVERY = "*"
+Table = dict[str, Any]
+"""A shape by key."""
 DAMAGED = "the folder is damaged, so remove it and run it again"
+EXPORT_AGAIN = "the model folder is damaged, so export the run again"
+SPLIT_AGAIN = "remove the folder and split the graph again"
 
 
 class Kind(NamedTuple):
@@ -45,40 +49,47 @@ WHOLE, NUMBER, SHARE = whole(), number(), number(0, 1)
 SHA256 = Kind("a sha256", lambda value: isinstance(value, str) and len(value) == 64)
 
 
-def expect(content: Any, shape: Any, where: str, cure: str = DAMAGED, name: str = "") -> None:
+def expect(content: Any, shape: Any, where: str, cure: str = DAMAGED) -> None:
     """Refuse ``content`` that is not of a shape: "'x/summary.json': 'metrics' is a list, not a table; ..."."""
+    found = _problem(content, shape)
+    if found is not None:
+        path, what = found
+        place = f": '{shown('.'.join(path))}'" if path else ""
+        raise BadData(f"{where}{place} {what}; {cure}")
+
+
+def _problem(content: Any, shape: Any) -> tuple[list[str], str] | None:
+    """Where inside it something is wrong, and what; names are put together only then, because honest files are many."""
     if isinstance(shape, Kind):
-        if not shape.fits(content):
-            raise _unfit(content, shape.words, where, cure, name)
-    elif isinstance(shape, tuple):
-        if content is not None:
-            expect(content, shape[0], where, cure, name)
-    elif isinstance(shape, list):
+        return None if shape.fits(content) else ([], f"is {_spelled(content)}, not {shape.words}")
+    if isinstance(shape, tuple):
+        return None if content is None else _problem(content, shape[0])
+    if isinstance(shape, list):
         if not isinstance(content, list):
-            raise _unfit(content, "a list", where, cure, name)
-        for number_, each in enumerate(content):
-            expect(each, shape[0], where, cure, f"{name}[{number_}]")
-    else:
-        _expect_table(content, shape, where, cure, name)
-
-
-def _expect_table(content: Any, shape: dict[str, Any], where: str, cure: str, name: str) -> None:
+            return [], f"is {_spelled(content)}, not a list"
+        return next((_below(str(place), found) for place, each in enumerate(content) if (found := _problem(each, shape[0]))), None)
     if not isinstance(content, dict):
-        raise _unfit(content, "a table", where, cure, name)
+        return [], f"is {_spelled(content)}, not a table"
+    return _problem_in_table(content, shape)
+
+
+def _problem_in_table(content: dict[str, Any], shape: dict[str, Any]) -> tuple[list[str], str] | None:
     for key, inner in shape.items():
         known = key.removesuffix("?")
         if known in content:
-            expect(content[known], inner, where, cure, f"{name}.{known}" if name else known)
+            if found := _problem(content[known], inner):
+                return _below(known, found)
         elif key == EVERY:
-            for other in content.keys() - {each.removesuffix("?") for each in shape}:
-                expect(content[other], inner, where, cure, f"{name}.{shown(other)}" if name else shown(other))
+            for other, value in content.items():
+                if other not in shape and f"{other}?" not in shape and (found := _problem(value, inner)):
+                    return _below(other, found)
         elif known == key:
-            raise BadData(f"{where} has no '{f'{name}.{known}' if name else known}'; {cure}")
+            return [], f"has no '{known}'"
+    return None
 
 
-def _unfit(content: Any, words: str, where: str, cure: str, name: str) -> BadData:
-    place = f"{where}: '{name}'" if name else f"{where}"
-    return BadData(f"{place} is {_spelled(content)}, not {words}; {cure}")
+def _below(name: str, found: tuple[list[str], str]) -> tuple[list[str], str]:
+    return [name, *found[0]], found[1]
 
 
 def _spelled(content: Any) -> str:
@@ -94,14 +105,14 @@ def _spelled(content: Any) -> str:
 # --- the run folder ----------------------------------------------------------------------------------------------------------------------
 
 TIERS = ("head", "medium", "tail")
-CLASSES_OF_TIERS = {tier: [WHOLE] for tier in TIERS}
+CLASSES_OF_TIERS: Table = {tier: [WHOLE] for tier in TIERS}
 ROUND_NUMBER = whole(1)
-MODELS = {EVERY: {EVERY: {EVERY: (SHARE,)}}}
+MODELS: Table = {EVERY: {EVERY: {EVERY: (SHARE,)}}}
 """By model, by average, by metric."""
 
-EXPERIMENT = {"method": TABLE, EVERY: TABLE}
+EXPERIMENT: Table = {"method": TABLE, EVERY: TABLE}
 
-DATASET = {
+DATASET: Table = {
     "name": TEXT,
     "sha256?": (TEXT,),
     "nodes?": WHOLE,
@@ -114,7 +125,7 @@ DATASET = {
     "owner_names?": ([TEXT],),
 }
 
-CONFIG = {
+CONFIG: Table = {
     "config_hash": TEXT,
     "dataset": DATASET,
     "experiment": EXPERIMENT,
@@ -125,7 +136,7 @@ CONFIG = {
     "source?": ({"data?": (TEXT,), "data_dir?": (TEXT,), "clients_dir?": (TEXT,)},),
 }
 
-SUMMARY = {
+SUMMARY: Table = {
     **dict.fromkeys(("method", "method_label", "preset", "dataset", "protocol"), TEXT),
     "seed": WHOLE,
     "rounds": ROUND_NUMBER,
@@ -145,15 +156,15 @@ SUMMARY = {
     **dict.fromkeys(("bytes_up?", "bytes_down?"), (WHOLE,)),
 }
 
-ENV = {"command?": ([LEAF],), EVERY: LEAF}
+ENV: Table = {"command?": ([LEAF],), EVERY: LEAF}
 
-CLIENT = {
+CLIENT: Table = {
     **dict.fromkeys(("client", "nodes", "edges", "train", "val", "test", "classes"), WHOLE),
     **dict.fromkeys(("edges_kept", "isolated_before", "isolated_after"), WHOLE),
     **dict.fromkeys(("homophily_before", "homophily_after"), (SHARE,)),
 }
 
-ROUND = {
+ROUND: Table = {
     "round": ROUND_NUMBER,
     "loss?": (NUMBER,),
     "clients?": [WHOLE],
@@ -163,26 +174,26 @@ ROUND = {
     "val?": {EVERY: {EVERY: (SHARE,)}},
 }
 
-_BIN = {"nodes": WHOLE, "confidence": SHARE, "accuracy": SHARE}
-_MEASURED = {"nodes": WHOLE, "ece?": ([NUMBER],), "brier?": ([NUMBER],), "reliability": [_BIN]}
+_BIN: Table = {"nodes": WHOLE, "confidence": SHARE, "accuracy": SHARE}
+_MEASURED: Table = {"nodes": WHOLE, "ece?": ([NUMBER],), "brier?": ([NUMBER],), "reliability": [_BIN]}
 TEMPERATURE = number(1e-3, 1e3)
 """The fit looks at 0.05 to 20; 0, NaN and infinity make no probabilities."""
-TEMPERATURES = dict.fromkeys(TIERS, TEMPERATURE)
-CALIBRATION = {
+TEMPERATURES: Table = dict.fromkeys(TIERS, TEMPERATURE)
+CALIBRATION: Table = {
     "temperatures": TEMPERATURES,
     **dict.fromkeys(("before?", "after?"), dict.fromkeys(("all", *TIERS), _MEASURED)),
     "unmeasured?": TEXT,
 }
 
-CHECKPOINT = {
-    "lines": [ROUND],
+CHECKPOINT: Table = {
+    "lines": [{**ROUND, "bytes_up": {EVERY: WHOLE}, "bytes_down": {EVERY: WHOLE}}],
     "best": {EVERY: {"score": SCORE, "round": ROUND_NUMBER}},
     "seconds": [number(0)],
 }
 
 # --- the model folder --------------------------------------------------------------------------------------------------------------------
 
-MODEL_CONFIG = {
+MODEL_CONFIG: Table = {
     "weights_sha256": SHA256,
     "experiment": EXPERIMENT,
     "info": {
@@ -194,10 +205,10 @@ MODEL_CONFIG = {
     "tiers": CLASSES_OF_TIERS,
     "temperatures": TEMPERATURES,
 }
-LABELS = {"labels": [TEXT]}
-SCHEMA = {
+LABELS: Table = {"labels": [TEXT]}
+SCHEMA: Table = {
     "features?": WHOLE,
     "columns?": ([{"name": TEXT, "mean?": NUMBER, "std?": number(1e-300), "categories": ([TEXT],)}],),
 }
 
-MANIFEST = {"complete": FLAG, "files": {EVERY: {"bytes": WHOLE, "sha256": SHA256}}}
+MANIFEST: Table = {"complete": FLAG, "files": {EVERY: {"bytes": WHOLE, "sha256": SHA256}}}

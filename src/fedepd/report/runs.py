@@ -70,8 +70,7 @@ class Run:
         """What happened in each round."""
         path = self.path / "rounds.jsonl"
         lines: list[Json] = read_lines(path, MAX_JSON_BYTES, DAMAGED, _name_of(path))
-        for number, line in enumerate(lines, start=1):
-            expect(line, ROUND, f"'{_name_of(path)}', line {number}")
+        expect(lines, [ROUND], f"'{_name_of(path)}'")
         check_rounds(self.summary, self.config, lines, f"'{_name_of(path)}'")
         return lines
 
