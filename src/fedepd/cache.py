@@ -55,7 +55,7 @@ def _found(path: Path, key: str) -> NDArray[Any] | None:
         if content[:DIGEST] != _digest(key, content[DIGEST:]):
             return None
         check_npy(io.BytesIO(content[DIGEST:]), len(content) - DIGEST, str(path))
-        return npy.read_array(io.BytesIO(content[DIGEST:]), allow_pickle=False)  # type: ignore[no-any-return]
+        return npy.read_array(io.BytesIO(content[DIGEST:]), allow_pickle=False)
     except (BadData, *DAMAGE):
         return None
 

@@ -91,6 +91,15 @@ def read_json(path: Path, limit: int = MAX_JSON_BYTES, cure: str = AGAIN, name: 
     return parse_json(read_bytes(path, limit, cure, name), f"'{name or shown(path, 300)}'", cure)
 
 
+def without_halves(content: Any) -> Any:
+    """Halves of surrogate pairs, which JSON can spell and UTF-8 cannot, become '?': for what is shown, not for paths."""
+    if isinstance(content, str):
+        return content if content.isascii() else encoded(content).decode()
+    if isinstance(content, dict):
+        return {without_halves(key): without_halves(value) for key, value in content.items()}
+    return [without_halves(each) for each in content] if isinstance(content, list) else content
+
+
 def read_lines(path: Path, limit: int = MAX_JSON_BYTES, cure: str = AGAIN, name: str = "") -> list[Any]:
     """JSON, one value per line; empty lines do not count."""
     where = f"'{name or shown(path, 300)}'"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy.typing as npt
 
 from fedepd.errors import BadData
-from fedepd.files import MAX_JSON_BYTES, read_arrays, read_json, read_lines
+from fedepd.files import MAX_JSON_BYTES, read_arrays, read_json, read_lines, without_halves
 from fedepd.report.agreement import check_arrays, check_numbers, check_rounds
 from fedepd.shapes import CALIBRATION, CLIENT, CONFIG, DAMAGED, ENV, ROUND, SUMMARY, expect
 from fedepd.shown import shown
@@ -69,7 +69,7 @@ class Run:
     def rounds(self) -> list[Json]:
         """What happened in each round."""
         path = self.path / "rounds.jsonl"
-        lines: list[Json] = read_lines(path, MAX_JSON_BYTES, DAMAGED, _name_of(path))
+        lines: list[Json] = without_halves(read_lines(path, MAX_JSON_BYTES, DAMAGED, _name_of(path)))
         expect(lines, [ROUND], f"'{_name_of(path)}'")
         check_rounds(self.summary, self.config, lines, f"'{_name_of(path)}'")
         return lines
@@ -211,7 +211,7 @@ def _name_of(path: Path) -> str:
 
 
 def _read(path: Path, shape: Any) -> Any:
-    content = read_json(path, MAX_JSON_BYTES, DAMAGED, _name_of(path))
+    content = without_halves(read_json(path, MAX_JSON_BYTES, DAMAGED, _name_of(path)))
     expect(content, shape, f"'{_name_of(path)}'")
     return content
 
