@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,11 +95,8 @@ def edited(path: Path, **changes: Any) -> None:
 def everything(folder: Path) -> dict[str, Any]:
     """Each path below a folder, and the size and time of each that is a file."""
     found = {path.relative_to(folder): path.lstat() for path in sorted(folder.rglob("*"))}
-    return {str(name): (status.st_mode, status.st_size, status.st_mtime_ns if path_is_file(status) else 0) for name, status in found.items()}
-
-
-def path_is_file(status: os.stat_result) -> bool:
-    return (status.st_mode & 0o170000) == 0o100000
+    times = {name: status.st_mtime_ns if stat.S_ISREG(status.st_mode) else 0 for name, status in found.items()}
+    return {str(name): (status.st_mode, status.st_size, times[name]) for name, status in found.items()}
 
 
 def refusal(capsys: Any, watched: Path, *arguments: str) -> str:

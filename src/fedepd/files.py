@@ -60,16 +60,25 @@ def read_bytes(path: Path, limit: int, cure: str = "check its name and rights", 
         raise BadData(f"{where} cannot be read ({cause.strerror}); {cure}") from cause
 
 
+def absolute(path: str | Path) -> Path:
+    """With every link followed, so that it is found from any folder."""
+    try:
+        return Path(path).resolve()
+    except (OSError, RuntimeError, ValueError) as cause:  # a loop of links, or a null byte
+        raise BadConfig(f"'{shown(path, 300)}' leads nowhere; check its name") from cause
+
+
 def regular_content(path: Path, limit: int) -> bytes:
     """Or an OSError that says why. A pipe or a device is refused before anything waits for it."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except ValueError as cause:
         raise OSError(errno.EINVAL, "the name cannot be used") from cause
+    found = os.fstat(handle)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is not a regular file")
     with os.fdopen(handle, "rb") as file:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")
         if found.st_size > limit:
             raise OSError(errno.EFBIG, f"it has more than {limit:,} bytes, so it is not ours")
         return file.read(found.st_size)

@@ -68,8 +68,9 @@ def claim_folder(path: Path, config_hash: str) -> None:
 @contextmanager
 def new_folder(path: Path, names: Iterable[str]) -> Iterator[None]:
     """Make ``path``; if what is done inside fails, these of its files and folders are removed again, and ``path`` if it was not there."""
-    names, made = tuple(names), not path.exists()
+    names = tuple(names)
     try:
+        made = not path.exists()
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as cause:
         reason = getattr(cause, "strerror", None) or "the name cannot be used"

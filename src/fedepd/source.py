@@ -9,6 +9,7 @@ from pathlib import Path
 from fedepd.config import Experiment
 from fedepd.datasets import data_folder, load
 from fedepd.datasets.clients_dir import read_clients
+from fedepd.files import absolute
 from fedepd.types import ClientData, Graph
 
 Data = Graph | Sequence[ClientData]
@@ -26,9 +27,9 @@ class Source:
     def make(cls, data: str | Path | None, data_dir: str | Path | None = None, clients_dir: str | Path | None = None) -> Source:
         """With absolute paths, so that it is found from any folder."""
         if clients_dir is not None:
-            return cls(clients_dir=str(Path(clients_dir).resolve()))
+            return cls(clients_dir=str(absolute(clients_dir)))
         is_file = data is not None and (str(data).endswith(".npz") or Path(data).is_file())
-        return cls(str(Path(str(data)).resolve()) if is_file else str(data), str(data_folder(data_dir).resolve()))
+        return cls(str(absolute(str(data))) if is_file else str(data), str(absolute(data_folder(data_dir))))
 
     def load(self, experiment: Experiment) -> Data:
         if self.clients_dir is not None:

@@ -93,7 +93,11 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("summary.json", {"tiers__head": [99]}, "'tiers' are not those"),
     ("summary.json", {"tiers__head": 0}, "'tiers.head' is 0, not a list"),
     ("summary.json", {"tiers__tail": ...}, "'tiers' has no 'tail'"),
-    ("summary.json", {"best_round": 3, "best_rounds": {"global": 4, "personal": 4}}, "'best_round' and 'best_rounds' of summary.json differ"),
+    (
+        "summary.json",
+        {"best_round": 3, "best_rounds": {"global": 4, "personal": 4}},
+        "'best_round' and 'best_rounds' of summary.json differ",
+    ),
     ("summary.json", {"best_round": 99, "best_rounds": {"global": 99, "personal": 99}}, "was not evaluated"),
     ("summary.json", {"best_round": -1}, "'best_round' is -1, not a whole number of at least 1"),
     ("summary.json", {"best_round": 1.5}, "'best_round' is 1.5, not a whole number"),

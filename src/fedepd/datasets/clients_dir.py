@@ -102,10 +102,11 @@ def read_clients(folder: str | Path, split: SplitConfig | None = None, seed: int
     """The clients in a folder, by folder name. ``split`` and ``seed`` serve files without a split of their own."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise BadData(f"'{folder}' is no folder; make one with 'fedepd data split FILE.npz --by owner -o {folder}'")
-    paths = sorted(folder.glob(f"*/{FILE}"), key=lambda path: path.parent.name)
+        raise BadData(f"'{shown(folder, 300)}' is no folder; make one with 'fedepd data split FILE.npz --by owner -o NEW'")
+    # Not by glob, which passes over a link to nowhere, and with it a client.
+    paths = sorted((each / FILE for each in folder.iterdir() if os.path.lexists(each / FILE)), key=lambda path: path.parent.name)
     if not paths and not os.path.lexists(folder / MANIFEST):
-        raise BadData(f"folder '{folder}' has no NAME/{FILE}; make one with 'fedepd data split FILE.npz --by owner -o NEW'")
+        raise BadData(f"folder '{shown(folder, 300)}' has no NAME/{FILE}; make one with 'fedepd data split FILE.npz --by owner -o NEW'")
     _check_manifest(folder, paths)
     clients = [read_client_file(path, number, split or SplitConfig(), seed) for number, path in enumerate(paths)]
     first = clients[0].graph

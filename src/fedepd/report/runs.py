@@ -13,7 +13,7 @@ from typing import Any
 import numpy.typing as npt
 
 from fedepd.errors import BadData
-from fedepd.files import MAX_JSON_BYTES, read_arrays, read_json, read_lines, without_halves
+from fedepd.files import MAX_JSON_BYTES, absolute, read_arrays, read_json, read_lines, without_halves
 from fedepd.report.agreement import check_arrays, check_numbers, check_rounds
 from fedepd.shapes import CALIBRATION, CLIENT, CONFIG, DAMAGED, ENV, ROUND, SUMMARY, expect
 from fedepd.shown import shown
@@ -111,7 +111,7 @@ class Group:
 
 def read_run(path: str | Path) -> Run:
     """The finished run in a folder; its numbers are those of its confusion matrices, or it is refused."""
-    folder = Path(path).resolve()
+    folder = absolute(path)
     if not (folder / "summary.json").is_file():
         state = "an unfinished run" if (folder / "config.json").is_file() else "not a run folder"
         raise BadData(f"'{path}' is {state}: it has no summary.json; let `fedepd run` finish, or name another folder")
