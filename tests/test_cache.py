@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import io
 import os
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -57,3 +60,74 @@ def test_a_cache_that_cannot_be_written_costs_no_run(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("FEDEPD_CACHE", "/proc/version/cache")
     monkeypatch.setattr(cache, "WORTH_KEEPING", -1.0)
     assert cache.remembered("f", (), lambda: np.ones(2)).tolist() == [1, 1]
+
+
+@pytest.fixture
+def kept(folder: Path) -> Path:
+    """The file of ``remembered("f", (), ...)``, whose value is [0, 1, 2]."""
+    cache.remembered("f", (), lambda: np.arange(3))
+    (file,) = folder.iterdir()
+    return file
+
+
+def plain(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def sealed(key: str, content: bytes) -> bytes:
+    return cache._digest(key, content) + content
+
+
+POISON: dict[str, Callable[[Path], object]] = {
+    "another array": lambda file: file.write_bytes(plain(np.full(3, 7))),
+    "another array with its own checksum": lambda file: file.write_bytes(sealed("", plain(np.full(3, 7)))),
+    "what was kept for another key": lambda file: file.write_bytes(sealed("g-0", plain(np.full(3, 7)))),
+    "a flipped bit": lambda file: file.write_bytes(file.read_bytes()[:-1] + b"\x09"),
+    "objects": lambda file: file.write_bytes(sealed(file.stem, pickle.dumps([1]))),
+    "a header of 10^12 numbers": lambda file: file.write_bytes(sealed(file.stem, plain(np.arange(3)).replace(b"(3,)", b"(10**12,)"))),
+    "fifo": lambda file: (file.unlink(), os.mkfifo(file)),
+    "folder": lambda file: (file.unlink(), file.mkdir()),
+    "loop of links": lambda file: (file.unlink(), file.symlink_to(file.name)),
+    "device": lambda file: (file.unlink(), file.symlink_to("/dev/zero")),
+    "ten terabytes": lambda file: os.truncate(file, 10 * 2**40),
+    "empty": lambda file: file.write_bytes(b""),
+    "other shape, sealed": lambda file: file.write_bytes(sealed(file.stem, plain(np.arange(5)))),
+    "other type, sealed": lambda file: file.write_bytes(sealed(file.stem, plain(np.arange(3.0)))),
+    "out of range, sealed": lambda file: file.write_bytes(sealed(file.stem, plain(np.arange(3) + 10**6))),
+}
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("case", POISON)
+def test_a_poisoned_file_is_computed_anew(kept: Path, case: str) -> None:
+    POISON[case](kept)
+
+    def fits(found: np.ndarray) -> bool:
+        return found.dtype == np.int64 and found.shape == (3,) and bool(found.max() < 3)
+
+    assert cache.remembered("f", (), lambda: np.arange(3), fits).tolist() == [0, 1, 2]
+
+
+@pytest.mark.hostile
+def test_another_users_file_is_not_believed(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    assert cache.remembered("f", (), lambda: np.zeros(1)).tolist() == [0]
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("value", [np.zeros(3), np.full(500, -1), np.full(500, 10**9), np.arange(500.0), np.ones((500, 2), dtype=np.int64)])
+def test_a_run_takes_no_poison_though_it_is_sealed(folder: Path, value: np.ndarray) -> None:
+    """Every result that was kept is replaced, under a checksum of its own: the bits of the run are the same."""
+    import fedepd
+    from fedepd.datasets import synthetic
+
+    graph = synthetic(nodes=500, edges=1500, classes=4, imbalance=5, features=12, smallest=None)
+    quick = {"rounds": 1, "hidden": 4, "clients": 2, "partition": "balanced"}
+    wanted = fedepd.run(graph, "fedepd", **quick).summary["weights_sha256"]
+    files = list(folder.iterdir())
+    assert len(files) >= 3
+    for file in files:
+        file.write_bytes(sealed(file.stem, plain(value)))
+    assert fedepd.run(graph, "fedepd", **quick).summary["weights_sha256"] == wanted

@@ -27,7 +27,7 @@ def some_progress(round: int) -> Progress:
     matrix = np.arange(18).reshape(2, 3, 3) + round
     best = {"global": Best(0.1 + 0.2, round, {"global_val": matrix, "global_test": matrix + 1}, tensors)}
     best["personal"] = Best(math.nan, 1, {"personal_val": matrix, "personal_test": matrix}, {"client0.encoder.weight": torch.ones(2)})
-    lines = [{"round": r, "loss": math.nan if r == 1 else 1 / 3} for r in range(1, round + 1)]
+    lines = [{"round": r, "loss": math.nan if r == 1 else 1 / 3, "bytes_up": {}, "bytes_down": {}} for r in range(1, round + 1)]
     return Progress(tensors, "val_macro_f1", TIERS, best=best, lines=lines)
 
 

@@ -1,40 +1,67 @@
 """Slow functions of unchanging arrays, remembered on disk by the content of their arguments.
 
 A second run, another seed or a sweep cell does not pay again. Nothing is kept of what takes less than ``WORTH_KEEPING`` seconds. The
-folder is $FEDEPD_CACHE (``off``: nothing is kept), else the user's cache folder; only its owner can read it.
+folder is $FEDEPD_CACHE (``off``: nothing is kept), else the user's cache folder; only its owner can read it. What is found there is
+believed only with its checksum, which covers the arguments too, and if it fits; else it is computed anew.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import os
-import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from fedepd.errors import BadConfig, BadData
+from fedepd.files import DAMAGE, MAX_ARRAY_BYTES, check_npy, regular_content, write_bytes
+
 WORTH_KEEPING = 0.2
+DIGEST = 32
+"""Bytes of a sha256."""
 
 
-def remembered(name: str, arguments: tuple[Any, ...], compute: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-    """``compute()``, or what it gave for the same arguments (arrays by their bytes, the rest by its text)."""
+def remembered(
+    name: str, arguments: tuple[Any, ...], compute: Callable[[], NDArray[Any]], fits: Callable[[NDArray[Any]], bool] = lambda _: True
+) -> NDArray[Any]:
+    """``compute()``, or what it gave for the same arguments (arrays by their bytes, the rest by its text) if it ``fits``."""
     folder = cache_folder()
     if folder is None:
         return compute()
-    path = folder / f"{name}-{content_hash(*arguments)}.npy"
-    try:
-        return np.asarray(np.load(path, allow_pickle=False))
-    except (OSError, ValueError, EOFError):  # absent, or damaged: computed anew
-        pass
+    key = f"{name}-{content_hash(*arguments)}"
+    found = _found(folder / f"{key}.npy", key)
+    if found is not None and fits(found):
+        return found
     start = time.process_time()
     value = compute()
     if time.process_time() - start > WORTH_KEEPING:
-        _keep(path, value)
+        _keep(folder / f"{key}.npy", key, value)
     return value
+
+
+def _found(path: Path, key: str) -> NDArray[Any] | None:
+    """None where there is nothing, or nothing that can be trusted: a file of another user, damaged, or kept for another key."""
+    try:
+        if path.stat().st_uid != os.getuid():
+            return None
+        content = regular_content(path, MAX_ARRAY_BYTES)
+        if content[:DIGEST] != _digest(key, content[DIGEST:]):
+            return None
+        check_npy(io.BytesIO(content[DIGEST:]), len(content) - DIGEST, str(path))
+        return npy.read_array(io.BytesIO(content[DIGEST:]), allow_pickle=False)
+    except (BadData, *DAMAGE):
+        return None
+
+
+def _digest(key: str, content: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + b"|" + content).digest()
 
 
 def cache_folder() -> Path | None:
@@ -55,13 +82,10 @@ def content_hash(*parts: Any) -> str:
     return digest.hexdigest()[:32]
 
 
-def _keep(path: Path, value: NDArray[Any]) -> None:
+def _keep(path: Path, key: str, value: NDArray[Any]) -> None:
     """All or nothing; a cache that cannot be written to costs time, never a run."""
-    try:
+    buffer = io.BytesIO()
+    npy.write_array(buffer, np.asarray(value), allow_pickle=False)
+    with suppress(OSError, BadConfig):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, temporary = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "wb") as f:
-            np.save(f, value, allow_pickle=False)
-        os.replace(temporary, path)
-    except OSError:
-        return
+        write_bytes(path, _digest(key, buffer.getvalue()) + buffer.getvalue())

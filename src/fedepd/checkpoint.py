@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
+import torch
 from safetensors.numpy import save as to_bytes
-from safetensors.torch import load as from_bytes
 
 from fedepd.errors import BadData
+from fedepd.evaluate import SPLITS
+from fedepd.files import MAX_TENSOR_BYTES, parse_json, parse_tensors, regular_content, write_bytes
 from fedepd.participant import Participant
 from fedepd.progress import Progress, below
-from fedepd.record import write_bytes
+from fedepd.shapes import CHECKPOINT, TEXT, expect
+from fedepd.shown import shown
 from fedepd.types import Tensors
 
 KEPT = 2
@@ -61,35 +65,37 @@ def save(folder: Path, round: int, tensors: Tensors, about: dict[str, Any]) -> N
     content = to_bytes({**arrays, "about": np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)})
     write_bytes(folder / f"checkpoint-{round:06d}", hashlib.sha256(content).digest() + content)
     for old in saved(folder)[KEPT:]:
-        old.unlink()
+        with suppress(OSError):  # a folder of that name is nothing that we have made
+            old.unlink()
 
 
 def saved(folder: Path) -> list[Path]:
     """The checkpoints in a folder, newest first."""
-    return sorted(folder.glob("checkpoint-*"), reverse=True)
+    return sorted((path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d{6,12}", path.name)), reverse=True)
 
 
 def load(path: Path, config_hash: str) -> tuple[Tensors, dict[str, Any]]:
     """The tensors and the JSON of a checkpoint, or one sentence on why it cannot be trusted."""
     try:
-        content = memoryview(path.read_bytes())
+        content = memoryview(regular_content(path, MAX_TENSOR_BYTES))
     except OSError as cause:
         raise BadData(f"'{path.name}' cannot be read ({cause.strerror})") from cause
     if hashlib.sha256(content[DIGEST:]).digest() != content[:DIGEST]:
         raise BadData(f"'{path.name}' is damaged (its checksum differs)")
     try:
-        tensors = from_bytes(bytes(content[DIGEST:]))
-        about: dict[str, Any] = json.loads(tensors.pop("about").numpy().tobytes())
+        tensors = parse_tensors(bytes(content[DIGEST:]), "it", "")
+        about: dict[str, Any] = parse_json(tensors.pop("about", torch.empty(0)).numpy().tobytes(), "its JSON", "")
+        expect(about, {"names": [TEXT], "config_hash": TEXT}, "its JSON", "")
         tensors = {name: tensors[name] for name in about.pop("names")}
-    except (SafetensorError, KeyError, ValueError) as cause:
-        raise BadData(f"'{path.name}' is not a checkpoint ({cause})") from cause
-    if about.get("config_hash") != config_hash:
-        raise BadData(f"'{path.name}' belongs to another run ({about.get('config_hash')})")
+    except (BadData, KeyError) as cause:
+        raise BadData(f"'{path.name}' is not a checkpoint ({str(cause).rstrip('; ')})") from cause
+    if about["config_hash"] != config_hash:
+        raise BadData(f"'{path.name}' belongs to another run ({shown(about['config_hash'], 20)})")
     return tensors, about
 
 
 def restore(
-    folder: Path, config_hash: str, progress: Progress, participants: Iterable[Participant]
+    folder: Path, config_hash: str, progress: Progress, participants: Iterable[Participant], rounds: int | None = None
 ) -> tuple[tuple[float, float], list[str]]:
     """Continue from the newest checkpoint that can be trusted, else from the start.
 
@@ -99,6 +105,7 @@ def restore(
     for path in saved(folder):
         try:
             tensors, about = load(path, config_hash)
+            _check(tensors, about, progress, path.name, rounds)
         except BadData as reason:
             bad.append(str(reason))
             continue
@@ -110,7 +117,30 @@ def restore(
     return (0.0, 0.0), [f"{'; '.join(bad)}: started again from round 1"] if bad else []
 
 
+def _check(tensors: Tensors, about: dict[str, Any], start: Progress, name: str, rounds: int | None) -> None:
+    """Refuse a checkpoint with which a run that began as ``start`` cannot go on: its checksum says nothing of who wrote it."""
+    expect(about, CHECKPOINT, f"'{name}'", "it is not ours")
+    done = len(about["lines"])
+    if [line["round"] for line in about["lines"]] != list(range(1, done + 1)) or (rounds is not None and done > rounds):
+        raise BadData(f"'{name}' does not hold the rounds of this run")
+    if len(about["seconds"]) != 2 or not done or (done == rounds and not about["best"]):
+        raise BadData(f"'{name}' does not say what was reached")
+    for each, value in start.tensors.items():
+        found = tensors.get(f"server/{each}")
+        if found is None or found.shape != value.shape or found.dtype != value.dtype:
+            raise BadData(f"'{name}' holds other weights than this run's ('{each}')")
+    classes = 1 + max((*start.tiers.head, *start.tiers.medium, *start.tiers.tail), default=0)
+    for kind, best in about["best"].items():
+        for split in SPLITS:
+            matrix = tensors.get(f"best/{kind}/confusions/{kind}_{split}", torch.empty(0))
+            if matrix.dtype != torch.int64 or matrix.dim() != 3 or not matrix.shape[1] == matrix.shape[2] >= classes:
+                raise BadData(f"'{name}' holds no confusion matrices of its best round ({shown(kind)})")
+        if best["round"] > done or kind not in ("global", "personal"):
+            raise BadData(f"'{name}' names a best round that never was")
+
+
 def remove(folder: Path) -> None:
     """All checkpoints, and what a killed process left half-written."""
     for path in (*saved(folder), *folder.glob(".*.part")):
-        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            path.unlink()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from fedepd.errors import BadConfig, FedEPDError, UnknownName
+from fedepd.shown import shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,6 +67,9 @@ class Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    for stream in (sys.stdout, sys.stderr):  # a terminal that lacks a sign shows '?' for it
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
     try:
         return _main(list(arguments))
     except FedEPDError as mistake:
@@ -77,6 +81,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains once more when it flushes stdout at exit
         return 141
+    except OSError as cause:  # what no reader or writer of ours has put into words
+        where = f" '{shown(cause.filename, 300)}'" if cause.filename else ""
+        print(f"fedepd: the system refuses{where} ({cause.strerror or cause}); check the name, the rights and the room", file=sys.stderr)
+        return 2
+    except MemoryError:
+        print("fedepd: there is not enough memory for this; give a smaller graph or smaller settings", file=sys.stderr)
+        return 2
 
 
 def _main(arguments: list[str]) -> int:

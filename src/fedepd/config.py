@@ -8,13 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from fedepd import files
 from fedepd.attack import Attack
 from fedepd.defence import Defence
 from fedepd.errors import BadConfig, UnknownName
@@ -22,6 +22,7 @@ from fedepd.methods import METHODS, Method, make_method
 from fedepd.models import Backbone
 from fedepd.options import option
 from fedepd.partition import PartitionConfig
+from fedepd.shown import shown
 from fedepd.split import SplitConfig
 from fedepd.training import Training
 
@@ -162,22 +163,16 @@ def coerced(name: str, value: Any, kind: Any) -> Any:
     try:
         number = kind(value)
     except (TypeError, ValueError, OverflowError) as cause:
-        raise BadConfig(f"{name} is '{value}'; give {wanted}") from cause
-    if isinstance(value, bool) or not math.isfinite(number) or (isinstance(value, float) and number != value):
-        raise BadConfig(f"{name} is '{value}'; give {wanted}")
+        raise BadConfig(f"{name} is '{shown(value)}'; give {wanted}") from cause
+    finite = kind is int or math.isfinite(number)
+    if isinstance(value, bool) or not finite or (isinstance(value, float) and number != value):
+        raise BadConfig(f"{name} is '{shown(value)}'; give {wanted}")
     return number
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Flat settings from a file; tables only group them for the reader."""
-    try:
-        with path.open("rb") as f:
-            content = tomllib.load(f)
-    except OSError as cause:
-        raise BadConfig(f"cannot read the settings file {path}: {cause.strerror}; check its name") from cause
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
-        raise BadConfig(f"the settings file {path} is not TOML: {cause}; correct it") from cause
-    return _flat(content)
+    return _flat(files.read_toml(path, f"the settings file {shown(path, 300)}"))
 
 
 def _flat(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from fedepd.calibration import TIERS, calibrate
@@ -18,18 +17,27 @@ from fedepd.config import Experiment
 from fedepd.datasets.tables import FeatureSchema
 from fedepd.errors import BadConfig, BadData
 from fedepd.evaluate import SPLITS, confusions
+from fedepd.files import read_tensors, write_json, write_text
+from fedepd.folders import check_new_folder, new_folder
 from fedepd.longtail import Tiers
 from fedepd.model_card import model_card
-from fedepd.predict import FORMAT, Model
+from fedepd.predict import FORMAT, PROBE_NODES, Model, check_model, probe
 from fedepd.progress import below
-from fedepd.record import check_new_folder, weights_sha256, write_bytes, write_json, write_tensors
+from fedepd.record import weights_sha256, write_tensors
+from fedepd.report.agreement import CHANGED
 from fedepd.report.runs import Run, read_run
 from fedepd.resumer import experiment_of, rebuild
-from fedepd.rng import seeded
 from fedepd.runner import Simulation
+from fedepd.shapes import DAMAGED, EVERY, FLAG, NUMBER, ROUND_NUMBER, TEXT, expect, whole
+from fedepd.shown import shown
 from fedepd.types import HIDDEN, ClientData, Graph, TaskInfo
 
-PROBE_NODES = 64
+EXPORTED: dict[str, Any] = {"best_rounds": {EVERY: ROUND_NUMBER}, "proxy_features": FLAG, "config_hash": TEXT}
+DATA_OF_EXPORTED: dict[str, Any] = {
+    **dict.fromkeys(("nodes", "edges", "features", "classes"), whole()),
+    "imbalance_ratio": NUMBER,
+    "sha256": TEXT,
+}
 OTHERWISE = ("is classified otherwise than in the run, so a new graph would be too; export a run whose method does not use local labels at "
              "inference (FedEPD: a sign other than post_hoc)")  # fmt: skip
 UNMEASURED = {
@@ -47,6 +55,7 @@ def export(folder: str | Path, out: str | Path, data: Graph | str | Path | None 
     """
     run, out = read_run(folder), Path(out)
     check_new_folder(out)
+    check_whole(run)
     if "sites" in run.config:
         if data is not None:
             raise BadConfig(f"'{folder}' is the run of a federation, whose graphs stay at its sites; export it without --data")
@@ -59,18 +68,32 @@ def export(folder: str | Path, out: str | Path, data: Graph | str | Path | None 
     val, test = held_out(run, simulation, model)
     calibration = calibrate(val, test, model.tiers)
     _write(run, model, calibration, out)
-    write_json(run.path / "calibration.json", calibration)  # for the report
+    with suppress(BadConfig):  # for the report; a run folder that cannot be written to costs its diagram, not the model
+        write_json(run.path / "calibration.json", calibration)
     return out
+
+
+def check_whole(run: Run) -> None:
+    """What an export needs beyond a report, and the weights by their hash: the final ones are those of summary.json."""
+    where, name = f"'{shown(run.path.name)}", f"{shown(run.path.name)}/final.safetensors"
+    expect(run.summary, EXPORTED, f"{where}/summary.json'")
+    if run.headline not in run.summary["best_rounds"]:
+        raise BadData(f"{where}/summary.json' has no best round of its headline model; {DAMAGED}")
+    expect(run.dataset, DATA_OF_EXPORTED, f"{where}/config.json': 'dataset'")
+    if not run.rounds or "weights_sha256" not in run.summary:  # reading the rounds holds the best one against them
+        return
+    if weights_sha256(read_tensors(run.path / "final.safetensors", DAMAGED, name)) != run.summary["weights_sha256"]:
+        raise BadData(f"'{name}' is not what the run ended with (its sha256 differs from summary.json's); {CHANGED}")
 
 
 def of_federation(run: Run) -> Model:
     """The model of a run whose graphs nobody here has seen; a made-up graph shows what its predictions need."""
     experiment, data = experiment_of(run.config), run.dataset
     info = TaskInfo(data["features"], data["classes"], len(run.config["sites"]), experiment.training.weighting)
-    draws, n = seeded("export", "probe"), PROBE_NODES
-    x, edges = torch.randn(n, info.num_features, generator=draws), torch.randint(n, (2, 4 * n), generator=draws)
-    graph = Graph.make(x, edges, torch.arange(n) % info.num_classes, info.num_classes, part=True)
-    model = needed_only(uncalibrated(run, experiment, info, tuple(data["label_names"]), ""), graph)
+    model = uncalibrated(run, experiment, info, tuple(data.get("label_names") or ()), "")
+    check_model(model, f"'{shown(run.path.name)}'", DAMAGED)
+    graph, n = probe(info), PROBE_NODES
+    model = needed_only(model, graph)
     none = torch.zeros(n, dtype=torch.bool)
     if not torch.equal(model.logits(graph), model.logits_at(ClientData(0, graph, ~none, none, none, torch.arange(n)))):
         raise BadConfig(f"without its training labels a site {OTHERWISE}")
@@ -84,10 +107,11 @@ def uncalibrated(run: Run, experiment: Experiment, info: TaskInfo, label_names: 
         # Choice: one client's model is not offered: such methods also predict from what only that client has (its classes, its labels).
         raise BadConfig(f"{method.label} keeps a model per client and none for all, so there is none to export; export a run of a method "
                         "whose headline model is 'global' in 'fedepd methods', or of 'centralised'")  # fmt: skip
-    try:
-        tensors = load_file(run.path / "model.safetensors")
-    except (SafetensorError, OSError) as cause:
-        raise BadData(f"'{run.path}/model.safetensors' cannot be read ({cause}); run it again") from cause
+    name = f"{shown(run.path.name)}/model.safetensors"
+    tensors = read_tensors(run.path / "model.safetensors", DAMAGED, name)
+    stated = run.summary.get("weights_sha256")
+    if run.headline == "global" and run.summary["best_round"] == run.summary["rounds"] and stated not in (None, weights_sha256(tensors)):
+        raise BadData(f"'{name}' is not the last round's model (its sha256 differs from summary.json's); {CHANGED}")
     return Model(
         experiment=experiment,
         info=info,
@@ -130,20 +154,10 @@ def held_out(run: Run, simulation: Simulation, model: Model) -> list[tuple[Any, 
 
 
 def _write(run: Run, model: Model, calibration: dict[str, Any], out: Path) -> None:
-    """config.json last: a folder without it is not taken for a model."""
+    """config.json last: a folder without it is not taken for a model. All is made before anything is written, and removed if that fails."""
     tensors, schema = model.tensors, model.schema
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as cause:
-        raise BadConfig(f"cannot make the folder '{out}' ({cause.strerror}); give another one with -o") from cause
     names = ("protocol", "dataset", "proxy_features", "best_round", "test_without_local_train", "warnings")
     scores = run.summary["metrics"][run.headline]
-    write_tensors(out / "model.safetensors", tensors)
-    write_json(out / "labels.json", {"labels": model.label_names})
-    write_json(out / "schema.json", {"features": model.info.num_features, "columns": json.loads(schema.to_json()) if schema else None})
-    write_json(out / "metrics.json", {"test": scores, **{name: run.summary.get(name) for name in names}})
-    write_json(out / "calibration.json", calibration)
-    write_bytes(out / "README.md", model_card(run, model, calibration, run.path.name).encode())
     config = {
         "format": FORMAT,
         "config_hash": run.config["config_hash"],
@@ -153,4 +167,16 @@ def _write(run: Run, model: Model, calibration: dict[str, Any], out: Path) -> No
         "tiers": asdict(model.tiers),
         "temperatures": calibration["temperatures"],
     }
-    write_json(out / "config.json", config)
+    card = model_card(run, model, calibration, run.path.name)
+    files = {
+        "labels.json": {"labels": model.label_names},
+        "schema.json": {"features": model.info.num_features, "columns": json.loads(schema.to_json()) if schema else None},
+        "metrics.json": {"test": scores, **{name: run.summary.get(name) for name in names}},
+        "calibration.json": calibration,
+        "config.json": config,
+    }
+    with new_folder(out, ("model.safetensors", "README.md", *files)):
+        write_tensors(out / "model.safetensors", tensors)
+        write_text(out / "README.md", card)
+        for name, content in files.items():
+            write_json(out / name, content)

@@ -1,56 +1,280 @@
-"""Reading files that somebody else may have written: regular files of a bounded size, JSON of a bounded depth."""
+"""The one place that reads files somebody else may have written, and the one that writes so that no file is ever half there.
+
+What is read is a regular file of a bounded size; JSON has a bounded depth; an array is looked at before room is made for it.
+"""
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import lzma
+import math
 import os
 import stat
+import struct
+import tokenize
+import tomllib
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
-from fedepd.errors import BadData
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from fedepd.errors import BadConfig, BadData
 from fedepd.shown import shown
+
+if TYPE_CHECKING:
+    from fedepd.types import Tensors
 
 MAX_JSON_BYTES = 64 * 2**20
 """More than any JSON file that this package writes."""
+MAX_TOML_BYTES = 2**20
+MAX_TENSOR_BYTES = 8 * 2**30
+"""Of a file of weights or a checkpoint."""
+MAX_ARRAY_BYTES = 2**30
+"""What the arrays of a run folder may unpack to. No limit of the ratio: an honest confusion matrix is nearly all zeros."""
 MAX_DEPTH = 64
 """Levels of nesting; no file of ours has more than ten."""
+AGAIN = "restore it or make it again"
+DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, ValueError, TypeError, SyntaxError, tokenize.TokenError, RuntimeError,
+          LookupError, struct.error, OverflowError, OSError)  # fmt: skip
+"""What zipfile and numpy raise on files that are cut, damaged, encrypted or made to do harm."""
+
+# --- reading -----------------------------------------------------------------------------------------------------------------------------
 
 
-def read_bytes(path: Path, limit: int) -> bytes:
-    """The content of a regular file of at most ``limit`` bytes; a pipe or a device is refused before it is opened for long."""
+def read_bytes(path: Path, limit: int, cure: str = "check its name and rights", name: str = "") -> bytes:
+    """The content of a regular file of at most ``limit`` bytes. ``name``: what the refusal calls it, if not by its path."""
+    where = f"'{name or shown(path, 300)}'"
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError) as cause:
-        reason = getattr(cause, "strerror", None) or "the name cannot be used"
-        raise BadData(f"cannot read '{shown(path)}': {reason}; check its name and rights") from cause
+        return regular_content(path, limit)
+    except FileNotFoundError:
+        raise BadData(f"{where} is missing; {cure}") from None
+    except OSError as cause:
+        raise BadData(f"{where} cannot be read ({cause.strerror}); {cure}") from cause
+
+
+def absolute(path: str | Path) -> Path:
+    """With every link followed, so that it is found from any folder."""
+    try:
+        return Path(path).resolve()
+    except (OSError, RuntimeError, ValueError) as cause:  # a loop of links, or a null byte
+        raise BadConfig(f"'{shown(path, 300)}' leads nowhere; check its name") from cause
+
+
+def regular_content(path: Path, limit: int) -> bytes:
+    """Or an OSError that says why. A pipe or a device is refused before anything waits for it."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except ValueError as cause:
+        raise OSError(errno.EINVAL, "the name cannot be used") from cause
+    found = os.fstat(handle)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is not a regular file")
     with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise BadData(f"'{shown(path)}' is not a regular file; give a file")
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise BadData(f"'{shown(path)}' is larger than {limit:,} bytes; it is not a file of fedepd, or it is damaged")
-    return content
+        if found.st_size > limit:
+            raise OSError(errno.EFBIG, f"it has more than {limit:,} bytes, so it is not ours")
+        return file.read(found.st_size)
 
 
-def parse_json(content: bytes | str, where: str) -> Any:
+def parse_json(content: bytes | str, where: str, cure: str = AGAIN) -> Any:
     """JSON text with at most ``MAX_DEPTH`` levels; ``where`` names it in the refusal."""
     try:
         parsed = json.loads(content)
     except (ValueError, RecursionError) as cause:
-        raise BadData(f"{where} is not JSON, or is nested too deeply; restore it or make it again") from cause
-    _check_depth(parsed, where)
+        raise BadData(f"{where} cannot be read: it is not valid JSON, or is nested too deeply; {cure}") from cause
+    opened = content.count("[") + content.count("{") if isinstance(content, str) else content.count(b"[") + content.count(b"{")
+    if opened > MAX_DEPTH:  # else it cannot be that deep, and need not be walked
+        check_depth(parsed, where, cure)
     return parsed
 
 
-def read_json(path: Path, limit: int = MAX_JSON_BYTES) -> Any:
-    return parse_json(read_bytes(path, limit), f"'{shown(path)}'")
+def read_json(path: Path, limit: int = MAX_JSON_BYTES, cure: str = AGAIN, name: str = "") -> Any:
+    return parse_json(read_bytes(path, limit, cure, name), f"'{name or shown(path, 300)}'", cure)
 
 
-def _check_depth(parsed: Any, where: str) -> None:
+def without_halves(content: Any) -> Any:
+    """Halves of surrogate pairs, which JSON can spell and UTF-8 cannot, become '?': for what is shown, not for paths."""
+    if isinstance(content, str):
+        return content if content.isascii() else encoded(content).decode()
+    if isinstance(content, dict):
+        return {without_halves(key): without_halves(value) for key, value in content.items()}
+    return [without_halves(each) for each in content] if isinstance(content, list) else content
+
+
+def read_lines(path: Path, limit: int = MAX_JSON_BYTES, cure: str = AGAIN, name: str = "") -> list[Any]:
+    """JSON, one value per line; empty lines do not count."""
+    where = f"'{name or shown(path, 300)}'"
+    lines = [line for line in read_bytes(path, limit, cure, name).splitlines() if line.strip()]
+    return [parse_json(line, f"line {number} of {where}", cure) for number, line in enumerate(lines, start=1)]
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """Settings; ``what`` the refusal calls them."""
+    try:
+        content = tomllib.loads(regular_content(path, MAX_TOML_BYTES).decode())
+        check_depth(content, what, "correct it")
+    except OSError as cause:
+        raise BadConfig(f"cannot read {what}: {cause.strerror}; check its name") from cause
+    except (ValueError, RecursionError) as cause:
+        raise BadConfig(f"{what} is not TOML: {shown(cause, 200)}; correct it") from cause
+    except BadData as cause:
+        raise BadConfig(str(cause)) from cause
+    return content
+
+
+def check_depth(parsed: Any, where: str, cure: str = AGAIN) -> None:
     level, depth = [parsed], 0
     while level:
         depth += 1
         if depth > MAX_DEPTH:
-            raise BadData(f"{where} is nested more than {MAX_DEPTH} levels deep; restore it or make it again")
-        level = [v for each in level for v in (each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())]
+            raise BadData(f"{where} is nested more than {MAX_DEPTH} levels deep; {cure}")
+        level = [value for each in level for value in _inside(each)]
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def read_arrays(
+    path: Path, needed: Iterable[str] = (), also: Iterable[str] = (), limit: int = MAX_ARRAY_BYTES, cure: str = AGAIN, name: str = ""
+) -> dict[str, NDArray[Any]]:
+    """The arrays of these names in an npz file; nothing is unpickled, nothing else is unpacked, no room is made before the sizes fit."""
+    needed, where = tuple(needed), f"'{name or shown(path, 300)}'"
+    content = io.BytesIO(read_bytes(path, limit, cure, name))
+    try:
+        with zipfile.ZipFile(content) as archive:
+            members = {info.filename: info for info in archive.infolist()}
+            if missing := [each for each in needed if f"{each}.npy" not in members]:
+                raise BadData(f"{where} has no array '{missing[0]}'; {cure}")
+            wanted = {each: members[f"{each}.npy"] for each in dict.fromkeys((*needed, *also)) if f"{each}.npy" in members}
+            if sum(info.file_size for info in wanted.values()) > limit:
+                raise BadData(f"{where} would unpack to more than {limit:,} bytes; {cure}")
+            return {each: _member(archive, info, f"{where}: array '{each}'", cure) for each, info in wanted.items()}
+    except DAMAGE as cause:
+        raise BadData(f"{where} cannot be read ({shown(' '.join(str(cause).split()), 200)}); {cure}") from cause
+
+
+def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str, cure: str) -> NDArray[Any]:
+    with archive.open(info) as member:
+        check_npy(member, info.file_size, where, cure)
+    with archive.open(info) as member:
+        array: NDArray[Any] = npy.read_array(member, allow_pickle=False)
+        member.read(1)  # reaching the end is what makes zipfile compare the checksum
+    return array
+
+
+def check_npy(file: IO[bytes], size: int, where: str, cure: str = AGAIN) -> None:
+    """Refuse an array of ``size`` bytes whose header declares another size, or objects."""
+    version = npy.read_magic(file)
+    read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, _, dtype = read_header(file)
+    if dtype.hasobject:
+        raise BadData(f"{where} holds Python objects, which are never loaded; {cure}")
+    if min(shape, default=0) < 0 or file.tell() + math.prod(shape) * dtype.itemsize != size:
+        raise BadData(f"{where} declares shape {shown(list(shape))} but has {size:,} bytes; {cure}")
+
+
+def read_tensors(path: Path, cure: str = AGAIN, name: str = "") -> Tensors:
+    return parse_tensors(read_bytes(path, MAX_TENSOR_BYTES, cure, name), f"'{name or shown(path, 300)}'", cure)
+
+
+def parse_tensors(content: bytes, where: str, cure: str = AGAIN) -> Tensors:
+    """The tensors of a safetensors file: real, finite numbers of the types that we write."""
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        tensors = load(content)
+    except (SafetensorError, *DAMAGE, KeyError, AttributeError) as cause:
+        raise BadData(f"{where} cannot be read ({shown(cause, 200)}); {cure}") from cause
+    known = (torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool)
+    for each, value in tensors.items():
+        if value.dtype not in known:
+            raise BadData(f"{where}: tensor '{shown(each)}' has type {value.dtype}; {cure}")
+    return tensors
+
+
+# --- writing -----------------------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def replacing(path: Path, size: int | None = None) -> Iterator[IO[bytes]]:
+    """A file that takes the place of ``path`` once it is whole: temporary file, flush to disk, rename."""
+    temporary = path.parent / f".{path.name[:40]}.{os.getpid()}.part"
+    try:
+        with suppress(FileNotFoundError):
+            temporary.unlink()  # of a killed process with our number; or a link that somebody laid there to be written through
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except (OSError, ValueError) as cause:
+        raise _unwritten(path, cause, size) from cause
+    finally:
+        with suppress(OSError, ValueError):  # on a read-only file system this fails too, and would hide why
+            temporary.unlink()
+
+
+def _unwritten(path: Path, cause: Exception, size: int | None) -> BadConfig:
+    number, reason = getattr(cause, "errno", None), getattr(cause, "strerror", None) or "the name cannot be used"
+    needed = f"{size:,} bytes are needed, make room for them and try again" if size is not None else "make room and try again"
+    full = number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    cure = needed if full else "give another place, or the right to write there"
+    return BadConfig(f"cannot write '{shown(path, 300)}' ({reason}); {cure}")
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """All or nothing."""
+    with replacing(path, len(content)) as file:
+        file.write(content)
+
+
+def write_text(path: Path, text: str) -> None:
+    """As UTF-8. What has no UTF-8 (half of a surrogate pair, from a path or another program's JSON) becomes '?'."""
+    write_bytes(path, encoded(text))
+
+
+def encoded(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
+def write_json(path: Path, content: Any) -> None:
+    write_bytes(path, (json.dumps(clean(content), indent=1, allow_nan=False) + "\n").encode())
+
+
+def append_line(path: Path, content: Mapping[str, Any]) -> None:
+    line = as_line(content).encode()
+    try:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
+        with os.fdopen(os.open(path, flags, 0o666), "ab") as file:
+            file.write(line)
+    except OSError as cause:
+        raise _unwritten(path, cause, None) from cause
+
+
+def as_line(content: Mapping[str, Any]) -> str:
+    return json.dumps(clean(content), allow_nan=False) + "\n"
+
+
+def clean(content: Any) -> Any:
+    """JSON has no NaN: None instead."""
+    if isinstance(content, Mapping):
+        return {str(k): clean(v) for k, v in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [clean(v) for v in content]
+    if isinstance(content, np.generic):
+        return clean(content.item())
+    if isinstance(content, float) and not math.isfinite(content):
+        return None
+    return content

@@ -249,7 +249,10 @@ def _communities(edge_index: Tensor, num_nodes: int, config: PartitionConfig, ge
         labels: Ints = Louvain(modularity="newman", resolution=config.resolution).fit_predict(adjacency(edges, num_nodes)).astype(np.int64)
         return labels
 
-    return remembered("louvain-1", (config.resolution, num_nodes, edges.numpy()), louvain)[position]
+    def fits(labels: Ints) -> bool:
+        return labels.dtype == np.int64 and labels.shape == (num_nodes,) and labels.min() >= 0 and bool(labels.max() < num_nodes)
+
+    return remembered("louvain-1", (config.resolution, num_nodes, edges.numpy()), louvain, fits)[position]
 
 
 def _first_seen(labels: Ints) -> Ints:

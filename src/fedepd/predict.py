@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,8 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from fedepd.calibration import TIERS, probabilities, tier_of_class
@@ -22,15 +21,20 @@ from fedepd.config import Experiment
 from fedepd.datasets.columns import needs, read_table
 from fedepd.datasets.tables import MISSING, FeatureSchema, Roles, new_graph
 from fedepd.errors import BadConfig, BadData
+from fedepd.files import clean, encoded, read_json, read_tensors, write_bytes
 from fedepd.longtail import Tiers
 from fedepd.methods import Client
-from fedepd.record import clean, weights_sha256, write_bytes
+from fedepd.record import weights_sha256
 from fedepd.resumer import experiment_of
+from fedepd.rng import seeded
 from fedepd.runner import with_features
+from fedepd.shapes import EXPORT_AGAIN, LABELS, MODEL_CONFIG, SCHEMA, expect
+from fedepd.shown import shown
 from fedepd.types import HIDDEN, ClientData, Graph, TaskInfo, Tensors
 
 FORMAT = 1
 """Of the model folder; raised when an older reader would misread it."""
+PROBE_NODES = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,40 +116,64 @@ class Model:
 def load_model(folder: str | Path) -> Model:
     """The model in a folder written by ``fedepd export``."""
     folder = Path(folder)
-    config = _read(folder, "config.json")
+    config, where = _read(folder, "config.json", {}), f"'{shown(folder, 300)}/config.json'"
     if config.get("format") != FORMAT:
-        raise BadData(f"'{folder}/config.json' has format {config.get('format')}, this version reads {FORMAT}; export the run again")
-    try:
-        tensors = load_file(folder / "model.safetensors")
-    except (SafetensorError, OSError) as cause:
-        raise BadData(f"'{folder}/model.safetensors' cannot be read ({cause}); export the run again") from cause
+        found = shown(config.get("format"), 20)
+        raise BadData(f"{where} has format {found}, this version reads {FORMAT}; export the run again")
+    expect(config, MODEL_CONFIG, where, EXPORT_AGAIN)
+    tensors = read_tensors(folder / "model.safetensors", EXPORT_AGAIN)
     if weights_sha256(tensors) != config["weights_sha256"]:
-        raise BadData(f"'{folder}/model.safetensors' is not what was exported (its sha256 differs); export the run again")
-    columns = _read(folder, "schema.json").get("columns")
-    try:
-        return Model(
-            experiment=experiment_of(config),
-            info=TaskInfo(**config["info"]),
-            tensors=tensors,
-            label_names=tuple(_read(folder, "labels.json")["labels"]),
-            tiers=Tiers(**{name: tuple(classes) for name, classes in config["tiers"].items()}),
-            temperatures={name: float(config["temperatures"][name]) for name in TIERS},
-            schema=FeatureSchema.from_json(json.dumps(columns)) if columns else None,
-        )
-    except (KeyError, TypeError, ValueError) as cause:
-        raise BadData(f"the model folder '{folder}' is damaged ({type(cause).__name__}: {cause}); export the run again") from cause
+        raise BadData(f"'{shown(folder, 300)}/model.safetensors' is not what was exported (its sha256 differs); {EXPORT_AGAIN}")
+    columns = _read(folder, "schema.json", SCHEMA).get("columns")
+    model = Model(
+        experiment=experiment_of(config, where, EXPORT_AGAIN),
+        info=TaskInfo(**{name: config["info"][name] for name in MODEL_CONFIG["info"]}),
+        tensors=tensors,
+        label_names=tuple(_read(folder, "labels.json", LABELS)["labels"]),
+        tiers=Tiers(**{name: tuple(config["tiers"][name]) for name in TIERS}),
+        temperatures={name: float(config["temperatures"][name]) for name in TIERS},
+        schema=FeatureSchema.from_json(json.dumps(columns)) if columns else None,
+    )
+    check_model(model, f"'{shown(folder, 300)}'", EXPORT_AGAIN)
+    return model
 
 
-def _read(folder: Path, name: str) -> dict[str, Any]:
-    try:
-        content = json.loads((folder / name).read_bytes())
-    except FileNotFoundError:
-        raise BadData(f"'{folder}' is no model folder (it has no {name}); make one with 'fedepd export RUN -o {folder}'") from None
-    except (OSError, ValueError) as cause:
-        raise BadData(f"'{folder}/{name}' cannot be read ({cause}); export the run again") from cause
-    if not isinstance(content, dict):
-        raise BadData(f"'{folder}/{name}' is no JSON object; export the run again")
+def _read(folder: Path, name: str, shape: Any) -> dict[str, Any]:
+    if not os.path.lexists(folder / name):
+        raise BadData(f"'{shown(folder, 300)}' is no model folder (it has no {name}); make one with 'fedepd export RUN -o MODEL'")
+    content: dict[str, Any] = read_json(folder / name, cure=EXPORT_AGAIN)
+    expect(content, shape, f"'{shown(folder, 300)}/{name}'", EXPORT_AGAIN)
     return content
+
+
+def check_model(model: Model, where: str, cure: str) -> None:
+    """Refuse labels, tiers, columns and weights that do not fit each other, before a product of them is computed."""
+    info, sizes = model.info, {name: value.numel() for name, value in model.tensors.items()}
+    classes = [*model.tiers.head, *model.tiers.medium, *model.tiers.tail]
+    if len(model.label_names) != info.num_classes or max(classes, default=0) >= info.num_classes or len(set(classes)) < len(classes):
+        raise BadData(f"{where}: its labels or tiers are not those of {info.num_classes} classes; {cure}")
+    if model.schema is not None and len(model.schema.feature_names) != info.num_features:
+        raise BadData(f"{where}: its columns do not make {info.num_features} features; {cure}")
+    if model.experiment.model.hidden * max(info.num_features, info.num_classes) > sum(sizes.values()):
+        raise BadData(f"{where}: its weights are fewer than its settings ask for; {cure}")
+    if broken := [name for name, value in model.tensors.items() if not bool(torch.isfinite(value).all())]:
+        raise BadData(f"{where}: '{shown(broken[0])}' of its weights is not finite; {cure}")
+    for name, value in model.experiment.model.initial(info, 0).items():
+        if name in model.tensors and (model.tensors[name].shape, model.tensors[name].dtype) != (value.shape, value.dtype):
+            raise BadData(f"{where}: '{name}' of its weights has another shape than its settings ask for; {cure}")
+    try:
+        fits = model.logits(probe(info)).shape == (PROBE_NODES, info.num_classes)
+    except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as cause:
+        raise BadData(f"{where}: its weights do not fit its settings ({shown(cause)}); {cure}") from cause
+    if not fits:
+        raise BadData(f"{where}: its weights do not fit its settings; {cure}")
+
+
+def probe(info: TaskInfo) -> Graph:
+    """A made-up graph that shows what predictions need."""
+    draws, n = seeded("export", "probe"), PROBE_NODES
+    x, edges = torch.randn(n, info.num_features, generator=draws), torch.randint(n, (2, 4 * n), generator=draws)
+    return Graph.make(x, edges, torch.arange(n) % info.num_classes, info.num_classes, part=True)
 
 
 def read_tables(model: Model, nodes: str | Path, edges: str | Path, roles: Roles) -> tuple[Graph, list[str]]:
@@ -176,11 +204,11 @@ def as_csv(predictions: Predictions) -> str:
 def write_predictions(predictions: Predictions, path: Path) -> None:
     """As CSV, Parquet or JSON lines, by the ending of the name. An abstention is an empty cell, or null."""
     if path.suffix == ".csv":
-        content = as_csv(predictions).encode()
+        content = encoded(as_csv(predictions))
     elif path.suffix == ".jsonl":
         table = predictions.table()
         rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
-        content = "".join(json.dumps(clean(row), ensure_ascii=False) + "\n" for row in rows).encode()
+        content = encoded("".join(json.dumps(clean(row), ensure_ascii=False) + "\n" for row in rows))
     elif path.suffix == ".parquet":
         content = _parquet(predictions)
     else:

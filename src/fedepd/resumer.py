@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fedepd import checkpoint
-from fedepd.config import GROUPS, Experiment
+from fedepd.config import ADDED, GROUPS, Experiment
 from fedepd.errors import BadConfig, BadData
+from fedepd.files import read_json
+from fedepd.folders import held
 from fedepd.loop import Round
-from fedepd.record import held
 from fedepd.runner import RunResult, Simulation, build, complete
+from fedepd.shapes import CONFIG, DATASET, ROUND_NUMBER, TABLE, TEXT, expect
+from fedepd.shown import shown
 from fedepd.source import Data, Source
+
+AGAIN = "restore it or run again in another folder"
+EXPERIMENT: dict[str, Any] = {"method": {"name": TEXT, "preset": TEXT}}
+EXPERIMENT |= {f"{group}?" if group in ADDED else group: TABLE for group in GROUPS}
+RESUMABLE = {**CONFIG, "method": TEXT, "rounds": ROUND_NUMBER, "dataset": {**DATASET, "sha256": TEXT}}
 
 
 def resume(
@@ -48,15 +56,10 @@ def is_finished(folder: Path) -> bool:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    try:
-        config: dict[str, Any] = json.loads((folder / "config.json").read_bytes())
-        missing = [name for name in ("config_hash", "experiment", "dataset") if name not in config]
-    except FileNotFoundError:
-        raise BadData(f"'{folder}' holds no run (it has no config.json); start one with 'fedepd run METHOD --out {folder}'") from None
-    except (OSError, ValueError, TypeError) as cause:
-        raise BadData(f"'{folder}/config.json' cannot be read ({cause}); restore it or run again in another folder") from cause
-    if missing:
-        raise BadData(f"'{folder}/config.json' has no '{missing[0]}'; restore it or run again in another folder")
+    if not os.path.lexists(folder / "config.json"):
+        raise BadData(f"'{shown(folder, 300)}' holds no run (it has no config.json); start one with 'fedepd run METHOD --out NEW'")
+    config: dict[str, Any] = read_json(folder / "config.json", cure=AGAIN)
+    expect(config, RESUMABLE, f"'{shown(folder, 300)}/config.json'", AGAIN)
     return config
 
 
@@ -80,13 +83,18 @@ def _source(folder: Path, config: dict[str, Any], data: str | Path | None, data_
         return Source.make(None, clients_dir=data) if Path(data).is_dir() else Source.make(data, data_dir)
     if not config.get("source"):
         raise BadConfig(f"the run in '{folder}' was given a graph from memory; give it again as 'data', or its file with --data")
-    known = Source(**config["source"])
+    known = Source(**{name: config["source"].get(name) for name in ("data", "data_dir", "clients_dir")})
     return known if data_dir is None or known.data is None else Source.make(known.data, data_dir)
 
 
-def experiment_of(config: dict[str, Any]) -> Experiment:
+def experiment_of(config: dict[str, Any], where: str = "config.json", cure: str = AGAIN) -> Experiment:
     """From the resolved settings in a config.json; a name that no longer exists is refused by name."""
     settings = config["experiment"]
-    method = {name: value for name, value in settings["method"].items() if name not in ("name", "preset")}
-    flat = {name: value for group in GROUPS for name, value in settings.get(group, {}).items()}
-    return Experiment.make(settings["method"]["name"], settings["method"]["preset"], **flat, **method)
+    expect(settings, EXPERIMENT, f"{where}: 'experiment'", cure)
+    flat: dict[str, Any] = {}
+    for group in (*GROUPS, "method"):
+        own = {name: value for name, value in settings.get(group, {}).items() if group != "method" or name not in ("name", "preset")}
+        if twice := sorted(own.keys() & {*flat, "method", "preset"}):
+            raise BadData(f"{where}: '{shown(twice[0])}' in '{group}' has no place there; {cure}")
+        flat |= own
+    return Experiment.make(settings["method"]["name"], settings["method"]["preset"], **flat)

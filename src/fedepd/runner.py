@@ -20,24 +20,15 @@ from fedepd.config import Experiment
 from fedepd.datasets import graph_sha256
 from fedepd.datasets.clients_dir import joined
 from fedepd.errors import BadConfig
+from fedepd.files import append_line, as_line, write_bytes, write_json
+from fedepd.folders import claim_folder, held
 from fedepd.longtail import imbalance_ratio, tiers
 from fedepd.loop import Round, cohort_size, train
 from fedepd.methods import Server
 from fedepd.participant import Participant
 from fedepd.partition import PartitionConfig, partition, partition_sha256
 from fedepd.progress import Confusions, Progress, offences
-from fedepd.record import (
-    append_line,
-    as_line,
-    claim_folder,
-    environment,
-    held,
-    weights_sha256,
-    write_arrays,
-    write_bytes,
-    write_json,
-    write_tensors,
-)
+from fedepd.record import environment, weights_sha256, write_arrays, write_tensors
 from fedepd.simulate import InProcess
 from fedepd.source import Data, Source
 from fedepd.sparse import csr_tensor, to_scipy
@@ -192,7 +183,9 @@ def complete(
         exchange.prepare()
         if out is not None:
             write_setting(simulation, progress.tensors, out)
-            spent, found = checkpoint.restore(out, simulation.config["config_hash"], progress, simulation.participants)
+            spent, found = checkpoint.restore(
+                out, simulation.config["config_hash"], progress, simulation.participants, experiment.protocol.rounds
+            )
             notes = [*notes, *found]
             started = started[0] - spent[0], started[1] - spent[1]
             write_bytes(out / "rounds.jsonl", "".join(map(as_line, progress.lines)).encode())

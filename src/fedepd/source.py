@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedepd.arrays import spelled
 from fedepd.config import Experiment
 from fedepd.datasets import data_folder, load
 from fedepd.datasets.clients_dir import read_clients
-from fedepd.errors import BadData
+from fedepd.files import absolute
 from fedepd.types import ClientData, Graph
 
 Data = Graph | Sequence[ClientData]
@@ -29,18 +28,11 @@ class Source:
     def make(cls, data: str | Path | None, data_dir: str | Path | None = None, clients_dir: str | Path | None = None) -> Source:
         """With absolute paths, so that it is found from any folder."""
         if clients_dir is not None:
-            return cls(clients_dir=_absolute(clients_dir))
-        is_file = data is not None and (str(data).endswith(".npz") or os.path.isfile(data))  # unlike Path.is_file, no name makes it fail
-        return cls(_absolute(str(data)) if is_file else str(data), _absolute(data_folder(data_dir)))
+            return cls(clients_dir=str(absolute(clients_dir)))
+        is_file = data is not None and (str(data).endswith(".npz") or os.path.isfile(data))
+        return cls(str(absolute(str(data))) if is_file else str(data), str(absolute(data_folder(data_dir))))
 
     def load(self, experiment: Experiment) -> Data:
         if self.clients_dir is not None:
             return read_clients(self.clients_dir, experiment.split, experiment.protocol.seed)
         return load(str(self.data), self.data_dir)
-
-
-def _absolute(path: str | Path) -> str:
-    try:
-        return str(Path(path).resolve())
-    except (OSError, RuntimeError, ValueError):
-        raise BadData(f"'{spelled(path)}' is no path that can be followed; check it") from None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedepd.errors import BadConfig, FedEPDError
+from fedepd.files import MAX_JSON_BYTES, encoded, regular_content
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
@@ -33,8 +34,10 @@ class Cell:
     @property
     def rounds_done(self) -> int:
         """Read from the run folder, so that a watcher needs no channel to the worker."""
-        lines = self.out / "rounds.jsonl"
-        return lines.read_bytes().count(b"\n") if lines.exists() else 0
+        try:
+            return regular_content(self.out / "rounds.jsonl", MAX_JSON_BYTES).count(b"\n")
+        except OSError:  # not there yet, or nothing to count
+            return 0
 
     @property
     def is_finished(self) -> bool:
@@ -125,7 +128,7 @@ def _work(cell: Cell, pipe: connection.Connection) -> None:
     except Exception as mistake:  # one cell's defect must not end the others
         place = traceback.extract_tb(mistake.__traceback__)[-1]
         failure = f"{type(mistake).__name__}: {mistake} ({Path(place.filename).name}, line {place.lineno})"
-    pipe.send_bytes(failure[:2000].encode())
+    pipe.send_bytes(encoded(failure[:2000]))
 
 
 def run_cell(cell: Cell) -> None:

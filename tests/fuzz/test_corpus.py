@@ -18,18 +18,8 @@ OLD = {"wire-declaration--seed-counts", "wire-declaration--seed", "kit--seed"}
 """Sound once, or sound in another version of the package."""
 
 
-PENDING = {
-    "kit--crash-7ecca09fce",
-    "model--crash-3b81a2e208",
-    "model--crash-7e1842c4b2",
-    "run--crash-d21b5a5adc",
-    "toml--crash-f0f30af54e",
-}
-"""Faults of readers that others are mending; a name is taken out of here when its case passes."""
-
-
 def marked(case: Case) -> object:
-    return pytest.param(case, id=case.name, marks=pytest.mark.xfail(strict=False) if case.name in PENDING else ())
+    return pytest.param(case, id=case.name)
 
 
 @pytest.mark.hostile

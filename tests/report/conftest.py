@@ -12,6 +12,7 @@ import pytest
 
 from fedepd.longtail import tiers
 from fedepd.metrics import client_mean, pooled
+from fedepd.record import clean
 
 WriteRun = Callable[..., Path]
 
@@ -29,7 +30,7 @@ def confusions(sizes: list[int], clients: int, skill: float, seed: int) -> np.nd
 
 
 @pytest.fixture
-def write_run(tmp_path: Path) -> WriteRun:
+def write_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WriteRun:
     """``write_run("a", method="fedavg", seed=1)`` writes tmp_path/runs/a and returns it."""
 
     def write(
@@ -40,6 +41,8 @@ def write_run(tmp_path: Path) -> WriteRun:
     ) -> Path:  # fmt: skip
         folder = tmp_path / "runs" / name
         folder.mkdir(parents=True)
+        if metrics is not None:  # made up, so that a test can lay them out: they are nobody's confusion matrices
+            monkeypatch.setattr("fedepd.report.runs.check_numbers", lambda *_: None)
         cut = tiers(sizes)
         headline = "global" if has_global else "personal"
         models = (["global"] if has_global else []) + ["personal"]
@@ -73,13 +76,13 @@ def write_run(tmp_path: Path) -> WriteRun:
 
 
 def _json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content), encoding="utf-8")
+    path.write_text(json.dumps(clean(content), allow_nan=False), encoding="utf-8")
 
 
 def _client(k: int, nodes: int, prunes: bool) -> dict[str, Any]:
     client = {"client": k, "nodes": nodes, "edges": 1000, "train": nodes * 6 // 10, "val": nodes // 5, "test": nodes // 5, "classes": 12}
-    client |= {"edges_kept": 700 - 20 * k if prunes else 1000, "homophily_before": 0.55 + 0.02 * k}
-    return client | {"homophily_after": 0.75 + 0.02 * k if prunes else 0.55 + 0.02 * k, "isolated_before": k, "isolated_after": 5 * k}
+    client |= {"edges_kept": 700 - 20 * k if prunes else 1000, "homophily_before": min(1.0, 0.55 + 0.02 * k)}
+    return client | {"homophily_after": min(1.0, (0.75 if prunes else 0.55) + 0.02 * k), "isolated_before": k, "isolated_after": 5 * k}
 
 
 def _round(r: int, models: list[str], rounds: int, skill: float, seed: int, method: str) -> dict[str, Any]:

@@ -64,9 +64,8 @@ def test_a_folder_without_runs_names_the_cure(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(write_run: WriteRun, file: str) -> None:
     folder = write_run("a")
     (folder / file).unlink()
-    run = read_run(folder)
     with pytest.raises(BadData, match=f"'a/{file}' is missing"):
-        getattr(run, file.split(".")[0])
+        getattr(read_run(folder), file.split(".")[0])
 
 
 @pytest.mark.parametrize(("file", "text"), [("rounds.jsonl", '{"round": 1}\n{"rou'), ("clients.json", "{}"), ("confusion.npz", "PK")])

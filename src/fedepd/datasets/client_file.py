@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch import Tensor
 from fedepd.datasets.npz import Arrays, read_arrays, read_npz, write_npz
 from fedepd.errors import BadData
 from fedepd.rng import seeded_numpy
+from fedepd.shown import shown
 from fedepd.split import SplitConfig, split
 from fedepd.types import ClientData
 
@@ -56,15 +58,17 @@ def write_client_file(data: ClientData, path: str | Path) -> None:
     codes = np.full(data.graph.num_nodes, NONE, dtype=np.uint8)
     for code, mask in enumerate((data.train_mask, data.val_mask, data.test_mask)):
         codes[mask.numpy()] = code
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.npz")
+    own = path.parent / f".{os.getpid()}.graph.part"
     try:
-        write_npz(data.graph, temporary)
-        with zipfile.ZipFile(temporary, "a", zipfile.ZIP_DEFLATED) as archive:
+        write_npz(data.graph, own)
+        with zipfile.ZipFile(own, "a", zipfile.ZIP_DEFLATED) as archive:
             for name, array in {"split": codes, "global_ids": data.global_ids.numpy()}.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     npy.write_array(member, array, allow_pickle=False)
-        os.replace(temporary, path)
+        os.replace(own, path)
     except OSError as error:
-        raise BadData(f"cannot write '{path}' ({error.strerror}); give a file in an existing folder that you may write to") from None
+        where = shown(path, 300)
+        raise BadData(f"cannot write '{where}' ({error.strerror}); give a file in an existing folder that you may write to") from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            own.unlink()

@@ -26,7 +26,13 @@ _CHUNK = 1 << 12
 def purified_edges(graph: Graph, score: Score = "fused") -> Tensor:
     """The edges that survive Eq. 5: [2, e']. Each undirected edge is scored once, so the result stays symmetric."""
     key = (score, graph.name, graph.edge_index.numpy(), *feature_arrays(graph))
-    keep = remembered("purified-2", key, lambda: kept(*edge_metrics(graph), score, graph))
+    edges = graph.edge_index.shape[1]
+    keep = remembered(
+        "purified-2",
+        key,
+        lambda: kept(*edge_metrics(graph), score, graph),
+        lambda found: found.dtype == np.bool_ and found.shape == (edges,),
+    )
     return graph.edge_index[:, torch.from_numpy(keep)]
 
 

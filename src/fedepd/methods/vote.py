@@ -30,7 +30,12 @@ def pruning_votes(data: ClientData, edges: Tensor) -> Tensor:
     """
     train = data.train_mask.numpy()
     key = (train, data.graph.y.numpy()[train], edges.numpy(), data.graph.edge_index.numpy(), *feature_arrays(data.graph))
-    hits = remembered("left-out-hits", key, lambda: np.array([left_out_hits(data, e) for e in (edges, data.graph.edge_index)]))
+    hits = remembered(
+        "left-out-hits",
+        key,
+        lambda: np.array([left_out_hits(data, e) for e in (edges, data.graph.edge_index)]),
+        lambda found: found.shape == (2,) and found.dtype.kind == "i" and found.min() >= 0 and bool(found.max() <= train.sum()),
+    )
     return torch.from_numpy(hits.astype(np.float32))
 
 

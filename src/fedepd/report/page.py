@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -12,9 +10,11 @@ from importlib import resources
 from pathlib import Path
 
 from fedepd.errors import BadConfig
+from fedepd.files import write_text
 from fedepd.report import plots, tables
 from fedepd.report.numbers import same_clients
 from fedepd.report.runs import Group, Run, by_dataset, group, read_runs, unfinished
+from fedepd.shown import shown
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
@@ -212,13 +212,9 @@ def _command(run: Run) -> str:
 
 def write_page(target: Path, text: str) -> None:
     """All of the file or nothing."""
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, target)
-    except OSError as error:
-        raise BadConfig(f"the report cannot be written to '{target}' ({error.strerror}); name another place with --out") from None
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
+        write_text(target, text)
+    except (OSError, BadConfig) as error:
+        why = getattr(error.__cause__ or error, "strerror", None) or "the name cannot be used"
+        raise BadConfig(f"the report cannot be written to '{shown(target, 300)}' ({why}); name another place with --out") from None

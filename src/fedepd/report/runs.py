@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import itertools
 import json
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from fedepd.errors import BadData
+from fedepd.files import MAX_JSON_BYTES, absolute, read_arrays, read_json, read_lines, without_halves
+from fedepd.report.agreement import check_arrays, check_numbers, check_rounds
+from fedepd.shapes import CALIBRATION, CLIENT, CONFIG, DAMAGED, ENV, ROUND, SUMMARY, expect
+from fedepd.shown import shown
 
 Json = dict[str, Any]
 Arrays = dict[str, npt.NDArray[Any]]
 
-SUMMARY_KEYS = ("method", "method_label", "preset", "dataset", "seed", "rounds", "best_round", "metrics", "headline", "tiers", "protocol")
-CONFIG_KEYS = ("config_hash", "dataset", "experiment")
+MODELS, SPLITS = ("global", "personal"), ("val", "test")
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,34 +54,41 @@ class Run:
 
     @cached_property
     def env(self) -> Json:
-        return _read_json(self.path / "env.json")
+        found: Json = _read(self.path / "env.json", ENV)
+        return found
 
     @cached_property
     def clients(self) -> list[Json]:
         """What each client holds, by client number."""
-        return _list_of_objects(self.path / "clients.json", _parse(self.path / "clients.json", _read_text(self.path / "clients.json")))
+        found: list[Json] = _read(self.path / "clients.json", [CLIENT])
+        if not found:
+            raise BadData(f"'{_name_of(self.path / 'clients.json')}' names no client; {DAMAGED}")
+        return found
 
     @cached_property
     def rounds(self) -> list[Json]:
         """What happened in each round."""
         path = self.path / "rounds.jsonl"
-        lines = _read_text(path).splitlines()
-        return _list_of_objects(path, [_parse(path, line, number) for number, line in enumerate(lines, start=1) if line.strip()])
+        lines: list[Json] = without_halves(read_lines(path, MAX_JSON_BYTES, DAMAGED, _name_of(path)))
+        expect(lines, [ROUND], f"'{_name_of(path)}'")
+        check_rounds(self.summary, self.config, lines, f"'{_name_of(path)}'")
+        return lines
 
     @cached_property
     def confusion(self) -> Arrays:
         """``global_test`` and its like: int64 [K, C, C]."""
-        return _read_arrays(self.path / "confusion.npz", (f"{self.headline}_test", "personal_test"))
+        names = [f"{model}_{split}" for model in MODELS for split in SPLITS]
+        return _read_arrays(self.path / "confusion.npz", (f"{self.headline}_test", "personal_test"), names)
 
     @cached_property
     def calibration(self) -> Json | None:
         """What ``fedepd export`` has measured, if it has."""
         path = self.path / "calibration.json"
-        return _read_json(path) if path.is_file() else None
+        return _read(path, CALIBRATION) if path.is_file() else None
 
     @cached_property
     def partition(self) -> Arrays:
-        """``client_class`` int64 [K, C] and ``class_sizes`` int64 [C], among others."""
+        """``client_class`` int64 [K, C] and ``class_sizes`` int64 [C]."""
         return _read_arrays(self.path / "partition.npz", ("client_class", "class_sizes"))
 
 
@@ -102,16 +110,14 @@ class Group:
 
 
 def read_run(path: str | Path) -> Run:
-    """The finished run in a folder."""
-    folder = Path(path).resolve()
+    """The finished run in a folder; its numbers are those of its confusion matrices, or it is refused."""
+    folder = absolute(path)
     if not (folder / "summary.json").is_file():
         state = "an unfinished run" if (folder / "config.json").is_file() else "not a run folder"
         raise BadData(f"'{path}' is {state}: it has no summary.json; let `fedepd run` finish, or name another folder")
-    run = Run(folder, _read_json(folder / "summary.json"), _read_json(folder / "config.json"))
-    for name, content, keys in (("summary.json", run.summary, SUMMARY_KEYS), ("config.json", run.config, CONFIG_KEYS)):
-        missing = [key for key in keys if key not in content]
-        if missing:
-            raise BadData(f"'{folder.name}/{name}' has no '{missing[0]}'; {_CURE}")
+    run = Run(folder, _read(folder / "summary.json", SUMMARY), _read(folder / "config.json", CONFIG))
+    check_arrays(run.confusion, run.partition, run.config, shown(folder.name))
+    check_numbers(run.summary, run.config, run.confusion, run.partition["class_sizes"], shown(folder.name))
     return run
 
 
@@ -200,48 +206,15 @@ def _run_folders(path: Path) -> list[Path]:
     return runs[:1] if runs[:1] == folders[:1] else runs
 
 
-_CURE = "the folder is damaged, so remove it and run it again"
+def _name_of(path: Path) -> str:
+    return f"{shown(path.parent.name)}/{path.name}"
 
 
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise BadData(f"'{path.parent.name}/{path.name}' is missing; {_CURE}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadData(f"'{path.parent.name}/{path.name}' cannot be read ({error}); {_CURE}") from None
-
-
-def _parse(path: Path, text: str, line: int | None = None) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        place = "" if line is None else f" in line {line}"
-        raise BadData(f"'{path.parent.name}/{path.name}' is not valid JSON{place}; {_CURE}") from None
-
-
-def _read_json(path: Path) -> Json:
-    content = _parse(path, _read_text(path))
-    if not isinstance(content, dict):
-        raise BadData(f"'{path.parent.name}/{path.name}' is not a JSON object; {_CURE}")
+def _read(path: Path, shape: Any) -> Any:
+    content = without_halves(read_json(path, MAX_JSON_BYTES, DAMAGED, _name_of(path)))
+    expect(content, shape, f"'{_name_of(path)}'")
     return content
 
 
-def _list_of_objects(path: Path, content: Any) -> list[Json]:
-    if not isinstance(content, list) or not content or not all(isinstance(each, dict) for each in content):
-        raise BadData(f"'{path.parent.name}/{path.name}' does not hold JSON objects; {_CURE}")
-    return content
-
-
-def _read_arrays(path: Path, needed: Iterable[str]) -> Arrays:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except FileNotFoundError:
-        raise BadData(f"'{path.parent.name}/{path.name}' is missing; {_CURE}") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise BadData(f"'{path.parent.name}/{path.name}' cannot be read ({error}); {_CURE}") from None
-    for name in needed:
-        if name not in arrays:
-            raise BadData(f"'{path.parent.name}/{path.name}' has no array '{name}'; {_CURE}")
-    return arrays
+def _read_arrays(path: Path, needed: Iterable[str], also: Iterable[str] = ()) -> Arrays:
+    return read_arrays(path, needed, also, cure=DAMAGED, name=_name_of(path))

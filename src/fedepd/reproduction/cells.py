@@ -11,14 +11,19 @@ from typing import Any
 from fedepd.config import Experiment, Protocol
 from fedepd.datasets import DATASETS, available, graph_sha256, load
 from fedepd.errors import BadConfig
-from fedepd.record import held, write_bytes
+from fedepd.files import regular_content, write_text
+from fedepd.folders import held
 from fedepd.reproduction.targets import Row, Target, target_names
 from fedepd.runner import with_features
+from fedepd.shown import shown
 from fedepd.sweep import Cell, outcomes
 from fedepd.types import Graph
 
 CHECKPOINT_EVERY = 20
 """Rounds between the checkpoints of a cell: few, because they cost time that is measured."""
+
+MAX_NOTE = 2500
+"""Characters of the sentence that says why a cell failed."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,10 @@ class Planned:
         """Empty where the cell is finished."""
         if self.cell.is_finished:
             return ""
-        return self.note.read_text(encoding="utf-8") if self.note.is_file() else "not run yet"
+        try:
+            return shown(regular_content(self.note, MAX_NOTE).decode("utf-8", "replace"), MAX_NOTE)
+        except OSError:
+            return "not run yet"
 
 
 def short_name(dataset: str) -> str:
@@ -120,7 +128,7 @@ def run_planned(planned: Sequence[Planned], workers: int, watch: Callable[[], No
             each = by_folder[outcome.cell.out]
             if outcome.failure:
                 failures += 1
-                write_bytes(each.note, outcome.failure.encode())
+                write_text(each.note, outcome.failure)
             else:
                 each.note.unlink(missing_ok=True)
             ended(each, outcome.failure)

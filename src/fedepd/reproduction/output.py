@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedepd.errors import BadConfig
-from fedepd.record import write_bytes
+from fedepd.files import write_text
 from fedepd.report.tables import Table, markdown
 from fedepd.reproduction.comparisons import Duel, duel_table, duels
 from fedepd.reproduction.drawing import save_figure
@@ -59,13 +59,13 @@ def write_target(results: Results, out: Path) -> Written:
     drawn = [save_figure(figure, folder / stem) for stem, figure in figures_of(results).items()]
     figures = [svg for _, svg in drawn]
     everything = tables | {heading: table for fold in more.values() for heading, table in fold.items()}
-    write_bytes(folder / f"{name}.md", _markdown(results, everything, figures).encode())
-    write_bytes(folder / f"{name}.tex", latex_document([latex(table) for table in everything.values()]).encode())
-    write_bytes(folder / f"{name}.csv", numbers_csv(results).encode())
+    write_text(folder / f"{name}.md", _markdown(results, everything, figures))
+    write_text(folder / f"{name}.tex", latex_document([latex(table) for table in everything.values()]))
+    write_text(folder / f"{name}.csv", numbers_csv(results))
     behind = {"points": points_of(results), "tests": _duel_lines(itertools.chain(*tested.values())), "verdicts": verdict_lines(judged)}
     behind = {f"{name}-{suffix}.csv": lines for suffix, lines in behind.items() if lines}
     for file, lines in behind.items():
-        write_bytes(folder / file, _csv(lines))
+        write_text(folder / file, _csv(lines))
     _remove_others(folder, name, {*behind, *(path.name for pair in drawn for path in pair)})
     return Written(results, folder, tables, more, judged, figures)
 
@@ -137,7 +137,7 @@ def _duel_lines(found: Iterable[Duel]) -> list[list[object]]:
     return lines[1:] and lines
 
 
-def _csv(lines: Iterable[Sequence[object]]) -> bytes:
+def _csv(lines: Iterable[Sequence[object]]) -> str:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(lines)
-    return out.getvalue().encode()
+    return out.getvalue()

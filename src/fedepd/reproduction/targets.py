@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -11,7 +10,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from fedepd.errors import BadConfig, UnknownName
+from fedepd.files import read_toml
 from fedepd.methods import METHODS
+from fedepd.shown import shown
 
 Kind = Literal["comparison", "ablation", "distribution", "per_class", "tiers", "sensitivity", "convergence", "efficiency", "robustness"]
 Types = dict[str, tuple[Any, str]]
@@ -73,20 +74,11 @@ def read_targets(name: str) -> list[Target]:
 def read_target(name: str, for_rows: bool = False) -> Target:
     """``for_rows``: on behalf of another target that takes its rows from this one."""
     if name.endswith(".toml"):
-        return _target(Path(name).stem, _content(Path(name)), name, for_rows)
+        return _target(Path(name).stem, read_toml(Path(name), f"the target '{shown(name, 300)}'"), name, for_rows)
     if name not in target_names():
         raise UnknownName("target", name, ["all", *target_names()])
     with resources.as_file(resources.files("fedepd") / "experiments" / f"{name}.toml") as path:
-        return _target(name, _content(path), f"{name}.toml", for_rows)
-
-
-def _content(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as cause:
-        raise BadConfig(f"cannot read the target '{path}': {cause.strerror}; check its name") from cause
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
-        raise BadConfig(f"the target '{path}' is not TOML: {cause}; correct it") from cause
+        return _target(name, read_toml(path, f"the target '{name}'"), f"{name}.toml", for_rows)
 
 
 def _target(name: str, content: dict[str, Any], place: str, for_rows: bool) -> Target:

@@ -1,0 +1,142 @@
+"""Folders that are ours to fill: new ones, and one process at a time in each."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fedepd.errors import BadConfig, BadData
+from fedepd.files import read_json
+from fedepd.shown import shown
+
+LOCK = ".lock"
+"""Ours alone (0600), because whoever may open a file may also lock it."""
+_held: set[tuple[int, int]] = set()
+_holding = threading.Lock()
+
+
+def check_new_folder(path: Path, config_hash: str | None = None) -> None:
+    """Refuse an output folder that holds a run or anything else. Writes nothing."""
+    where = f"'{shown(path, 300)}'"
+    try:
+        if path.exists() and not path.is_dir():
+            raise BadConfig(f"the output {where} is a file; give a folder with --out")
+        if (path / "config.json").exists():
+            found = _hash_in(path)
+            which = "this very run" if config_hash is not None and found == config_hash else f"another run ({found})"
+            raise BadConfig(f"the output folder {where} already holds {which}; give another --out or remove the folder")
+        if path.exists() and any(not is_left_over(file) for file in path.iterdir()):
+            raise BadConfig(f"the output folder {where} is not empty; give another --out or remove the folder")
+    except (OSError, ValueError) as cause:
+        reason = getattr(cause, "strerror", None) or "the name cannot be used"
+        raise BadConfig(f"cannot read the output folder {where}: {reason}; give another --out") from cause
+
+
+def is_left_over(file: Path) -> bool:
+    """Left behind by ``replacing`` or ``held`` in a process that was killed."""
+    return file.name == LOCK or (file.name.startswith(".") and file.name.endswith(".part"))
+
+
+def _hash_in(path: Path) -> str:
+    try:
+        found = read_json(path / "config.json")
+    except BadData:
+        return "damaged"
+    return shown(found["config_hash"], 20) if isinstance(found, dict) and isinstance(found.get("config_hash"), str) else "damaged"
+
+
+def claim_folder(path: Path, config_hash: str) -> None:
+    """Make the folder of a new run, or fail before anything is written."""
+    check_new_folder(path, config_hash)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except (OSError, ValueError) as cause:
+        reason = getattr(cause, "strerror", None) or "the name cannot be used"
+        raise BadConfig(f"cannot write to the output folder '{shown(path, 300)}': {reason}; give another --out") from cause
+
+
+@contextmanager
+def new_folder(path: Path, names: Iterable[str]) -> Iterator[None]:
+    """Make ``path``; if what is done inside fails, these of its files and folders are removed again, and ``path`` if it was not there."""
+    names = tuple(names)
+    try:
+        made = not path.exists()
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as cause:
+        reason = getattr(cause, "strerror", None) or "the name cannot be used"
+        raise BadConfig(f"cannot make the folder '{shown(path, 300)}' ({reason}); give another one with -o") from cause
+    try:
+        yield
+    except BaseException:
+        for each in (path / name for name in names):
+            with suppress(OSError):
+                shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
+        if made:
+            with suppress(OSError):
+                path.rmdir()
+        raise
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """One process at a time works in a folder; the system lets go of it however the process ends.
+
+    ``lockf`` works over NFS too. Its locks are the process's, and gone when any descriptor of the file is closed: so a second holder in
+    this very process is refused before it opens the file.
+    """
+    busy = f"another process is at work in '{shown(folder, 300)}'; let it finish or stop it first"
+    try:
+        status = folder.stat()
+    except OSError as cause:
+        raise BadConfig(f"cannot work in '{shown(folder, 300)}' ({cause.strerror}); give another folder") from cause
+    key = status.st_dev, status.st_ino
+    with _holding:
+        if key in _held:
+            raise BadConfig(busy)
+        _held.add(key)
+    try:
+        handle = _locked(folder / LOCK, busy)
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                (folder / LOCK).unlink()  # while it is still ours
+            os.close(handle)
+    finally:
+        with _holding:
+            _held.discard(key)
+
+
+def _locked(path: Path, busy: str) -> int:
+    """A descriptor of the locked file. The last holder may have removed the file between our opening and locking it: then once more."""
+    while True:
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+        except OSError as cause:
+            raise BadConfig(f"cannot lock '{shown(path, 300)}' ({cause.strerror}); remove it if nobody is at work there") from cause
+        try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise BadConfig(f"cannot lock '{shown(path, 300)}' (it is no regular file); remove it")
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(handle), os.lstat(path)):
+                    return handle
+        except OSError as cause:
+            os.close(handle)
+            if cause.errno in (errno.EACCES, errno.EAGAIN):
+                raise BadConfig(busy) from None
+            raise BadConfig(f"cannot lock '{shown(path, 300)}' ({cause.strerror}); use a file system with locks") from cause
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)

@@ -1,0 +1,115 @@
+"""Whether the files of a run folder agree: a number that somebody has changed is named, not shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isnan
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedepd.errors import BadData
+from fedepd.longtail import Tiers, tiers
+from fedepd.metrics import client_mean, pooled
+from fedepd.shapes import DAMAGED
+
+Json = Mapping[str, Any]
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+AVERAGES = {"pooled": pooled, "client_mean": client_mean}
+SHARED = ("method", "method_label", "preset", "seed", "rounds", "config_hash", "protocol")
+"""In summary.json as in config.json."""
+TOLERANCE = 1e-9
+MOST = 2**40
+"""Nodes in one cell of a matrix; sums of many such cells still fit int64."""
+CHANGED = "the folder was changed after the run or is damaged, so remove it and run it again"
+
+
+def check_arrays(confusion: Arrays, partition: Arrays, config: Json, folder: str) -> None:
+    """Counts of nodes, [K, C, C] with one K and C in all of confusion.npz, and the same classes in partition.npz."""
+    classes = config["dataset"].get("classes", len(partition["class_sizes"]) if partition["class_sizes"].ndim else 0)
+    clients = len(confusion["personal_test"]) if confusion["personal_test"].ndim else 0
+    wanted: dict[str, tuple[int | None, ...]] = dict.fromkeys(confusion, (clients, classes, classes))
+    places = [("confusion.npz", confusion, wanted)]
+    places.append(("partition.npz", partition, {"class_sizes": (classes,), "client_class": (None, classes)}))
+    for file, arrays, shapes in places:
+        for name, shape in shapes.items():
+            array, where = arrays[name], f"'{folder}/{file}': '{name}'"
+            fits = array.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, array.shape, strict=True))
+            if not fits or not array.size:
+                asked = ", ".join("any" if n is None else str(n) for n in shape)
+                raise BadData(f"{where} has shape {list(array.shape)}, not [{asked}]; {DAMAGED}")
+            if array.dtype.kind not in "iu" or array.min() < 0 or array.max() > MOST:
+                raise BadData(f"{where} does not count nodes; {DAMAGED}")
+
+
+def check_numbers(summary: Json, config: Json, confusion: Arrays, class_sizes: npt.NDArray[Any], folder: str) -> None:
+    """Every metric in summary.json comes out again from confusion.npz."""
+    where = f"'{folder}/summary.json'"
+    for name in SHARED:
+        if name in summary and name in config and summary[name] != config[name]:
+            raise BadData(f"{where} and config.json differ in '{name}'; {CHANGED}")
+    cut = _tiers(summary, "sites" in config, class_sizes, where)
+    if summary["headline"] not in summary["metrics"]:
+        raise BadData(f"{where} has no metrics of its headline model, '{summary['headline']}'; {CHANGED}")
+    for model, averages in summary["metrics"].items():
+        if f"{model}_test" not in confusion or not averages.keys() <= AVERAGES.keys():
+            raise BadData(f"{where} has metrics that confusion.npz knows nothing of; {CHANGED}")
+        for average, stated in averages.items():
+            found = AVERAGES[average](confusion[f"{model}_test"], cut)
+            for metric, value in stated.items():
+                if metric not in found or not _same(value, found[metric]):
+                    ours = f"{found[metric]:.6g}" if metric in found else "no such metric"
+                    raise BadData(
+                        f"{where} says {metric if metric in found else 'one'} = {value} ({model}, {average}), but its confusion "
+                        f"matrices give {ours}; {CHANGED}"
+                    )
+
+
+def _same(stated: float | None, found: float) -> bool:
+    return isnan(found) if stated is None else abs(stated - found) <= TOLERANCE
+
+
+def _tiers(summary: Json, is_federation: bool, class_sizes: npt.NDArray[Any], where: str) -> Tiers:
+    """Those of the class sizes. A federation fixes its tiers at its first evaluation, so there only their form is known."""
+    stated = Tiers(*(tuple(summary["tiers"][name]) for name in ("head", "medium", "tail")))
+    if is_federation:
+        classes = [*stated.head, *stated.medium, *stated.tail]
+        fits = len(set(classes)) == len(classes) and max(classes, default=0) < len(class_sizes)
+    else:
+        fits = stated == tiers(class_sizes)
+    if not fits:
+        raise BadData(f"{where}: 'tiers' are not those of the class sizes in partition.npz; {CHANGED}")
+    return stated
+
+
+def check_rounds(summary: Json, config: Json, lines: Sequence[Json], where: str) -> None:
+    """Rounds 1, 2, ... in order, and the selected ones among those that were evaluated, none later being better."""
+    if [line["round"] for line in lines] != list(range(1, summary["rounds"] + 1)):
+        raise BadData(f"{where} does not hold the rounds 1 to {summary['rounds']} of summary.json, one line each; {CHANGED}")
+    best = {**summary.get("best_rounds", {}), summary["headline"]: summary["best_round"]}
+    if summary.get("best_rounds", best).get(summary["headline"]) != summary["best_round"]:
+        raise BadData(f"{where}: 'best_round' and 'best_rounds' of summary.json differ; {CHANGED}")
+    select = str(config["experiment"].get("protocol", {}).get("select", ""))
+    for model, selected in best.items():
+        evaluated = {line["round"]: line["val"][model] for line in lines if model in line.get("val", {})}
+        if selected not in evaluated:
+            raise BadData(f"{where}: round {selected}, the best of summary.json ({model}), was not evaluated; {CHANGED}")
+        if not _is_best(selected, evaluated, select):
+            raise BadData(f"{where}: a later round than {selected}, the best of summary.json ({model}), was better; {CHANGED}")
+
+
+def _is_best(selected: int, evaluated: Mapping[int, Json], select: str) -> bool:
+    """As ``Progress`` selects. Earlier rounds are not held against it: a method with stages may not select all of them."""
+    later = [scores for round, scores in evaluated.items() if round > selected]
+    if select == "last":
+        return not later
+    metric = select.removeprefix("val_")
+    score = evaluated[selected].get(metric)
+    if not metric or metric not in evaluated[selected]:
+        return True
+    if score is None:
+        return not later
+    known = [each[metric] for each in later if each.get(metric) is not None]
+    return not known or bool(np.max(known) <= score)

@@ -1,0 +1,214 @@
+"""What the JSON files of run folders, model folders and checkpoints hold: types and ranges, said once and checked before use.
+
+A shape is a ``Kind``; a dict of shapes by key ("name?" may be missing, ``EVERY`` stands for all other keys); a list of one shape; or a
+tuple of one shape, where null is fine too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from fedepd.errors import BadData
+from fedepd.shown import shown
+
+EVERY = "*"
+Table = dict[str, Any]
+"""A shape by key."""
+DAMAGED = "the folder is damaged, so remove it and run it again"
+EXPORT_AGAIN = "the model folder is damaged, so export the run again"
+SPLIT_AGAIN = "remove the folder and split the graph again"
+
+
+class Kind(NamedTuple):
+    words: str
+    fits: Callable[[Any], bool]
+
+
+def whole(least: int = 0, most: int = 2**63 - 1) -> Kind:
+    return Kind(
+        f"a whole number from {least} to {most}" if most < 2**63 - 1 else f"a whole number of at least {least}",
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value <= most,
+    )
+
+
+def number(least: float = -1e300, most: float = 1e300) -> Kind:
+    """Finite."""
+    bounded = f" from {least:g} to {most:g}" if (least, most) != (-1e300, 1e300) else ""
+    return Kind(
+        f"a finite number{bounded}", lambda value: isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+    )
+
+
+TEXT = Kind("a text", lambda value: isinstance(value, str))
+FLAG = Kind("true or false", lambda value: isinstance(value, bool))
+TABLE = Kind("a table", lambda value: isinstance(value, dict))
+LEAF = Kind("a text or a number", lambda value: value is None or isinstance(value, str | int | float))
+SCORE = Kind("a number, or NaN", lambda value: isinstance(value, int | float) and not isinstance(value, bool))
+WHOLE, NUMBER, SHARE = whole(), number(), number(0, 1)
+SHA256 = Kind("a sha256", lambda value: isinstance(value, str) and len(value) == 64)
+
+
+def expect(content: Any, shape: Any, where: str, cure: str = DAMAGED) -> None:
+    """Refuse ``content`` that is not of a shape: "'x/summary.json': 'metrics' is a list, not a table; ..."."""
+    found = _problem(content, shape)
+    if found is not None:
+        path, what = found
+        place = f": '{shown('.'.join(path))}'" if path else ""
+        raise BadData(f"{where}{place} {what}; {cure}")
+
+
+def _problem(content: Any, shape: Any) -> tuple[list[str], str] | None:
+    """Where inside it something is wrong, and what; names are put together only then, because honest files are many."""
+    if isinstance(shape, Kind):
+        return None if shape.fits(content) else ([], f"is {_spelled(content)}, not {shape.words}")
+    if isinstance(shape, tuple):
+        return None if content is None else _problem(content, shape[0])
+    if isinstance(shape, list):
+        if not isinstance(content, list):
+            return [], f"is {_spelled(content)}, not a list"
+        return next((_below(str(place), found) for place, each in enumerate(content) if (found := _problem(each, shape[0]))), None)
+    if not isinstance(content, dict):
+        return [], f"is {_spelled(content)}, not a table"
+    return _problem_in_table(content, shape)
+
+
+def _problem_in_table(content: dict[str, Any], shape: dict[str, Any]) -> tuple[list[str], str] | None:
+    for key, inner in shape.items():
+        known = key.removesuffix("?")
+        if known in content:
+            if found := _problem(content[known], inner):
+                return _below(known, found)
+        elif key == EVERY:
+            for other, value in content.items():
+                if other not in shape and f"{other}?" not in shape and (found := _problem(value, inner)):
+                    return _below(other, found)
+        elif known == key:
+            return [], f"has no '{known}'"
+    return None
+
+
+def _below(name: str, found: tuple[list[str], str]) -> tuple[list[str], str]:
+    return [name, *found[0]], found[1]
+
+
+def _spelled(content: Any) -> str:
+    if isinstance(content, dict | list):
+        return "a table" if isinstance(content, dict) else "a list"
+    if isinstance(content, str):
+        return f"the text '{shown(content, 40)}'"
+    if content is None or isinstance(content, bool):
+        return {None: "null", True: "true", False: "false"}[content]
+    return f"{content:g}" if isinstance(content, float) else "a number of many digits" if abs(content) >= 2**63 else str(content)
+
+
+# --- the run folder ----------------------------------------------------------------------------------------------------------------------
+
+TIERS = ("head", "medium", "tail")
+CLASSES_OF_TIERS: Table = {tier: [WHOLE] for tier in TIERS}
+ROUND_NUMBER = whole(1)
+MODELS: Table = {EVERY: {EVERY: {EVERY: (SHARE,)}}}
+"""By model, by average, by metric."""
+
+EXPERIMENT: Table = {"method": TABLE, EVERY: TABLE}
+
+DATASET: Table = {
+    "name": TEXT,
+    "sha256?": (TEXT,),
+    "nodes?": WHOLE,
+    "edges?": WHOLE,
+    "features?": WHOLE,
+    "classes?": WHOLE,
+    "imbalance_ratio?": (NUMBER,),
+    "proxy_features?": FLAG,
+    "label_names?": ([TEXT],),
+    "owner_names?": ([TEXT],),
+}
+
+CONFIG: Table = {
+    "config_hash": TEXT,
+    "dataset": DATASET,
+    "experiment": EXPERIMENT,
+    "method?": TEXT,
+    "rounds?": ROUND_NUMBER,
+    "sites?": [TEXT],
+    "notes?": [TEXT],
+    "source?": ({"data?": (TEXT,), "data_dir?": (TEXT,), "clients_dir?": (TEXT,)},),
+}
+
+SUMMARY: Table = {
+    **dict.fromkeys(("method", "method_label", "preset", "dataset", "protocol"), TEXT),
+    "seed": WHOLE,
+    "rounds": ROUND_NUMBER,
+    "best_round": ROUND_NUMBER,
+    "metrics": MODELS,
+    "headline": Kind("'global' or 'personal'", lambda value: value in ("global", "personal")),
+    "tiers": CLASSES_OF_TIERS,
+    "best_rounds?": {EVERY: ROUND_NUMBER},
+    "config_hash?": TEXT,
+    "weights_sha256?": TEXT,
+    "partition_sha256?": TEXT,
+    "digest?": TEXT,
+    "proxy_features?": FLAG,
+    "test_without_local_train?": (SHARE,),
+    "warnings?": [TEXT],
+    **dict.fromkeys(("seconds?", "cpu_seconds?", "peak_rss_mb?"), (number(0),)),
+    **dict.fromkeys(("bytes_up?", "bytes_down?"), (WHOLE,)),
+}
+
+ENV: Table = {"command?": ([LEAF],), EVERY: LEAF}
+
+CLIENT: Table = {
+    **dict.fromkeys(("client", "nodes", "edges", "train", "val", "test", "classes"), WHOLE),
+    **dict.fromkeys(("edges_kept", "isolated_before", "isolated_after"), WHOLE),
+    **dict.fromkeys(("homophily_before", "homophily_after"), (SHARE,)),
+}
+
+ROUND: Table = {
+    "round": ROUND_NUMBER,
+    "loss?": (NUMBER,),
+    "clients?": [WHOLE],
+    **dict.fromkeys(("seconds?", "cpu_seconds?"), (number(0),)),
+    "bytes_up?": {EVERY: WHOLE},
+    "bytes_down?": {EVERY: WHOLE},
+    "val?": {EVERY: {EVERY: (SHARE,)}},
+}
+
+_BIN: Table = {"nodes": WHOLE, "confidence": SHARE, "accuracy": SHARE}
+_MEASURED: Table = {"nodes": WHOLE, "ece?": ([NUMBER],), "brier?": ([NUMBER],), "reliability": [_BIN]}
+TEMPERATURE = number(1e-3, 1e3)
+"""The fit looks at 0.05 to 20; 0, NaN and infinity make no probabilities."""
+TEMPERATURES: Table = dict.fromkeys(TIERS, TEMPERATURE)
+CALIBRATION: Table = {
+    "temperatures": TEMPERATURES,
+    **dict.fromkeys(("before?", "after?"), dict.fromkeys(("all", *TIERS), _MEASURED)),
+    "unmeasured?": TEXT,
+}
+
+CHECKPOINT: Table = {
+    "lines": [{**ROUND, "bytes_up": {EVERY: WHOLE}, "bytes_down": {EVERY: WHOLE}}],
+    "best": {EVERY: {"score": SCORE, "round": ROUND_NUMBER}},
+    "seconds": [number(0)],
+}
+
+# --- the model folder --------------------------------------------------------------------------------------------------------------------
+
+MODEL_CONFIG: Table = {
+    "weights_sha256": SHA256,
+    "experiment": EXPERIMENT,
+    "info": {
+        "num_features": whole(1),
+        "num_classes": whole(1),
+        "num_clients": whole(1),
+        "weighting": Kind("'nodes' or 'train'", lambda value: value in ("nodes", "train")),
+    },
+    "tiers": CLASSES_OF_TIERS,
+    "temperatures": TEMPERATURES,
+}
+LABELS: Table = {"labels": [TEXT]}
+SCHEMA: Table = {
+    "features?": WHOLE,
+    "columns?": ([{"name": TEXT, "mean?": NUMBER, "std?": number(1e-300), "categories": ([TEXT],)}],),
+}
+
+MANIFEST: Table = {"complete": FLAG, "files": {EVERY: {"bytes": WHOLE, "sha256": SHA256}}}
