@@ -21,6 +21,7 @@ from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import DECLARE, EVALUATE, STATUS, STEP
 from fedepd.errors import BadConfig, BadData, BadMessage, FedEPDError
 from fedepd.record import append_line, check_new_folder, write_json
+from fedepd.shown import listed, sentence, shown
 
 RUNS = "runs.jsonl"
 """In the admin kit: every job ever submitted with it, and for which task."""
@@ -115,17 +116,18 @@ def look(open_session: Any, job: Job) -> dict[str, Any]:
 
 
 def describe(now: dict[str, Any]) -> str:
-    """One line about a run."""
+    """One line about a run; every name and reason in it was written elsewhere."""
     if now.get("state") != "training":
-        return " ".join(str(now[name]) for name in ("state", "job", "error") if name in now)
-    parts = [f"round {now['round']}/{now['rounds']}", f"{now['seconds']:.2f} s", f"{len(now['answered'])} sites answered"]
+        return " ".join(sentence(now[name]) for name in ("state", "job", "error") if name in now)
+    parts = [f"round {shown(now['round'])}/{shown(now['rounds'])}", f"{now['seconds']:.2f} s", f"{len(now['answered'])} sites answered"]
     if now["loss"] is not None:
         parts.append(f"loss {now['loss']:.4f}")
     for kind, scores in (now["val"] or {}).items():
-        parts.append(f"{kind} val macro-F1 {100 * scores['macro_f1']:.2f}" if scores["macro_f1"] is not None else f"{kind} val -")
+        score = scores["macro_f1"]
+        parts.append(f"{shown(kind)} val -" if score is None else f"{shown(kind)} val macro-F1 {100 * score:.2f}")
     if now["missing"]:
-        parts.append(f"unreachable: {', '.join(now['missing'])}")
-    parts += [f"refused {each}" for each in now["refused"]]
+        parts.append(f"unreachable: {listed(now['missing'], 20)}")
+    parts += [f"refused {sentence(each, 300)}" for each in now["refused"]]
     return ", ".join(parts)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import time
@@ -13,12 +12,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fedepd.cli import Parser, console
+from fedepd.cli import Parser
+from fedepd.cli_print import console, say, say_json
 from fedepd.config import read_toml, setting_owners
 from fedepd.deploy.task import FederationTask
 from fedepd.errors import BadConfig, BadMessage, UnknownName
 from fedepd.methods import METHODS
-from fedepd.record import clean
+from fedepd.shown import shown
 
 ACTIONS = {
     "init": "coordinator: make a kit for the server, for yourself and for every site",
@@ -48,11 +48,6 @@ def main(arguments: list[str]) -> int:
     logging.getLogger().addHandler(logging.NullHandler())  # else NVFlare's warnings stand between the lines
     run: Callable[[Parser, list[str]], int] = globals()[f"action_{action}"]
     return run(Parser(prog=f"fedepd federation {action}", allow_abbrev=False, description=ACTIONS[action]), arguments[1:])
-
-
-def say(*lines: str) -> None:
-    for line in lines:
-        console().print(line, soft_wrap=True)
 
 
 # --- kits --------------------------------------------------------------------------------------------------------------------------------
@@ -206,11 +201,11 @@ def action_preview(parser: Parser, arguments: list[str]) -> int:
     task = _task(values, method, known["sites"], features, classes)
     seen = preview(task, kits.kit_name(kit, "client"), Path(values.data))
     if values.json:
-        say(json.dumps({**asdict(seen), "bytes_per_round": seen.bytes_per_round}))
+        say_json({**asdict(seen), "bytes_per_round": seen.bytes_per_round})
         return 0
     table = Table("field", "shape", "bytes", "when", title=f"What leaves the house with {method}")
     for each in seen.fields:
-        table.add_row(each.field, " x ".join(map(str, each.shape)) or "number", f"{each.bytes:,}", each.when)
+        table.add_row(shown(each.field), " x ".join(map(str, each.shape)) or "number", f"{each.bytes:,}", each.when)
     console().print(table)
     say(f"{seen.bytes_per_round:,} bytes per round; features, edges and node labels stay here")
     for name, counts in seen.counts.items():
@@ -241,9 +236,9 @@ def action_status(parser: Parser, arguments: list[str]) -> int:
         with admin.session(kit) as session:
             now["run"] = admin.look(session, admin.last_job(kit, values.run))
     if values.json:
-        say(json.dumps(clean(now)))
+        say_json(now)
         return 0
-    say(*(f"{site}: {'connected' if there else 'not connected'}" for site, there in now["sites"].items()))
+    say(*(f"{shown(site)}: {'connected' if there else 'not connected'}" for site, there in now["sites"].items()))
     say(admin.describe(now["run"]) if "run" in now else "no run was submitted yet")
     return 0
 
