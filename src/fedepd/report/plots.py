@@ -8,7 +8,6 @@ import warnings
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from fedepd.longtail import bins, class_order
 from fedepd.report.numbers import bin_accuracy, bytes_by_field, convergence, mean_std, pruned_share, prunings
 from fedepd.report.runs import Group, Run
+from fedepd.shown import drawn, html_text
 
 # Okabe and Ito's eight (their yellow darkened, else it is lost on white), then eight after Paul Tol's muted set.
 METHOD_COLOURS = {
@@ -206,7 +206,7 @@ def purification(groups: Sequence[Group]) -> str:
             axis.set_ylim(0, 104)
             axis.grid(axis="y")
             axis.set_xlabel("client")
-            axis.set_xticks(*ticks_of([str(client["client"]) for client in found[0][1]], most=20, offset=0.0))
+            axis.set_xticks(*ticks_of([drawn(client["client"]) for client in found[0][1]], most=20, offset=0.0))
         _legend(figure, share_axis)
 
     return _svg("purification", "Edges pruned and homophily by client", 3.6, draw, groups[0].first) if found else ""
@@ -218,7 +218,7 @@ def communication(groups: Sequence[Group]) -> str:
     everything = [volume for both in volumes.values() for volume in both]
     fields = sorted({name for volume in everything for name in volume}, key=lambda name: (-sum(v.get(name, 0) for v in everything), name))
     most = len(FIELD_COLOURS)
-    pieces = {name: [name] for name in (fields if len(fields) <= most else fields[: most - 1])}
+    pieces = {drawn(name): [name] for name in (fields if len(fields) <= most else fields[: most - 1])}
     if len(fields) > most:
         pieces[f"{len(fields) - most + 1} others"] = fields[most - 1 :]
 
@@ -253,7 +253,7 @@ def reliability(group: Group) -> str:
             for (tier, scores), (colour, marker, line) in zip(measured[when].items(), RELIABILITY_LOOKS, strict=True):
                 points = [(100 * b["confidence"], 100 * b["accuracy"]) for b in scores["reliability"]]
                 x, y = zip(*points, strict=True) if points else ((), ())
-                label = f"{tier} ({scores['nodes']} nodes)"
+                label = drawn(f"{tier} ({scores['nodes']} nodes)")
                 axis.plot(x, y, label=label, color=colour, marker=marker, linestyle=line, markersize=3.5, linewidth=1.3)
             axis.set_title(f"{when} temperatures")
             axis.set_xlabel("mean confidence of a bin (%)")
@@ -287,6 +287,9 @@ RC = {
     "axes.axisbelow": True, "grid.color": "#E4E4E4", "grid.linewidth": 0.7,
 }  # fmt: skip
 
+SVG_STYLE = '<style type="text/css">*{stroke-linejoin: round; stroke-linecap: butt}</style>'
+"""As matplotlib writes it into every figure."""
+
 
 def _svg(name: str, title: str, height: float, draw: Callable[[Any], None], run: Run) -> str:
     """The figure as one SVG element, with a name for screen readers and ids that no figure of another run has."""
@@ -301,4 +304,5 @@ def _svg(name: str, title: str, height: float, draw: Callable[[Any], None], run:
         figure.savefig(file, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     own = rf"\1{name}-{zlib.crc32(run.path.name.encode()):08x}-"
     svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r'(\bid="|url\(#|href="#)', own, tag[0]), file.getvalue())
-    return svg[svg.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{escape(title)}" data-name="{name}" ', 1)
+    svg = svg.replace(SVG_STYLE, "", 1)  # page.css has it, and the page's policy knows no other style
+    return svg[svg.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{html_text(title)}" data-name="{name}" ', 1)
