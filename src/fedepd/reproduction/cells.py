@@ -14,6 +14,7 @@ from fedepd.errors import BadConfig
 from fedepd.record import held, write_bytes
 from fedepd.reproduction.targets import Row, Target, target_names
 from fedepd.runner import with_features
+from fedepd.shown import shown
 from fedepd.sweep import Cell, outcomes
 from fedepd.types import Graph
 
@@ -33,7 +34,7 @@ class Planned:
 
     @property
     def text(self) -> str:
-        return f"{self.row.label} on {short_name(self.dataset)}, seed {self.seed}"
+        return f"{shown(self.row.label)} on {shown(short_name(self.dataset))}, seed {self.seed}"
 
     @property
     def note(self) -> Path:
