@@ -75,9 +75,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         complain("interrupted")
         return 130
-    except BrokenPipeError:
+    except BrokenPipeError:  # before OSError, which it is too
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains once more when it flushes stdout at exit
         return 141
+    except OSError as cause:  # the last net: a name that is too long, a disk that is full or read-only
+        complain(f"cannot use '{shown(cause.filename or 'a file')}': {cause.strerror or cause}; check its name, its rights and the disk")
+        return 2
 
 
 def _main(arguments: list[str]) -> int:

@@ -126,10 +126,13 @@ def csv_text(rows: Iterable[Sequence[object]], fit: Callable[[str], str] = whole
     Whoever reads the names back removes one apostrophe before what starts with '=', '+', '-', '@', tab or line end, or with more
     apostrophes before these.
     """
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerows([_cell(fit(value)) if isinstance(value, str) else value for value in row] for row in rows)
-    return file.getvalue()
+    lines = []
+    for row in rows:
+        file = io.StringIO(newline="")
+        writer = csv.writer(file, lineterminator="\r\n")  # it quotes what its line end has: without '\r' a cell could start a row
+        writer.writerow([_cell(fit(value)) if isinstance(value, str) else value for value in row])
+        lines.append(file.getvalue()[:-2])
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _cell(text: str) -> str:
