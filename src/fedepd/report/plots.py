@@ -43,6 +43,8 @@ HATCHES = ("", "////", "....", "xxxx")
 RELIABILITY_LOOKS = (("#333333", "o", "-"), ("#0072B2", "s", "--"), ("#B8A900", "D", "-."), ("#D55E00", "^", ":"))
 """Colour, marker and dash of all nodes, head, medium and tail."""
 GREY, DARK = "#777777", "#333333"
+TICK = 60
+"""Characters beside an axis."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,7 @@ def communication(groups: Sequence[Group]) -> str:
                 size = np.array([sum(volume.get(name, 0) for name in names) for volume in volumes[way]]) / 2**20
                 axis.barh(range(len(groups)), size, 0.7, left=start, color=colour, label=label)
                 start += size
-            axis.set_yticks(range(len(groups)), [group.label for group in groups])
+            axis.set_yticks(range(len(groups)), [drawn(group.label, TICK) for group in groups])
             axis.set_xlabel(f"MiB, {title}")
             axis.grid(axis="x")
         axes[0].invert_yaxis()
@@ -277,7 +279,10 @@ def ticks_of(labels: list[str], most: int, offset: float = 0.5) -> tuple[list[fl
 def _legend(figure: Any, axis: Any) -> None:
     handles, labels = axis.get_legend_handles_labels()
     longest = max((len(label) for label in labels), default=1)
-    figure.legend(handles, labels, loc="outside lower center", ncols=max(1, min(len(labels), 110 // (longest + 7))))
+    columns = max(1, min(len(labels), 110 // (longest + 7)))
+    rows = -(-len(labels) // columns)
+    figure.set_figheight(figure.get_figheight() + 0.18 * max(0, rows - 4))  # many long names must not eat the axes
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
 RC = {
@@ -299,6 +304,7 @@ def _svg(name: str, title: str, height: float, draw: Callable[[Any], None], run:
     file = io.StringIO()
     with style.context(["default", {**RC, "svg.hashsalt": name}]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # text stays text, and the browser has the font
+        warnings.filterwarnings("ignore", "constrained_layout not applied", UserWarning)  # names too long for the figure: not fatal
         figure = Figure(figsize=(8.6, height), layout="constrained")
         draw(figure)
         figure.savefig(file, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))

@@ -34,6 +34,7 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
     png, svg = stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.svg")
     with style.context(["default", LOOK]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # a box in the PNG; the SVG has the text itself
+        warnings.filterwarnings("ignore", "constrained_layout not applied", UserWarning)  # names too long for the figure
         figure.savefig(png, dpi=300, metadata={"Software": None})
         figure.savefig(svg, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     return [png, svg]
