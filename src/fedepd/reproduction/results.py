@@ -50,7 +50,7 @@ class Entry:
 
     @property
     def group(self) -> Group:
-        return Group(self.row.label, tuple(self.runs.values()))
+        return Group(shown(self.row.label), tuple(self.runs.values()))
 
     def values(self, metric: str, scoring: Scoring = HEADLINE) -> dict[int, float]:
         """In percent, by seed."""
