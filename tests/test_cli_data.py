@@ -21,6 +21,7 @@ from fedepd.datasets.clients_dir import folder_names, joined, read_clients
 from fedepd.datasets.synthetic import synthetic
 from fedepd.runner import run
 from fedepd.types import Graph
+from hostile import PAYLOADS, check_lines
 
 PAGE = Path(__file__).parents[1] / "docs" / "own-data.md"
 QUICK = ["--rounds", "2", "--hidden", "8", "--quiet", "--json"]
@@ -287,3 +288,26 @@ def test_two_hundred_damaged_files_get_no_traceback(here: Path, capsys: pytest.C
             worked += tried([*IMPORT[:-1], "out.npz"], ".csv", place, capsys)
             (here / name).write_bytes(whole[name])
     assert 10 < worked < 120  # some damage is harmless, most is not
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("text", PAYLOADS.values(), ids=PAYLOADS)
+def test_no_name_in_a_file_steers_the_terminal(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Classes, owners, the columns of the schema, the file's own name; a file that cannot be used is refused in one line."""
+    name = text.replace("/", "_").replace("\0", "_")[:60].encode("utf-8", "surrogateescape" if "\udce9" in text else "replace")
+    path = tmp_path / "graphs" / f"x{name.decode('utf-8', 'surrogateescape')}.npz"
+    path.parent.mkdir()
+    graph = synthetic(nodes=60, edges=120, classes=3, imbalance=2, smallest=None, communities=3)
+    names = tuple(f"{text}{number}".encode("utf-8", "replace").decode() for number in range(3))
+    schema = json.dumps([{"name": text, "mean": 0.0, "scale": 1.0, "categories": None}])
+    for part in ({"label_names": names}, {"owner": graph.y.clamp(min=0), "owner_names": names}, {"schema": schema}, {}):
+        write_npz(replace(graph, **part), path)
+        for arguments in (["check", str(path)], ["show", str(path)], ["list", "--data-dir", str(tmp_path)], ["check", str(path), "--json"]):
+            code = main(["data", *arguments])
+            out, err = capsys.readouterr()
+            assert code in (0, 1, 2)
+            check_lines(out + err)
+            assert "x" * 81 not in out
+            if code == 2 and err:
+                assert err.startswith("fedepd: ")
+                assert err.count("\n") == 1
