@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import re
@@ -311,3 +312,27 @@ def test_no_name_in_a_file_steers_the_terminal(text: str, tmp_path: Path, capsys
             if code == 2 and err:
                 assert err.startswith("fedepd: ")
                 assert err.count("\n") == 1
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("text", PAYLOADS.values(), ids=PAYLOADS)
+@pytest.mark.parametrize("channel", ["class", "owner", "column", "category", "id"])
+def test_no_name_in_a_table_steers_the_terminal(channel: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Imported or refused: what is said of it is plain, and short."""
+    text = text.replace("\0", "").encode("utf-8", "replace").decode() or "x"
+    rows: list[list[str]] = [["id", "label", "owner", "amount", "kind"]]
+    rows += [[f"n{i}", "ab"[i % 2], "cd"[i % 2], str(i), "ef"[i % 2]] for i in range(20)]
+    place = {"class": (1, 1), "owner": (1, 2), "column": (0, 3), "category": (1, 4), "id": (1, 0)}[channel]
+    for row in rows[place[0] :: 2] if place[0] else rows[:1]:
+        row[place[1]] = text if channel != "id" else f"{text}{row[3]}"
+    files = {"nodes": rows, "edges": [["source", "target"], *([rows[i][0], rows[i % 20 + 1][0]] for i in range(1, 21))]}
+    for name, lines in files.items():
+        with (tmp_path / f"{name}.csv").open("w", newline="", encoding="utf-8") as f:
+            csv.writer(f, quoting=csv.QUOTE_ALL).writerows(lines)
+    given = [word for name in files for word in (f"--{name}", str(tmp_path / f"{name}.csv"))]
+    code = main(["data", "import", *given, "--owner", "owner", "--one-hot", "-o", str(tmp_path / "out.npz")])
+    out, err = capsys.readouterr()
+    assert code in (0, 2)
+    check_lines(out + err)
+    assert "x" * 81 not in out
+    assert all(line.startswith("fedepd: ") and len(line) <= 2010 for line in err.splitlines())

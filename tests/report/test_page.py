@@ -187,9 +187,11 @@ def poisoned(write_run: WriteRun, text: str, name: str = "a", method: str = "fed
     return folder
 
 
-TAGS = {"html", "head", "meta", "link", "title", "style", "body", "header", "h1", "h2", "h3", "p", "nav", "a", "main", "section", "ul", "li",
-        "b", "figure", "div", "svg", "figcaption", "table", "thead", "tbody", "tr", "th", "td", "wbr", "small", "strong", "u", "details",
-        "summary", "footer", "pre", "script", "span"}  # fmt: skip
+TAGS = {
+    "html", "head", "meta", "link", "title", "style", "body", "header", "h1", "h2", "h3", "p", "nav", "a",
+    "main", "section", "ul", "li", "b", "figure", "div", "svg", "figcaption", "table", "thead", "tbody", "tr", "th",
+    "td", "wbr", "small", "strong", "u", "details", "summary", "footer", "pre", "script", "span",
+}  # fmt: skip
 
 
 @pytest.mark.hostile

@@ -128,7 +128,9 @@ def test_a_poisoned_study_without_a_run(text: str, make_results: MakeResults, tm
     entries = [replace(entry, row=rows[0]) for entry in results.entries]
     results = Results(replace(results.target, title=text, rows=rows), entries)
     written = write_target(results, tmp_path)
-    page = write_reproduction([replace(written, results=replace(results, target=replace(results.target, name=text)))], tmp_path / "x.html", text)
+    page = write_reproduction(
+        [replace(written, results=replace(results, target=replace(results.target, name=text)))], tmp_path / "x.html", text
+    )
     check_page(page.read_text(encoding="utf-8"))
     check_latex((tmp_path / "mine" / "mine.tex").read_text())
     assert len(list(csv.reader(io.StringIO((tmp_path / "mine" / "mine.csv").read_text(), newline="")))) == 3
