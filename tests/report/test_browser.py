@@ -70,12 +70,11 @@ HARM = ["script", "image", "attribute", "single quote", "end of style", "end of 
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("names", [HARM[:5], HARM[5:]], ids=["tags", "more tags"])
-def test_no_name_runs_as_script(browser: Any, write_run: WriteRun, names: list[str]) -> None:
+def test_no_name_runs_as_script(browser: Any, write_run: WriteRun) -> None:
     """In labels, datasets, presets, settings, warnings, classes, owners, versions and folder names; and the page still works."""
-    for place, name in enumerate(names):
+    for place, name in enumerate(HARM):
         text, folder = PAYLOADS[name], f"{place}{PAYLOADS[name].replace('/', '_')}"
-        made = write_run(folder, method=f"m{place}", dataset=text, label=text, preset=text, settings={text: text}, seed=place)
+        made = write_run(folder, method=f"m{place}", dataset=PAYLOADS["image"], label=text, preset=text, settings={text: text})
         config, summary = (json.loads((made / f"{part}.json").read_text()) for part in ("config", "summary"))
         config["dataset"] |= {"label_names": [text] * 12, "owner_names": [text] * 4}
         (made / "config.json").write_text(json.dumps(config))
@@ -85,11 +84,11 @@ def test_no_name_runs_as_script(browser: Any, write_run: WriteRun, names: list[s
     visit(browser, url)
     for link in browser.find_elements("css selector", "nav a"):
         link.click()
-    assert browser.title == f"{len(names)} methods on {len(names)} datasets"
+    assert browser.title == f"{len(HARM)} methods on {PAYLOADS['image']}"
     assert browser.execute_script("return document.scripts.length") == 1
     assert browser.execute_script("return document.querySelectorAll('table th button').length") > 40  # our own script ran
     assert browser.current_url.startswith(url)
-    check_nothing_leaves(browser, f"{url}")
+    check_nothing_leaves(browser, url)
 
 
 @pytest.mark.hostile
