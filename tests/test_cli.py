@@ -17,6 +17,7 @@ import pytest
 
 from fedepd.cli import COMMANDS, main
 from fedepd.methods import METHODS
+from hostile_names import PAYLOADS, check_lines
 
 QUICK = ["--rounds", "2", "--hidden", "8", "--clients", "3", "--quiet"]
 KEYS = {"method", "dataset", "seed", "rounds", "best_round", "metrics", "bytes_up", "bytes_down", "seconds", "config_hash",
@@ -352,3 +353,25 @@ def test_a_comparison_needs_a_folder_of_its_own(refused: Callable[..., str], gra
 def test_a_file_cannot_name_the_method_of_a_comparison(refused: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text('method = "fedavg"\n')
     assert "'method'" in refused("compare", "fedavg", "--config", str(tmp_path / "a.toml"), "--out", str(tmp_path / "new"))
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("name", PAYLOADS)
+@pytest.mark.parametrize("channel", ["key", "value", "choice", "method", "table", "file", "twice"])
+def test_a_poisoned_settings_file_gets_one_plain_line(channel: str, name: str, refused: Callable[..., str], tmp_path: Path) -> None:
+    text = PAYLOADS[name].encode("utf-8", "replace").decode().replace("\x7f", "?").replace("\0", "?")
+    quoted = json.dumps(f"x{text}", ensure_ascii=False)
+    content = {
+        "key": f"{quoted} = 1",
+        "value": f"rounds = {quoted}",
+        "choice": f"select = {quoted}",
+        "method": f"method = {quoted}",
+        "table": f"[{quoted}]\n{quoted} = 1",
+        "file": f"no TOML {text}",
+        "twice": f"[a]\n{quoted} = 1\n[b]\n{quoted} = 2",
+    }
+    path = tmp_path / f"{text.replace('/', '_')[:60]}.toml"
+    path.write_text(content[channel], encoding="utf-8")
+    said = refused("run", "--config", str(path))
+    check_lines(said)
+    assert len(said) <= 2010

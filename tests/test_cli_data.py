@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import re
@@ -21,6 +22,7 @@ from fedepd.datasets.clients_dir import folder_names, joined, read_clients
 from fedepd.datasets.synthetic import synthetic
 from fedepd.runner import run
 from fedepd.types import Graph
+from hostile_names import PAYLOADS, check_lines
 
 PAGE = Path(__file__).parents[1] / "docs" / "own-data.md"
 QUICK = ["--rounds", "2", "--hidden", "8", "--quiet", "--json"]
@@ -288,3 +290,50 @@ def test_two_hundred_damaged_files_get_no_traceback(here: Path, capsys: pytest.C
             worked += tried([*IMPORT[:-1], "out.npz"], ".csv", place, capsys)
             (here / name).write_bytes(whole[name])
     assert 10 < worked < 120  # some damage is harmless, most is not
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("text", PAYLOADS.values(), ids=PAYLOADS)
+def test_no_name_in_a_file_steers_the_terminal(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Classes, owners, the columns of the schema, the file's own name; a file that cannot be used is refused in one line."""
+    name = text.replace("/", "_").replace("\0", "_")[:60].encode("utf-8", "surrogateescape" if "\udce9" in text else "replace")
+    path = tmp_path / "graphs" / f"x{name.decode('utf-8', 'surrogateescape')}.npz"
+    path.parent.mkdir()
+    graph = synthetic(nodes=60, edges=120, classes=3, imbalance=2, smallest=None, communities=3)
+    names = tuple(f"{text}{number}".encode("utf-8", "replace").decode() for number in range(3))
+    schema = json.dumps([{"name": text, "mean": 0.0, "scale": 1.0, "categories": None}])
+    for part in ({"label_names": names}, {"owner": graph.y.clamp(min=0), "owner_names": names}, {"schema": schema}, {}):
+        write_npz(replace(graph, **part), path)
+        for arguments in (["check", str(path)], ["show", str(path)], ["list", "--data-dir", str(tmp_path)], ["check", str(path), "--json"]):
+            code = main(["data", *arguments])
+            out, err = capsys.readouterr()
+            assert code in (0, 1, 2)
+            check_lines(out + err)
+            assert "x" * 81 not in out
+            if code == 2 and err:
+                assert err.startswith("fedepd: ")
+                assert err.count("\n") == 1
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("text", PAYLOADS.values(), ids=PAYLOADS)
+@pytest.mark.parametrize("channel", ["class", "owner", "column", "category", "id"])
+def test_no_name_in_a_table_steers_the_terminal(channel: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Imported or refused: what is said of it is plain, and short."""
+    text = text.replace("\0", "").encode("utf-8", "replace").decode() or "x"
+    rows: list[list[str]] = [["id", "label", "owner", "amount", "kind"]]
+    rows += [[f"n{i}", "ab"[i % 2], "cd"[i % 2], str(i), "ef"[i % 2]] for i in range(20)]
+    place = {"class": (1, 1), "owner": (1, 2), "column": (0, 3), "category": (1, 4), "id": (1, 0)}[channel]
+    for row in rows[place[0] :: 2] if place[0] else rows[:1]:
+        row[place[1]] = text if channel != "id" else f"{text}{row[3]}"
+    files = {"nodes": rows, "edges": [["source", "target"], *([rows[i][0], rows[i % 20 + 1][0]] for i in range(1, 21))]}
+    for name, lines in files.items():
+        with (tmp_path / f"{name}.csv").open("w", newline="", encoding="utf-8") as f:
+            csv.writer(f, quoting=csv.QUOTE_ALL).writerows(lines)
+    given = [word for name in files for word in (f"--{name}", str(tmp_path / f"{name}.csv"))]
+    code = main(["data", "import", *given, "--owner", "owner", "--one-hot", "-o", str(tmp_path / "out.npz")])
+    out, err = capsys.readouterr()
+    assert code in (0, 2)
+    check_lines(out + err)
+    assert "x" * 81 not in out
+    assert all(line.startswith("fedepd: ") and len(line) <= 2010 for line in err.splitlines())

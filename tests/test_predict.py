@@ -22,10 +22,12 @@ from fedepd.errors import BadConfig, BadData
 from fedepd.exporter import export
 from fedepd.longtail import Tiers
 from fedepd.methods import METHODS
-from fedepd.predict import Model, load_model, read_tables, write_predictions
+from fedepd.predict import Model, Predictions, as_csv, load_model, read_tables, write_predictions
 from fedepd.rng import seeded
 from fedepd.runner import run
+from fedepd.shown import plain, whole
 from fedepd.types import Graph, TaskInfo
+from hostile_names import ALL, PAYLOADS, check_lines
 from toy import toy_client
 
 NODES, CLASSES = 90, ("fraud", "gold", "plain")
@@ -261,3 +263,59 @@ def test_every_method_predicts_without_training_nodes(name: str, shape: dict[str
 def test_writing_to_a_folder_that_is_not_there(model: Model, tables: Path, tmp_path: Path) -> None:
     with pytest.raises(BadConfig, match="cannot write"):
         write_predictions(model.predict(fedepd.load(tables / "my.npz")), tmp_path / "no" / "out.csv")
+
+
+# --- names made to do harm ---------------------------------------------------------------------------------------------------------------
+
+
+def poisoned(text: str) -> Predictions:
+    """Three nodes and two classes of that name; of the last node nothing is said."""
+    shares = np.array([[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]])
+    return Predictions((text, f"{text}1", "n"), shares.argmax(1), shares, (text, f"{text}2"), abstain_below=0.6)
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("text", ALL.values(), ids=ALL)
+def test_csv_of_poisoned_names_has_no_formula_and_no_forged_row(text: str, tmp_path: Path) -> None:
+    write_predictions(poisoned(text), tmp_path / "p.csv")
+    with (tmp_path / "p.csv").open(newline="", encoding="utf-8") as f:
+        rows = list(csv.reader(f))
+    assert [len(row) for row in rows] == [5] * 4
+    assert rows[0] == ["id", "label", "probability", f"p({whole(text)})", f"p({whole(text)}2)"]
+    assert not any(cell.startswith(("=", "+", "-", "@", "\t", "\r")) for row in rows for cell in row)
+    assert [cell.removeprefix("'") for cell in (rows[1][0], rows[1][1])] == [whole(text).removeprefix("'")] * 2
+    assert rows[3][:3] == ["n", "", "0.5"]
+    assert float(rows[1][2]) == 0.9
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("text", PAYLOADS.values(), ids=PAYLOADS)
+def test_other_formats_keep_poisoned_names(text: str, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    for ending in ("jsonl", "parquet"):
+        write_predictions(poisoned(text), tmp_path / f"p.{ending}")
+    lines = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
+    assert len(lines) == 3
+    assert lines[0]["id"] == lines[0]["label"] == whole(text)
+    table = parquet.read_table(tmp_path / "p.parquet").to_pydict()
+    assert table["id"][0] == table["label"][0] == whole(text)
+    assert table["label"][2] is None
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("text", PAYLOADS.values(), ids=PAYLOADS)
+def test_predictions_on_the_screen_steer_nothing(text: str) -> None:
+    made = as_csv(poisoned(text), plain)
+    check_lines(made)
+    assert made.count("\n") == 4
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("text", PAYLOADS.values(), ids=PAYLOADS)
+def test_an_unknown_node_is_shown_short(text: str) -> None:
+    with pytest.raises(BadData) as refusal:
+        poisoned(text).of([f"{text}?"])
+    check_lines(str(refusal.value))
+    assert len(str(refusal.value)) < 320

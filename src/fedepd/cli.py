@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import io
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
+from fedepd.cli_print import complain, console, progress_bar, say
 from fedepd.errors import BadConfig, FedEPDError, UnknownName
 from fedepd.shown import shown
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fedepd.sweep import Cell
 
 COMMANDS = {
@@ -59,34 +58,34 @@ class Parser(argparse.ArgumentParser):
         values, unknown = self.parse_known_args(arguments)
         if unknown:
             known = [flag for action in self._actions for flag in action.option_strings]
-            near = difflib.get_close_matches(unknown[0].split("=")[0], known, n=1)
+            near = difflib.get_close_matches(unknown[0].split("=")[0][:80], known, n=1)
             hint = f"did you mean '{near[0]}'?" if near else f"see '{self.prog} --help'"
-            raise BadConfig(f"unknown {'option' if unknown[0].startswith('-') else 'argument'} '{unknown[0]}'; {hint}")
+            kind = "option" if unknown[0].startswith("-") else "argument"
+            raise BadConfig(f"unknown {kind} '{shown(unknown[0])}'; {hint}")
         return values
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    for stream in (sys.stdout, sys.stderr):  # a terminal that lacks a sign shows '?' for it
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
+    for stream in (sys.stdout, sys.stderr):  # a terminal of few characters gets the others as numbers
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         return _main(list(arguments))
     except FedEPDError as mistake:
-        print("fedepd:", *str(mistake).split("\n"), file=sys.stderr)
+        complain(mistake)
         return 2
     except KeyboardInterrupt:
-        print("fedepd: interrupted", file=sys.stderr)
+        complain("interrupted")
         return 130
-    except BrokenPipeError:
+    except BrokenPipeError:  # before OSError, which it is too
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains once more when it flushes stdout at exit
         return 141
-    except OSError as cause:  # what no reader or writer of ours has put into words
-        where = f" '{shown(cause.filename, 300)}'" if cause.filename else ""
-        print(f"fedepd: the system refuses{where} ({cause.strerror or cause}); check the name, the rights and the room", file=sys.stderr)
+    except OSError as cause:  # the last net: a name that is too long, a disk that is full or read-only
+        complain(f"cannot use '{shown(cause.filename or 'a file')}': {cause.strerror or cause}; check its name, its rights and the disk")
         return 2
     except MemoryError:
-        print("fedepd: there is not enough memory for this; give a smaller graph or smaller settings", file=sys.stderr)
+        complain("there is not enough memory for this; give a smaller graph or smaller settings")
         return 2
 
 
@@ -95,12 +94,12 @@ def _main(arguments: list[str]) -> int:
         width = max(map(len, COMMANDS))
         lines = [f"  {name:<{width}}  {text}" for name, text in COMMANDS.items()]
         lines += ["", "'fedepd COMMAND --help' explains each."]
-        print("usage: fedepd COMMAND ...\n\nFederated learning on long-tailed graphs.\n", *lines, sep="\n")
+        say("usage: fedepd COMMAND ...", "", "Federated learning on long-tailed graphs.", "", *lines)
         return 0 if arguments else 2
     if arguments[0] == "--version":
         from importlib.metadata import version
 
-        print(version("fedepd"))
+        say(version("fedepd"))
         return 0
     if arguments[0] not in COMMANDS:
         raise UnknownName("command", arguments[0], COMMANDS)
@@ -199,26 +198,6 @@ def _value_of(arguments: Sequence[str], flag: str) -> str | None:
     return None
 
 
-def console(stderr: bool = False) -> Console:
-    """Names and paths are shown as they are: brackets and colons in them mean nothing."""
-    from rich.console import Console
-
-    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
-
-
-@contextmanager
-def progress_bar(text: str, total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """Nothing where stderr is not a terminal."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    place = console(stderr=True)
-    shown = TextColumn("{task.description}", markup=False)
-    columns = (shown, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=place, disable=quiet or not place.is_terminal, transient=True) as bar:
-        task = bar.add_task(text, total=total)
-        yield lambda amount: bar.advance(task, amount)
-
-
 # --- compare, report, methods ------------------------------------------------------------------------------------------------------------
 
 
@@ -293,7 +272,7 @@ def _report(folder: Path, out: str | None = None) -> int:
     from fedepd.report.tables import rich_table
 
     console().print(rich_table(read_runs(folder)))
-    print(f"report: {build_report(folder, out)}")
+    say(f"report: {build_report(folder, out)}")
     return 0
 
 

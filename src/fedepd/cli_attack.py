@@ -7,7 +7,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from fedepd.cli import Parser, add_settings, console
+from fedepd.cli import Parser, add_settings
+from fedepd.cli_print import console
 from fedepd.errors import BadConfig, UnknownName
 
 if TYPE_CHECKING:

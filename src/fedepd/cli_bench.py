@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 
-from fedepd.cli import Parser, console
+from fedepd.cli import Parser
+from fedepd.cli_print import console, mention
 from fedepd.errors import UnknownName
 
 TWINS = ("twin:corafull", "twin:electronics", "twin:arxiv")
@@ -35,16 +35,12 @@ def bench(arguments: list[str]) -> int:
             raise UnknownName("method", method, METHODS)
     at_hand = [row.name for row in available() if row.present and ":" not in row.name and row.name != "synthetic"]
     data = values.data or (["synthetic"] if values.quick else [*TWINS, *at_hand])
-    table, growth = suite.bench(Path(values.out), data, values.methods, values.rounds, values.scaling, values.quick, _say)
+    table, growth = suite.bench(Path(values.out), data, values.methods, values.rounds, values.scaling, values.quick, mention)
     _print_table(table)
     for (axis, method), slope in suite.exponents(growth).items():
         console().print(f"{method}: seconds per round grow with the number of {axis} to the power {slope:.2f}", highlight=False)
     console().print(f"kept in {values.out}", highlight=False)
     return 0
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)
 
 
 def _print_table(rows: list[dict[str, object]]) -> None:

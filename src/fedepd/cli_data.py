@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fedepd.cli import Parser, add_settings, console
+from fedepd.cli import Parser, add_settings
+from fedepd.cli_print import complain, console, say, say_json
 from fedepd.errors import BadConfig, UnknownName
+from fedepd.shown import listed, shown
 
 Action = Callable[[list[str]], int]
 
@@ -19,7 +19,7 @@ Action = Callable[[list[str]], int]
 def run_action(arguments: list[str]) -> int:
     width = max(map(len, ACTIONS))
     if not arguments or arguments[0] in ("-h", "--help"):
-        print("usage: fedepd data ACTION ...\n", *(f"  {name:<{width}}  {text}" for name, (text, _) in ACTIONS.items()), sep="\n")
+        say("usage: fedepd data ACTION ...", "", *(f"  {name:<{width}}  {text}" for name, (text, _) in ACTIONS.items()))
         return 0 if arguments else 2
     if arguments[0] not in ACTIONS:
         raise UnknownName("data action", arguments[0], ACTIONS)
@@ -46,11 +46,11 @@ def _list(arguments: list[str]) -> int:
 
     rows = available(values.data_dir)
     if values.json:
-        print(json.dumps([asdict(row) for row in rows]))
+        say_json([asdict(row) for row in rows])
         return 0
     table = Table("name", "at hand", "what it is")
     for row in rows:
-        table.add_row(row.name, "yes" if row.present else "no", row.description)
+        table.add_row(shown(row.name), "yes" if row.present else "no", row.description)
     console().print(table)
     return 0
 
@@ -58,11 +58,10 @@ def _list(arguments: list[str]) -> int:
 def _show(arguments: list[str]) -> int:
     values = _parser("show", "name", "data_dir", "json").parse(arguments)
     from fedepd.datasets import describe, load
-    from fedepd.record import clean
 
     facts = describe(load(values.name, values.data_dir))
     if values.json:
-        print(json.dumps(clean(facts)))
+        say_json(facts)
     else:
         _print_facts(facts)
     return 0
@@ -73,14 +72,14 @@ def _print_facts(facts: dict[str, object]) -> None:
 
     table = Table("fact", "value")
     for name, value in facts.items():
-        table.add_row(name.replace("_", " "), _spelled(value))
+        table.add_row(shown(name.replace("_", " ")), _spelled(value))
     console().print(table)
 
 
 def _spelled(value: Any) -> str:
     """A fact as a person would write it."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_spelled(part)}" for name, part in value.items())
+        return ", ".join(f"{shown(name)} {_spelled(part)}" for name, part in value.items())
     if value is None or isinstance(value, bool):
         return {None: "-", True: "yes", False: "no"}[value]
     return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
@@ -90,7 +89,7 @@ def _fetch(arguments: list[str]) -> int:
     values = _parser("fetch", "name", "data_dir").parse(arguments)
     from fedepd.datasets.fetch import fetch
 
-    print(fetch(values.name, values.data_dir))
+    say(fetch(values.name, values.data_dir))
     return 0
 
 
@@ -129,11 +128,11 @@ def _import(arguments: list[str]) -> int:
         raise BadConfig(f"cannot tell what '{values.file}' is; give a .graphml or .pt file, or --nodes and --edges")
     write_npz(graph, values.out)
     for note in notes:
-        print(f"fedepd: note: {note}", file=sys.stderr)
+        complain(f"note: {note}")
     facts = describe(graph)
-    classes = {"class names": ", ".join(graph.label_names[:20]), "owner names": ", ".join(graph.owner_names[:20])}
+    classes = {"class names": listed(graph.label_names, 20), "owner names": listed(graph.owner_names, 20)}
     _print_facts({**{name: facts[name] for name in ("nodes", "edges", "features", "classes")}, **classes})
-    print(f"written: {values.out}; 'fedepd data check {values.out}' looks it over")
+    say(f"written: {values.out}; 'fedepd data check {values.out}' looks it over")
     return 0
 
 
@@ -170,13 +169,12 @@ def _check(arguments: list[str]) -> int:
 
     from fedepd.datasets import load
     from fedepd.datasets.doctor import check
-    from fedepd.record import clean
 
     checkup = check(load(values.name, values.data_dir))
     verdict = ("fine", "usable, with warnings", "not usable")[checkup.exit_code]
     if values.json:
         findings = [asdict(finding) for finding in checkup.findings]
-        print(json.dumps(clean({"verdict": verdict, "facts": checkup.facts, "findings": findings})))
+        say_json({"verdict": verdict, "facts": checkup.facts, "findings": findings})
         return checkup.exit_code
     _print_facts(checkup.facts)
     table = Table("", "finding", "what it means", "what to do", show_lines=True)
@@ -184,7 +182,7 @@ def _check(arguments: list[str]) -> int:
         table.add_row(finding.level, finding.what, finding.meaning, finding.cure)
     if checkup.findings:
         console().print(table)
-    print(f"{values.name}: {verdict}")
+    say(f"{values.name}: {verdict}")
     return checkup.exit_code
 
 
@@ -214,7 +212,7 @@ def _split(arguments: list[str]) -> int:
     if part.rule == "owner" and graph.owner is not None and graph.owner_names:
         names = [graph.owner_names[number] for number in sorted(set(graph.owner.tolist()))]
     for path in write_clients(make_clients(graph, part, experiment.split, seed), names, values.out):
-        print(path)
+        say(path)
     return 0
 
 

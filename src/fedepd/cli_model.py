@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from fedepd.cli import Parser, add_checkpoint_option, console, progress_bar
+from fedepd.cli import Parser, add_checkpoint_option
+from fedepd.cli_print import complain, console, progress_bar, say, say_json, say_table
 from fedepd.errors import BadConfig
+from fedepd.shown import plain, shown
 
 if TYPE_CHECKING:
     from fedepd.runner import RunResult
@@ -31,7 +31,7 @@ def resume(arguments: list[str]) -> int:
 
     folder = Path(values.folder)
     if is_finished(folder):
-        print(f"the run in '{folder}' is already finished")
+        say(f"the run in '{folder}' is already finished")
         return 0
     config = read_config(folder)
     title = f"{config['method']} in {folder}"
@@ -67,7 +67,7 @@ def export(arguments: list[str]) -> int:
     from fedepd.exporter import export as write_model
 
     out = write_model(values.folder, values.out, values.data, values.data_dir)
-    print(f"model: {out}; its card is {out / 'README.md'}; 'fedepd predict {out} --data FILE.npz' uses it")
+    say(f"model: {out}; its card is {out / 'README.md'}; 'fedepd predict {out} --data FILE.npz' uses it")
     return 0
 
 
@@ -85,16 +85,16 @@ def predict(arguments: list[str]) -> int:
     else:
         graph, notes = read_tables(model, values.nodes, values.edges, Roles(id=values.id, source=values.source, target=values.target))
     for note in notes:
-        print(f"fedepd: note: {note}", file=sys.stderr)
+        complain(f"note: {note}")
     predictions = model.predict(graph, values.abstain_below)
     if values.ids is not None:
         predictions = predictions.of([node.strip() for node in values.ids.split(",")])
     if values.out is None:
-        print(as_csv(predictions), end="")
+        say_table(as_csv(predictions, plain))
     else:
         write_predictions(predictions, Path(values.out))
         unsure = predictions.labels.count(None)
-        print(f"{len(predictions.node_ids):,} nodes in {values.out}" + (f", {unsure:,} of them without a label" if unsure else ""))
+        say(f"{len(predictions.node_ids):,} nodes in {values.out}" + (f", {unsure:,} of them without a label" if unsure else ""))
     return 0
 
 
@@ -135,7 +135,7 @@ def stoppable(how_to_go_on: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except SystemExit:
-        print("; ".join(["fedepd: stopped", *filter(None, [how_to_go_on()])]), file=sys.stderr)
+        complain("; ".join(["stopped", *filter(None, [how_to_go_on()])]))
         raise
     finally:
         for number, handler in before.items():
@@ -144,11 +144,9 @@ def stoppable(how_to_go_on: Callable[[], str]) -> Iterator[None]:
 
 def show_result(result: RunResult, as_json: bool) -> int:
     for warning in result.summary["warnings"]:
-        print(f"fedepd: warning: {warning}", file=sys.stderr)
+        complain(f"warning: {warning}")
     if as_json:
-        from fedepd.record import clean
-
-        print(json.dumps(clean(result.summary)))
+        say_json(result.summary)
     else:
         _print_result(result)
     return 0
@@ -162,7 +160,7 @@ def _print_result(result: RunResult) -> None:
 
     s = result.summary
     proxy = ", proxy features" if s["proxy_features"] else ""
-    title = f"{s['method_label']} on {s['dataset']}{proxy}, seed {s['seed']} (test, %)"
+    title = f"{shown(s['method_label'])} on {shown(s['dataset'])}{proxy}, seed {s['seed']} (test, %)"
     table = Table(title=title, caption=s["protocol"], box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("model", no_wrap=True)
     for column in ("round", *(name.removesuffix("_acc") for name in METRICS)):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedepd.cli import Parser, add_settings, console
+from fedepd.cli import Parser, add_settings
+from fedepd.cli_print import complain, console, say
 from fedepd.errors import BadConfig
+from fedepd.shown import sentence, slug
 
 if TYPE_CHECKING:
     from fedepd.reproduction.cells import Planned
@@ -46,7 +47,7 @@ def reproduce(arguments: list[str]) -> int:
     write_results(values.target, targets, planned, out, command)
     if failures:
         them = "it" if failures == 1 else "them"
-        print(f"fedepd: {failures} cell{'s'[: failures != 1]} failed; the same command tries {them} again", file=sys.stderr)
+        complain(f"{failures} cell{'s'[: failures != 1]} failed; the same command tries {them} again")
     return 1 if failures else 0
 
 
@@ -94,7 +95,7 @@ def _datasets(targets: Sequence[Target], values: argparse.Namespace) -> dict[str
         return {target.name: list(dict.fromkeys(values.data)) for target in targets}
     found = {target.name: datasets_of(target, values.data_dir) for target in targets}
     for line in dict.fromkeys(line for _, missing in found.values() for line in missing):
-        print(f"fedepd: {line}", file=sys.stderr)
+        complain(line)
     return {name: datasets for name, (datasets, _) in found.items()}
 
 
@@ -104,8 +105,8 @@ def display(waiting: Sequence[Planned], total: int, workers: int, quiet: bool) -
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     place, done = console(stderr=True), total - len(waiting)
-    shown = TextColumn("{task.description}", markup=False)
-    columns = (shown, BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    title = TextColumn("{task.description}", markup=False)
+    columns = (title, BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     live = place.is_terminal and not quiet
     open_cells = {each.cell.out: each for each in waiting}
     with Progress(*columns, console=place, disable=not live, transient=True, speed_estimate_period=600) as bar:
@@ -123,7 +124,7 @@ def display(waiting: Sequence[Planned], total: int, workers: int, quiet: bool) -
             done, finished = done + 1, finished + _rounds(each)
             del open_cells[each.cell.out]
             if failure or not (live or quiet):
-                place.print(f"{done}/{total} {each.text}: {failure or 'done'}", soft_wrap=True)
+                place.print(sentence(f"{done}/{total} {each.text}: {failure or 'done'}"), soft_wrap=True)
 
         yield watch, ended
 
@@ -144,6 +145,7 @@ def write_results(name: str, targets: Sequence[Target], planned: Sequence[Planne
     written = [write_target(read_results(target, planned), out) for target in targets]
     for each in written:
         claims = f"; of the paper's claims {in_words(each.verdicts)}" if each.verdicts else ""
-        print(f"{each.results.target.name}: {each.folder}{claims}")
-    print(f"page: {write_reproduction(written, out / f'{Path(name).stem}.html', command)}")
+        say(f"{each.results.target.name}: {each.folder}{claims}")
+    page = out / f"{slug(Path(name).stem)}.html"
+    say(f"page: {write_reproduction(written, page, command)}")
     return written

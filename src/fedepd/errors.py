@@ -5,6 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from fedepd.shown import LIMIT, listed, shown
+
+MOST_CHOICES = 100
+"""More are not read anyway; our longest list has 50 settings."""
+
 
 class FedEPDError(Exception):
     """Base of all errors raised on purpose; the command line prints it as one sentence and exits with 2."""
@@ -27,9 +32,9 @@ class UnknownName(BadConfig):
 
     def __init__(self, kind: str, name: str, choices: Iterable[str]) -> None:
         choices = list(choices)
-        near = difflib.get_close_matches(name, choices, n=1)
-        hint = f"did you mean '{near[0]}'? " if near else ""
-        super().__init__(f"unknown {kind} '{name}'; {hint}(choices: {', '.join(choices)})")
+        near = difflib.get_close_matches(name[:LIMIT], choices[:MOST_CHOICES], n=1)
+        hint = f"did you mean '{shown(near[0])}'? " if near else ""
+        super().__init__(f"unknown {kind} '{shown(name)}'; {hint}(choices: {listed(choices, MOST_CHOICES)})")
 
 
 class ClientFailed(FedEPDError):

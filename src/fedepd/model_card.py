@@ -10,6 +10,7 @@ from fedepd.calibration import MIN_NODES
 from fedepd.metrics import METRICS
 from fedepd.predict import Model
 from fedepd.report.runs import Run
+from fedepd.shown import markdown_code, markdown_text, sentence, shown
 
 USE = """Classify the nodes of a graph whose columns, edges and classes mean what they meant in training. It was measured on nodes of
 graphs that it was trained on (transductive), so expect less on a graph from elsewhere. It is not meant to decide alone about people."""
@@ -34,28 +35,40 @@ PRIVACY = (
 
 
 def model_card(run: Run, model: Model, calibration: dict[str, Any], origin: str) -> str:
+    """The card in Markdown; no name in it can be more than text."""
     data, settings, s, env = run.dataset, run.config["experiment"]["method"], run.summary, run.env
     proxy = " Its features stand in for the official ones (proxy): compare with no published number." if s["proxy_features"] else ""
-    chosen = [f"{name} = {value}" for name, value in settings.items() if name not in ("name", "preset")]
-    sites = run.config.get("sites")
+    chosen = [_name(f"{name} = {value}") for name, value in settings.items() if name not in ("name", "preset")]
+    sites, graph, method = run.config.get("sites"), _name(data["name"]), _name(s["method_label"])
     edges = "" if sites else f"{data['edges']:,} edges, "  # a coordinator never learns them
-    facts = f"{data['nodes']:,} nodes, {edges}{data['features']:,} features, {data['classes']} classes"
-    origin_of_data = f"At the sites {', '.join(sites)}" if sites else f"sha256 `{data['sha256']}`"
+    facts = f"{data['nodes']:,} nodes, {edges}{data['features']:,} features, {data['classes']:,} classes"
+    origin_of_data = f"At the sites {', '.join(map(_name, sites))}" if sites else f"sha256 {markdown_code(data['sha256'])}"
+    warnings = [markdown_text(sentence(warning)) for warning in s.get("warnings", [])]
+    round = f"{markdown_text(s['best_rounds'][run.headline])} of {markdown_text(s['rounds'])}"
+    versions = f"fedepd {_name(env.get('fedepd'))}, torch {_name(env.get('torch'))}"
     parts = [
-        f"# {s['method_label']} on {data['name']}",
-        f"A node classifier trained by {s['method_label']} over {model.info.num_clients} clients; the weights are those of round "
-        f"{s['best_rounds'][run.headline]} of {s['rounds']}, selected on validation nodes.",
+        f"# {method} on {graph}",
+        f"A node classifier trained by {method} over {model.info.num_clients} clients; the weights are those of round {round}, "
+        "selected on validation nodes.",
         *_section("Intended use", USE),
-        *_section("Data", f"{data['name']}: {facts}, imbalance ratio {data['imbalance_ratio']:.1f}.{proxy} {origin_of_data}."),
-        *_section("Protocol", f"{s['protocol']}; seed {s['seed']}.", f"Settings of the method: {', '.join(chosen) or 'none'}."),
+        *_section("Data", f"{graph}: {facts}, imbalance ratio {data['imbalance_ratio']:.1f}.{proxy} {origin_of_data}."),
+        *_section(
+            "Protocol",
+            f"{markdown_text(sentence(s['protocol']))}; seed {markdown_text(s['seed'])}.",
+            f"Settings of the method: {', '.join(chosen) or 'none'}.",
+        ),
         *_section("Test metrics", _metrics(s["metrics"][run.headline]), _tiers(model)),
         *_section("Calibration", *_calibration(calibration)),
-        *_section("Limits", _list([*LIMITS, *([] if "unmeasured" in calibration else LIMITS_OF_CALIBRATION), *s.get("warnings", [])])),
+        *_section("Limits", _list([*LIMITS, *([] if "unmeasured" in calibration else LIMITS_OF_CALIBRATION), *warnings])),
         *_section("Privacy", _list(PRIVACY)),
         *_section("How to use", "```console\n$ fedepd predict MODEL --nodes nodes.csv --edges edges.csv -o predictions.csv\n```"),
-        *_section("Identity", f"Run `{origin}`, config `{s['config_hash']}`, fedepd {env.get('fedepd')}, torch {env.get('torch')}."),
+        *_section("Identity", f"Run {markdown_code(origin)}, config {markdown_code(s['config_hash'])}, {versions}."),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _name(text: object) -> str:
+    return markdown_text(shown(text))
 
 
 def _section(title: str, *content: str) -> list[str]:
@@ -71,7 +84,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _metrics(scores: dict[str, dict[str, Any]]) -> str:
-    rows = [[how.replace("_", " "), *(_percent(values[name]) for name in METRICS)] for how, values in scores.items()]
+    rows = [[_name(how.replace("_", " ")), *(_percent(values[name]) for name in METRICS)] for how, values in scores.items()]
     return _table(["in percent", *(name.replace("_", " ") for name in METRICS)], rows)
 
 
@@ -80,20 +93,20 @@ def _percent(value: float | None) -> str:
 
 
 def _tiers(model: Model) -> str:
-    named = {tier: [model.label_names[c] for c in classes] for tier, classes in vars(model.tiers).items()}
+    named = {tier: [_name(model.label_names[c]) for c in classes] for tier, classes in vars(model.tiers).items()}
     return " ".join(f"{tier.capitalize()} classes ({len(names)}): {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}."
                     for tier, names in named.items() if names)  # fmt: skip
 
 
 def _calibration(calibration: dict[str, Any]) -> list[str]:
     if "unmeasured" in calibration:
-        return [str(calibration["unmeasured"])]
+        return [markdown_text(sentence(calibration["unmeasured"]))]
     rows = []
     for tier, before in calibration["before"].items():
         after = calibration["after"][tier]
         heat = calibration["temperatures"].get(tier)
         scores = [_interval(each[name]) for name in ("ece", "brier") for each in (before, after)]
-        rows.append([tier, f"{before['nodes']:,}", "" if heat is None else f"{heat:.3f}", *scores])
+        rows.append([_name(tier), f"{before['nodes']:,}", "" if heat is None else f"{heat:.3f}", *scores])
     header = ["predicted tier", "test nodes", "temperature", "ECE before", "ECE after", "Brier before", "Brier after"]
     return [_table(header, rows), _how(calibration)]
 

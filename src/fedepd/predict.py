@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from fedepd.resumer import experiment_of
 from fedepd.rng import seeded
 from fedepd.runner import with_features
 from fedepd.shapes import EXPORT_AGAIN, LABELS, MODEL_CONFIG, SCHEMA, expect
-from fedepd.shown import shown
+from fedepd.shown import csv_text, listed, shown, whole
 from fedepd.types import HIDDEN, ClientData, Graph, TaskInfo, Tensors
 
 FORMAT = 1
@@ -57,7 +56,8 @@ class Predictions:
         """Those of the named nodes, in that order."""
         place = {node: number for number, node in enumerate(self.node_ids)}
         if unknown := [node for node in ids if node not in place]:
-            raise BadData(f"there is no node '{unknown[0]}'; nodes are called '{self.node_ids[0]}' to '{self.node_ids[-1]}'")
+            first, last = shown(self.node_ids[0]), shown(self.node_ids[-1])
+            raise BadData(f"there is no node '{shown(unknown[0])}'; nodes are called '{first}' to '{last}'")
         rows = [place[node] for node in ids]
         return replace(self, node_ids=tuple(ids), classes=self.classes[rows], probabilities=self.probabilities[rows])
 
@@ -87,11 +87,11 @@ class Model:
         if not 0 <= abstain_below <= 1:
             raise BadConfig(f"abstain_below is {abstain_below}; a probability lies between 0 and 1")
         if graph.num_features != self.info.num_features:
-            raise BadData(f"graph '{graph.name}' has {graph.num_features} features but the model was trained on {self.info.num_features}; "
-                          "give the same columns in the same order")  # fmt: skip
+            raise BadData(f"graph '{shown(graph.name)}' has {graph.num_features} features but the model was trained on "
+                          f"{self.info.num_features}; give the same columns in the same order")  # fmt: skip
         if self.schema is not None and graph.schema and FeatureSchema.from_json(graph.schema) != self.schema:
-            raise BadData(f"the features of graph '{graph.name}' were made in another way than the model's (other columns, categories or "
-                          "scale); give the tables themselves with --nodes and --edges")  # fmt: skip
+            raise BadData(f"the features of graph '{shown(graph.name)}' were made in another way than the model's (other columns, "
+                          "categories or scale); give the tables themselves with --nodes and --edges")  # fmt: skip
         logits = self.logits(with_features(graph, self.experiment.protocol.features)).numpy().astype(np.float64)
         p = probabilities(logits, self.temperatures, tier_of_class(self.tiers, self.info.num_classes))
         ids = tuple(map(str, range(graph.num_nodes) if graph.node_ids is None else graph.node_ids.tolist()))
@@ -184,25 +184,27 @@ def read_tables(model: Model, nodes: str | Path, edges: str | Path, roles: Roles
     graph = new_graph(table, read_table(edges), model.schema, model.info.num_classes, roles)
     known = {roles.id, roles.label, *(rule.name for rule in model.schema.rules)}
     unused = [name for name in table.columns if name not in known]
-    notes = [f"columns not used, as in training there were none such: {', '.join(unused)}"] if unused else []
+    notes = [f"columns not used, as in training there were none such: {listed(unused, 20)}"] if unused else []
     for rule in model.schema.rules:
         texts = table.columns[rule.name].texts() if rule.categories is not None else []
         unknown = [text for text in texts if text not in MISSING and text not in (rule.categories or ())]
         if unknown:
-            notes.append(f"{len(unknown):,} rows have a '{rule.name}' that was not seen in training, such as '{unknown[0]}': all zeros")
+            what = f"{len(unknown):,} rows have a '{shown(rule.name)}' that was not seen in training"
+            notes.append(f"{what}, such as '{shown(unknown[0])}': all zeros")
     return graph, notes
 
 
-def as_csv(predictions: Predictions) -> str:
-    table, text = predictions.table(), io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(table)
-    lines.writerows(zip(*table.values(), strict=True))
-    return text.getvalue()
+def as_csv(predictions: Predictions, fit: Callable[[str], str] = whole) -> str:
+    """Ids and labels as they are but for an apostrophe before formulas (``shown.csv_text``); ``fit`` makes them so."""
+    table = predictions.table()
+    return csv_text([list(table), *zip(*table.values(), strict=True)], fit)
 
 
 def write_predictions(predictions: Predictions, path: Path) -> None:
-    """As CSV, Parquet or JSON lines, by the ending of the name. An abstention is an empty cell, or null."""
+    """As CSV, Parquet or JSON lines, by the ending of the name. An abstention is an empty cell, or null.
+
+    In CSV alone an id or a label that a spreadsheet would take for a formula has an apostrophe in front; see ``shown.csv_text``.
+    """
     if path.suffix == ".csv":
         content = encoded(as_csv(predictions))
     elif path.suffix == ".jsonl":
@@ -218,6 +220,8 @@ def write_predictions(predictions: Predictions, path: Path) -> None:
 
 def _parquet(predictions: Predictions) -> bytes:
     arrow, parquet, file = needs("pyarrow"), needs("pyarrow.parquet"), io.BytesIO()
-    table = predictions.table() | {"label": arrow.array(predictions.labels, arrow.string())}
+    labels = [None if label is None else whole(label) for label in predictions.labels]
+    table = predictions.table() | {"id": [*map(whole, predictions.node_ids)], "label": arrow.array(labels, arrow.string())}
+    table = {whole(name): column for name, column in table.items()}
     parquet.write_table(arrow.table(table), file)
     return file.getvalue()

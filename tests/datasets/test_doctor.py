@@ -15,6 +15,7 @@ from fedepd.datasets.synthetic import synthetic
 from fedepd.datasets.tables import FeatureRule, FeatureSchema
 from fedepd.sparse import csr_tensor
 from fedepd.types import HIDDEN, Graph
+from hostile_names import PAYLOADS, check_lines
 
 
 def healthy(nodes: int = 120) -> Graph:
@@ -119,3 +120,22 @@ def test_columns_are_called_by_their_names() -> None:
     named = replace(BASE, schema=schema.to_json())
     assert feature_names(named) == ["age", "kind=a", "kind=b", "kind=c"]
     assert feature_names(with_column(named, BASE.y))[4] == "feature 4"  # a schema of another width is no help
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("text", PAYLOADS.values(), ids=PAYLOADS)
+def test_poisoned_classes_owners_and_columns_are_shown_short(text: str) -> None:
+    """Findings of all three kinds: a class without nodes, an owner of few nodes, a constant column."""
+    graph = with_column(healthy(), torch.ones(120))
+    owner = (torch.arange(120) > 3).long()
+    schema = FeatureSchema(tuple(FeatureRule(f"{text}{number}") for number in range(5)))
+    names = (text, f"{text}1", f"{text}2", f"{text}3")
+    graph = replace(graph, num_classes=4, label_names=names, owner=owner, owner_names=(text, f"{text}1"), schema=schema.to_json())
+    said = [part for finding in check(graph).findings for part in (finding.what, finding.meaning, finding.cure)]
+    assert any("without nodes" in part for part in said)
+    assert any("owners with fewer" in part for part in said)
+    assert any("constant columns" in part for part in said)
+    for part in said:
+        check_lines(part)
+        assert "\n" not in part
+        assert len(part) < 200

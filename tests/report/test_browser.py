@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from chromium import check_fits_a_phone, check_nothing_leaves, needs_browser, opened, visit
 from fedepd.report import build_report
+from hostile_names import PAYLOADS
 
 WriteRun = Callable[..., Path]
 pytestmark = needs_browser
@@ -62,3 +64,49 @@ def test_the_page_works(browser: Any, url: str) -> None:
 
 def test_nothing_sticks_out_on_a_phone(browser: Any, url: str) -> None:
     check_fits_a_phone(browser, url)
+
+
+HARM = ["script", "image", "attribute", "single quote", "end of style", "end of svg", "comment", "cdata", "javascript"]
+
+
+@pytest.mark.hostile
+def test_no_name_runs_as_script(browser: Any, write_run: WriteRun) -> None:
+    """In labels, datasets, presets, settings, warnings, classes, owners, versions and folder names; and the page still works."""
+    for place, name in enumerate(HARM):
+        text, folder = PAYLOADS[name], f"{place}{PAYLOADS[name].replace('/', '_')}"
+        made = write_run(folder, method=f"m{place}", dataset=PAYLOADS["image"], label=text, preset=text, settings={text: text})
+        config, summary = (json.loads((made / f"{part}.json").read_text()) for part in ("config", "summary"))
+        config["dataset"] |= {"label_names": [text] * 12, "owner_names": [text] * 4}
+        (made / "config.json").write_text(json.dumps(config))
+        (made / "summary.json").write_text(json.dumps(summary | {"warnings": [text], "protocol": text}))
+        (made / "env.json").write_text(json.dumps({text: text, "command": [text]}))
+    url = build_report(made.parent).as_uri()
+    visit(browser, url)
+    for link in browser.find_elements("css selector", "nav a"):
+        link.click()
+    assert browser.title == f"{len(HARM)} methods on {PAYLOADS['image']}"
+    assert browser.execute_script("return document.scripts.length") == 1
+    assert browser.execute_script("return document.querySelectorAll('table th button').length") > 40  # our own script ran
+    assert browser.current_url.startswith(url)
+    check_nothing_leaves(browser, url)
+
+
+@pytest.mark.hostile
+def test_the_policy_stops_what_an_escape_would_miss(browser: Any, url: str) -> None:
+    """A script, a handler, a style sheet, a frame, a base and a form, planted into the finished page: none of them does anything."""
+    path = Path(url.removeprefix("file://"))
+    planted = (
+        "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"><style>h1{display:none}</style>"
+        "<base href='http://evil.example/'><iframe src='data:text/html,x'></iframe><svg onload=\"document.title='owned'\"></svg>"
+        "<a id=j href=\"javascript:document.title='owned'\">x</a><form id=f action='http://evil.example'></form>"
+    )
+    path.write_text(path.read_text().replace("<main>", f"<main>{planted}"))
+    visit(browser, url)
+    browser.execute_script("document.getElementById('j').click(); document.getElementById('f').submit()")
+    assert browser.title == "3 methods on toy"
+    assert browser.execute_script("return getComputedStyle(document.querySelector('h1')).display") == "block"
+    assert browser.execute_script("return document.baseURI") == url
+    assert browser.current_url == url
+    assert browser.execute_script("return document.querySelectorAll('table th button').length") > 40
+    said = " ".join(entry["message"] for entry in browser.get_log("browser"))
+    assert said.count("Content Security Policy") >= 6

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import os
@@ -16,6 +15,7 @@ import numpy as np
 
 from fedepd import kernels
 from fedepd.errors import FedEPDError
+from fedepd.shown import csv_text
 
 Row = dict[str, Any]
 
@@ -110,10 +110,7 @@ def exponents(rows: Sequence[Row]) -> dict[tuple[str, str], float]:
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
     names = list(dict.fromkeys(name for row in rows for name in row))
-    with path.open("w", newline="", encoding="utf-8") as f:
-        writer = csv.DictWriter(f, names)
-        writer.writeheader()
-        writer.writerows(rows)
+    path.write_text(csv_text([names, *([row.get(name, "") for name in names] for row in rows)]), encoding="utf-8")
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:

@@ -15,6 +15,7 @@ from fedepd.datasets.tables import FeatureSchema
 from fedepd.evaluate import homophily
 from fedepd.longtail import imbalance_ratio, tiers
 from fedepd.rng import seeded_numpy
+from fedepd.shown import listed, shown
 from fedepd.sparse import to_scipy
 from fedepd.split import SplitConfig, split
 from fedepd.types import Graph
@@ -93,10 +94,10 @@ def _classes(graph: Graph) -> list[Finding]:
         out.append(Finding("error", "no class has two labelled nodes", "nothing is left to train on", "label more nodes"))
     if small := [names[c] for c in range(graph.num_classes) if 0 < sizes[c] < 3]:
         meaning = "such a class cannot be trained, validated and tested at once, and at most clients it does not occur"
-        what = f"{len(small)} classes with fewer than 3 nodes: {_some(small)}"
+        what = f"{len(small)} classes with fewer than 3 nodes: {listed(small)}"
         out.append(Finding("warning", what, meaning, "merge or drop them, or label more"))
     if absent := [names[c] for c in range(graph.num_classes) if sizes[c] == 0]:
-        what = f"{len(absent)} classes without nodes: {_some(absent)}"
+        what = f"{len(absent)} classes without nodes: {listed(absent)}"
         out.append(Finding("warning", what, "the model has an output that nothing trains", "drop them from the list of classes"))
     if unlabelled := int((graph.y < 0).sum()):
         what = f"{unlabelled:,} nodes ({_percent(unlabelled, graph.num_nodes)}) without a label"
@@ -134,13 +135,13 @@ def _owners(graph: Graph) -> list[Finding]:
     out = []
     if len(names) == 1:
         cure = "check the owner column, or cut the graph with --partition openfgl"
-        out.append(Finding("warning", f"a single owner: {names[0]}", "there is nobody to federate with", cure))
+        out.append(Finding("warning", f"a single owner: {shown(names[0])}", "there is nobody to federate with", cure))
     if few := [name for name, count in zip(names, labelled.tolist(), strict=True) if count < 10]:
         meaning = "they hardly train and their test numbers are noise"
-        out.append(Finding("warning", f"{len(few)} owners with fewer than 10 labelled nodes: {_some(few)}", meaning, "merge or drop them"))
+        out.append(Finding("warning", f"{len(few)} owners with fewer than 10 labelled nodes: {listed(few)}", meaning, "merge or drop them"))
     if single := [name for name, count in zip(names, kinds, strict=True) if count == 1]:
         meaning = "what they learn alone is to answer that class always"
-        what = f"{len(single)} owners with one class: {_some(single)}"
+        what = f"{len(single)} owners with one class: {listed(single)}"
         out.append(Finding("note", what, meaning, "expect it; compare with 'fedepd run isolated'"))
     src, dst = owner[graph.edge_index]
     if cut := int((src != dst).sum()):
@@ -155,10 +156,10 @@ def _columns(graph: Graph) -> list[Finding]:
     low, high = (np.asarray(e.todense() if sp.issparse(e) else e).reshape(-1) for e in (x.min(axis=0), x.max(axis=0)))  # [d]
     names, out = feature_names(graph), []
     if constant := [names[c] for c in np.flatnonzero(low == high)]:
-        what = f"{len(constant):,} constant columns: {_some(constant)}"
+        what = f"{len(constant):,} constant columns: {listed(constant)}"
         out.append(Finding("warning", what, "they say nothing and cost bytes in every round", "leave them out"))
     if large := [names[c] for c in np.flatnonzero(np.maximum(-low, high) > LARGE)]:
-        what = f"{len(large):,} columns with values beyond {LARGE:g}: {_some(large)}"
+        what = f"{len(large):,} columns with values beyond {LARGE:g}: {listed(large)}"
         out.append(Finding("warning", what, "they drown the other columns, and training may diverge", "import with --scale"))
     return out
 
@@ -182,7 +183,7 @@ def _leaks(graph: Graph) -> list[Finding]:
         return []
     meaning = "it may be the label in disguise: numbers will look too good and not hold where labels are unknown"
     cure = "make sure it is known before the label is, or leave it out"
-    return [Finding("warning", f"{len(suspects)} columns that determine the label or a class: {_some(suspects)}", meaning, cure)]
+    return [Finding("warning", f"{len(suspects)} columns that determine the label or a class: {listed(suspects)}", meaning, cure)]
 
 
 def _sparse_leaks(hits: sp.csc_matrix, y: NDArray[np.int64]) -> tuple[Floats, Floats]:
@@ -256,10 +257,6 @@ def feature_names(graph: Graph) -> list[str]:
     """From the schema where there is one, else "feature 0", "feature 1", ..."""
     named = FeatureSchema.from_json(graph.schema).feature_names if graph.schema else ()
     return list(named) if len(named) == graph.num_features else [f"feature {number}" for number in range(graph.num_features)]
-
-
-def _some(names: list[str], most: int = 5) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def _percent(part: int, whole: int) -> str:

@@ -25,7 +25,7 @@ from fedepd.deploy.wire import STATUS
 from fedepd.errors import BadConfig, BadData, BadMessage, FedEPDError
 from fedepd.files import parse_json, read_bytes, read_json
 from fedepd.record import append_line, check_new_folder, write_json
-from fedepd.shown import shown
+from fedepd.shown import listed, sentence, shown
 
 RUNS = "runs.jsonl"
 """In the admin kit: every job ever submitted with it, and for which task."""
@@ -152,9 +152,9 @@ def checked_status(now: Any) -> dict[str, Any]:
 
 
 def describe(now: dict[str, Any]) -> str:
-    """One line about a run."""
+    """One line about a run; every name and reason in it was written elsewhere."""
     if now.get("state") != "training":
-        return " ".join(shown(now[name], 300) for name in ("state", "job", "error") if name in now)
+        return " ".join(sentence(now[name]) for name in ("state", "job", "error") if name in now)
     parts = [f"round {now['round']}/{now['rounds']}", f"{now['seconds']:.2f} s", f"{len(now['answered'])} sites answered"]
     if now["loss"] is not None:
         parts.append(f"loss {now['loss']:.4f}")
@@ -163,9 +163,9 @@ def describe(now: dict[str, Any]) -> str:
         number = f"macro-F1 {100 * score:.2f}" if isinstance(score, (int, float)) else "-"
         parts.append(f"{shown(kind)} val {number}")
     if now["missing"]:
-        parts.append(f"unreachable: {', '.join(shown(each) for each in now['missing'])}")
-    parts += [f"refused {shown(each, 300)}" for each in now["refused"]]
-    parts += [shown(each, 300) for each in now.get("defence", [])]
+        parts.append(f"unreachable: {listed(now['missing'], 20)}")
+    parts += [f"refused {sentence(each, 300)}" for each in now["refused"]]
+    parts += [sentence(each, 300) for each in now.get("defence", [])]
     return ", ".join(parts)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import sys
@@ -14,14 +13,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fedepd.cli import Parser, console
+from fedepd.cli import Parser
+from fedepd.cli_print import console, say, say_json
 from fedepd.config import read_toml, setting_owners
 from fedepd.datasets.npz import read_npz
 from fedepd.deploy.agreement import NOTHING_AGREED, Agreement, agreement_of, check_agrees, schema_sha256
 from fedepd.deploy.task import FederationTask
 from fedepd.errors import BadConfig, BadMessage, UnknownName
 from fedepd.methods import METHODS
-from fedepd.record import clean
 from fedepd.shown import shown
 
 ACTIONS = {
@@ -52,11 +51,6 @@ def main(arguments: list[str]) -> int:
     logging.getLogger().addHandler(logging.NullHandler())  # else NVFlare's warnings stand between the lines
     run: Callable[[Parser, list[str]], int] = globals()[f"action_{action}"]
     return run(Parser(prog=f"fedepd federation {action}", allow_abbrev=False, description=ACTIONS[action]), arguments[1:])
-
-
-def say(*lines: str) -> None:
-    for line in lines:
-        console().print(line, soft_wrap=True)
 
 
 # --- kits --------------------------------------------------------------------------------------------------------------------------------
@@ -249,11 +243,11 @@ def action_preview(parser: Parser, arguments: list[str]) -> int:
     limits = Limits.read(own) if own.exists() else Limits()
     seen = preview(task, known.name, Path(values.data), limits)
     if values.json:
-        say(json.dumps({**asdict(seen), "bytes_per_round": seen.bytes_per_round}))
+        say_json({**asdict(seen), "bytes_per_round": seen.bytes_per_round})
         return 0
     table = Table("field", "shape", "bytes", "when", title=f"What leaves the house with {method}")
     for each in seen.fields:
-        table.add_row(each.field, " x ".join(map(str, each.shape)) or "number", f"{each.bytes:,}", each.when)
+        table.add_row(shown(each.field), " x ".join(map(str, each.shape)) or "number", f"{each.bytes:,}", each.when)
     console().print(table)
     say(f"{seen.bytes_per_round:,} bytes per round; features, edges and node labels stay here")
     for name, counts in seen.counts.items():
@@ -290,9 +284,9 @@ def action_status(parser: Parser, arguments: list[str]) -> int:
         with admin.session(kit) as session:
             now["run"] = admin.look(session, admin.last_job(kit, values.run))
     if values.json:
-        say(json.dumps(clean(now)))
+        say_json(now)
         return 0
-    say(*(f"{site}: {'connected' if there else 'not connected'}" for site, there in now["sites"].items()))
+    say(*(f"{shown(site)}: {'connected' if there else 'not connected'}" for site, there in now["sites"].items()))
     say(admin.describe(now["run"]) if "run" in now else "no run was submitted yet")
     return 0
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from importlib import resources
 from pathlib import Path
 
@@ -14,9 +15,17 @@ from fedepd.files import write_text
 from fedepd.report import plots, tables
 from fedepd.report.numbers import same_clients
 from fedepd.report.runs import Group, Run, by_dataset, group, read_runs, unfinished
-from fedepd.shown import shown
+from fedepd.shown import html_text, listed, sentence, shown, slug
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+POLICY = (
+    "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; script-src {script}; "
+    "style-src 'unsafe-inline'; style-src-elem {style}; style-src-attr 'unsafe-inline'"
+)
+"""Our own script and style by their hashes, so that none that came with data counts.
+
+Choice: style attributes are allowed, because matplotlib puts one on every line it draws; they can fetch nothing, and hashes of them would
+be thousands. ``style-src`` itself is for browsers that do not know the two narrower ones.
+"""
 
 
 def build_report(runs_path: str | Path, out: str | Path | None = None) -> Path:
@@ -35,7 +44,7 @@ def render_page(runs: Sequence[Run], left_out: Sequence[Path] = ()) -> str:
     """The page's HTML."""
     groups = group(runs)
     datasets = by_dataset(groups)
-    links = {f"data-{place}": str(block[0].first.dataset["name"]) for place, block in enumerate(datasets)}
+    links = {f"data-{place}": shown(block[0].first.dataset["name"]) for place, block in enumerate(datasets)}
     sections = [_dataset(block, place) for block, place in zip(datasets, links, strict=True)]
     return document(_title(groups), _scope(groups, left_out), links, sections, footer(groups))
 
@@ -43,37 +52,42 @@ def render_page(runs: Sequence[Run], left_out: Sequence[Path] = ()) -> str:
 def document(title: str, scope: str, links: Mapping[str, str], sections: Iterable[str], foot: str) -> str:
     """A whole page of HTML from its parts; ``links``: id -> text, of what is worth a jump. The footer's id is protocol."""
     asset = resources.files("fedepd.report")
-    jumps = "".join(f'<a href="#{place}">{escape(text)}</a>' for place, text in links.items())
+    script, style = ("\n" + asset.joinpath(name).read_text(encoding="utf-8") for name in ("page.js", "page.css"))
+    policy = POLICY.format(script=_hash(script), style=_hash(style))
+    jumps = "".join(f'<a href="#{slug(place)}">{html_text(text)}</a>' for place, text in links.items())
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <link rel="icon" href="data:,">
-<title>{escape(title)}</title>
-<style>
-{asset.joinpath("page.css").read_text(encoding="utf-8")}</style>
+<title>{html_text(title)}</title>
+<style>{style}</style>
 </head>
 <body>
 <header>
-<h1>{escape(title)}</h1>
-<p>{escape(scope)}</p>
+<h1>{html_text(title)}</h1>
+<p>{html_text(scope)}</p>
 <nav>{jumps}<a href="#protocol">protocol, settings, hashes</a></nav>
 </header>
 <main>
 {"".join(sections)}</main>
 {foot}
-<script>
-{asset.joinpath("page.js").read_text(encoding="utf-8")}</script>
+<script>{script}</script>
 </body>
 </html>
 """
 
 
+def _hash(content: str) -> str:
+    """As a page's policy names the element that holds ``content``."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+
 def _title(groups: Sequence[Group]) -> str:
     methods = list(dict.fromkeys(each.label for each in groups))
-    names = list(dict.fromkeys(str(each.first.dataset["name"]) for each in groups))
+    names = list(dict.fromkeys(shown(each.first.dataset["name"]) for each in groups))
     what = " and ".join(methods) if len(methods) <= 2 else f"{len(methods)} methods"
     return f"{what} on {names[0] if len(names) == 1 else f'{len(names)} datasets'}"
 
@@ -81,7 +95,7 @@ def _title(groups: Sequence[Group]) -> str:
 def _scope(groups: Sequence[Group], left_out: Sequence[Path]) -> str:
     count = sum(len(each.runs) for each in groups)
     scope = f"{count} run{'s' if count > 1 else ''} of federated learning on graphs whose classes are long-tailed."
-    names = ", ".join(folder.name for folder in left_out)
+    names = listed([folder.name for folder in left_out], 20)
     return f"{scope} Left out because unfinished: {names}." if left_out else scope
 
 
@@ -89,9 +103,9 @@ def _dataset(groups: Sequence[Group], place: str) -> str:
     data = groups[0].first.dataset
     badge = ' <span class="badge">proxy features</span>' if data.get("proxy_features") else ""
     facts = {"nodes": "nodes", "edges": "edges", "features": "features", "classes": "classes"}
-    shown = [f"<li><b>{data[key]:,}</b> {name}</li>" for key, name in facts.items() if key in data]
+    items = [f"<li><b>{html_text(f'{data[key]:,}')}</b> {name}</li>" for key, name in facts.items() if key in data]
     if data.get("imbalance_ratio") is not None:
-        shown.append(f"<li>imbalance ratio <b>{data['imbalance_ratio']:.1f}</b> (largest class over smallest)</li>")
+        items.append(f"<li>imbalance ratio <b>{data['imbalance_ratio']:.1f}</b> (largest class over smallest)</li>")
     alike = same_clients(groups)
     parts = [
         section("Summary", _summary(groups)),
@@ -105,7 +119,7 @@ def _dataset(groups: Sequence[Group], place: str) -> str:
         section("Communication and cost", _figure(plots.communication(groups), _COMMUNICATION) + tables.html_table(tables.cost(groups))),
         section("Clients", "".join(tables.html_table(tables.clients(same)) for same in alike)),
     ]
-    head = f'<h2 id="{place}">{escape(str(data["name"]))}{badge}</h2><ul class="facts">{"".join(shown)}</ul>'
+    head = f'<h2 id="{slug(place)}">{html_text(shown(data["name"]))}{badge}</h2><ul class="facts">{"".join(items)}</ul>'
     return f"<section>{head}{''.join(parts)}</section>\n"
 
 
@@ -133,19 +147,20 @@ def _whose(groups: Sequence[Group]) -> str:
 
 
 def section(title: str, content: str) -> str:
-    return f"<h3>{escape(title)}</h3>{content}\n"
+    return f"<h3>{html_text(title)}</h3>{content}\n"
 
 
 def _figure(svg: str, caption: str) -> str:
-    return f"<figure><div>{svg}</div><figcaption>{escape(caption)}</figcaption></figure>"
+    return f"<figure><div>{svg}</div><figcaption>{html_text(caption)}</figcaption></figure>"
 
 
 def _summary(groups: Sequence[Group]) -> str:
     more = {"Personal models, pooled": ("personal", "pooled"), "Headline models, mean over clients": ("headline", "client_mean")}
     more |= {"Personal models, mean over clients": ("personal", "client_mean")}
-    shown = {title: tables.html_table(tables.summary(groups, *how)) for title, how in more.items()}
-    hidden = [f"<details><summary>{escape(title)}</summary>{table}</details>" for title, table in shown.items()]
-    return tables.html_table(tables.summary(groups)) + f'<p class="note">{escape(tables.tier_rule(groups[0].first))}</p>' + "".join(hidden)
+    folded = {title: tables.html_table(tables.summary(groups, *how)) for title, how in more.items()}
+    hidden = [f"<details><summary>{html_text(title)}</summary>{table}</details>" for title, table in folded.items()]
+    rule = f'<p class="note">{html_text(tables.tier_rule(groups[0].first))}</p>'
+    return tables.html_table(tables.summary(groups)) + rule + "".join(hidden)
 
 
 def _calibration(groups: Sequence[Group]) -> str:
@@ -166,7 +181,7 @@ def _partition(groups: Sequence[Group]) -> str:
 def _purification(groups: Sequence[Group]) -> str:
     svg = plots.purification(groups)
     if not svg:
-        return f"<p>No edges are pruned by {escape(_who(groups))}.</p>"
+        return f"<p>No edges are pruned by {html_text(_who(groups))}.</p>"
     caption = (
         "Left: share of a client's edges that the method does not train on. Right: share of its edges that join two nodes of one class, "
         f"before (ring) and after (dot), seed {groups[0].first.seed}. Only methods that prune are shown."
@@ -180,13 +195,13 @@ def _who(groups: Sequence[Group]) -> str:
 
 def footer(groups: Sequence[Group]) -> str:
     runs = [run for each in groups for run in each.runs]
-    protocols = dict.fromkeys(f"{run.dataset['name']}: {run.summary['protocol']}" for run in runs)
+    protocols = dict.fromkeys(f"{shown(run.dataset['name'])}: {run.summary['protocol']}" for run in runs)
     environments = dict.fromkeys(", ".join(f"{name} {value}" for name, value in run.env.items() if name != "command") for run in runs)
     commands = dict.fromkeys(_command(run) for run in runs)
-    warnings = dict.fromkeys(f"{run.dataset['name']}: {warning}" for run in runs for warning in run.summary.get("warnings", []))
+    warnings = dict.fromkeys(f"{shown(run.dataset['name'])}: {warning}" for run in runs for warning in run.summary.get("warnings", []))
     settings = [
-        f"<details><summary>{escape(each.label)} on {escape(str(each.first.dataset['name']))}</summary>"
-        f"<pre>{escape(json.dumps(each.first.config['experiment'], indent=2, ensure_ascii=False))}</pre></details>"
+        f"<details><summary>{html_text(each.label)} on {html_text(shown(each.first.dataset['name']))}</summary>"
+        f"<pre>{html_text(json.dumps(each.first.config['experiment'], indent=2, ensure_ascii=False), newlines=True)}</pre></details>"
         for each in groups
     ]
     table = tables.html_table(tables.hashes(groups))
@@ -196,12 +211,12 @@ def footer(groups: Sequence[Group]) -> str:
 <h2>Environment</h2>{paragraphs(environments)}
 <h2>Runs and hashes</h2>{f"<details><summary>All {len(runs)} runs</summary>{table}</details>" if len(runs) > 30 else table}
 <h2>Settings</h2>{"".join(settings)}
-<h2>Commands</h2><pre>{escape(chr(10).join(commands))}</pre>
+<h2>Commands</h2><pre>{chr(10).join(map(html_text, commands))}</pre>
 </footer>"""
 
 
 def paragraphs(lines: Iterable[str]) -> str:
-    return "".join(f"<p>{escape(line)}</p>" for line in lines)
+    return "".join(f"<p>{html_text(sentence(line))}</p>" for line in lines)
 
 
 def _command(run: Run) -> str:

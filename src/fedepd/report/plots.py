@@ -8,7 +8,6 @@ import warnings
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from fedepd.longtail import bins, class_order
 from fedepd.report.numbers import bin_accuracy, bytes_by_field, convergence, mean_std, pruned_share, prunings
 from fedepd.report.runs import Group, Run
+from fedepd.shown import drawn, html_text
 
 # Okabe and Ito's eight (their yellow darkened, else it is lost on white), then eight after Paul Tol's muted set.
 METHOD_COLOURS = {
@@ -43,6 +43,8 @@ HATCHES = ("", "////", "....", "xxxx")
 RELIABILITY_LOOKS = (("#333333", "o", "-"), ("#0072B2", "s", "--"), ("#B8A900", "D", "-."), ("#D55E00", "^", ":"))
 """Colour, marker and dash of all nodes, head, medium and tail."""
 GREY, DARK = "#777777", "#333333"
+TICK = 60
+"""Characters beside an axis."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +208,7 @@ def purification(groups: Sequence[Group]) -> str:
             axis.set_ylim(0, 104)
             axis.grid(axis="y")
             axis.set_xlabel("client")
-            axis.set_xticks(*ticks_of([str(client["client"]) for client in found[0][1]], most=20, offset=0.0))
+            axis.set_xticks(*ticks_of([drawn(client["client"]) for client in found[0][1]], most=20, offset=0.0))
         _legend(figure, share_axis)
 
     return _svg("purification", "Edges pruned and homophily by client", 3.6, draw, groups[0].first) if found else ""
@@ -218,7 +220,7 @@ def communication(groups: Sequence[Group]) -> str:
     everything = [volume for both in volumes.values() for volume in both]
     fields = sorted({name for volume in everything for name in volume}, key=lambda name: (-sum(v.get(name, 0) for v in everything), name))
     most = len(FIELD_COLOURS)
-    pieces = {name: [name] for name in (fields if len(fields) <= most else fields[: most - 1])}
+    pieces = {drawn(name): [name] for name in (fields if len(fields) <= most else fields[: most - 1])}
     if len(fields) > most:
         pieces[f"{len(fields) - most + 1} others"] = fields[most - 1 :]
 
@@ -230,7 +232,7 @@ def communication(groups: Sequence[Group]) -> str:
                 size = np.array([sum(volume.get(name, 0) for name in names) for volume in volumes[way]]) / 2**20
                 axis.barh(range(len(groups)), size, 0.7, left=start, color=colour, label=label)
                 start += size
-            axis.set_yticks(range(len(groups)), [group.label for group in groups])
+            axis.set_yticks(range(len(groups)), [drawn(group.label, TICK) for group in groups])
             axis.set_xlabel(f"MiB, {title}")
             axis.grid(axis="x")
         axes[0].invert_yaxis()
@@ -253,7 +255,7 @@ def reliability(group: Group) -> str:
             for (tier, scores), (colour, marker, line) in zip(measured[when].items(), RELIABILITY_LOOKS, strict=True):
                 points = [(100 * b["confidence"], 100 * b["accuracy"]) for b in scores["reliability"]]
                 x, y = zip(*points, strict=True) if points else ((), ())
-                label = f"{tier} ({scores['nodes']} nodes)"
+                label = drawn(f"{tier} ({scores['nodes']} nodes)")
                 axis.plot(x, y, label=label, color=colour, marker=marker, linestyle=line, markersize=3.5, linewidth=1.3)
             axis.set_title(f"{when} temperatures")
             axis.set_xlabel("mean confidence of a bin (%)")
@@ -277,7 +279,10 @@ def ticks_of(labels: list[str], most: int, offset: float = 0.5) -> tuple[list[fl
 def _legend(figure: Any, axis: Any) -> None:
     handles, labels = axis.get_legend_handles_labels()
     longest = max((len(label) for label in labels), default=1)
-    figure.legend(handles, labels, loc="outside lower center", ncols=max(1, min(len(labels), 110 // (longest + 7))))
+    columns = max(1, min(len(labels), 110 // (longest + 7)))
+    rows = -(-len(labels) // columns)
+    figure.set_figheight(figure.get_figheight() + 0.18 * max(0, rows - 4))  # many long names must not eat the axes
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
 RC = {
@@ -286,6 +291,9 @@ RC = {
     "axes.labelcolor": DARK, "xtick.color": "#444444", "ytick.color": "#444444", "ytick.major.size": 0, "ytick.minor.size": 0,
     "axes.axisbelow": True, "grid.color": "#E4E4E4", "grid.linewidth": 0.7,
 }  # fmt: skip
+
+SVG_STYLE = '<style type="text/css">*{stroke-linejoin: round; stroke-linecap: butt}</style>'
+"""As matplotlib writes it into every figure."""
 
 
 def _svg(name: str, title: str, height: float, draw: Callable[[Any], None], run: Run) -> str:
@@ -296,9 +304,11 @@ def _svg(name: str, title: str, height: float, draw: Callable[[Any], None], run:
     file = io.StringIO()
     with style.context(["default", {**RC, "svg.hashsalt": name}]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # text stays text, and the browser has the font
+        warnings.filterwarnings("ignore", "constrained_layout not applied", UserWarning)  # names too long for the figure: not fatal
         figure = Figure(figsize=(8.6, height), layout="constrained")
         draw(figure)
         figure.savefig(file, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     own = rf"\1{name}-{zlib.crc32(run.path.name.encode()):08x}-"
     svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r'(\bid="|url\(#|href="#)', own, tag[0]), file.getvalue())
-    return svg[svg.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{escape(title)}" data-name="{name}" ', 1)
+    svg = svg.replace(SVG_STYLE, "", 1)  # page.css has it, and the page's policy knows no other style
+    return svg[svg.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{html_text(title)}" data-name="{name}" ', 1)

@@ -16,12 +16,14 @@ from fedepd.errors import BadData
 from fedepd.files import MAX_JSON_BYTES, absolute, read_arrays, read_json, read_lines, without_halves
 from fedepd.report.agreement import check_arrays, check_numbers, check_rounds
 from fedepd.shapes import CALIBRATION, CLIENT, CONFIG, DAMAGED, ENV, ROUND, SUMMARY, expect
-from fedepd.shown import shown
+from fedepd.shown import drawn, shown
 
 Json = dict[str, Any]
 Arrays = dict[str, npt.NDArray[Any]]
 
 MODELS, SPLITS = ("global", "personal"), ("val", "test")
+LABEL = 160
+"""Characters of a group's label: a name and the settings that tell it from others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +99,11 @@ class Group:
     """The runs of one method with one set of settings on one dataset, by seed: they differ in nothing else."""
 
     label: str
+    """Fit for a table and a legend, wherever it came from."""
     runs: tuple[Run, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "label", drawn(self.label, LABEL))
 
     @property
     def first(self) -> Run:
@@ -146,7 +152,8 @@ def group(runs: Iterable[Run]) -> list[Group]:
         for one, other in itertools.pairwise(same):
             if one.seed == other.seed:
                 raise BadData(
-                    f"'{one.path.name}' and '{other.path.name}' are the same run ({_name(one)} on {one.dataset['name']}, seed {one.seed});"
+                    f"'{shown(one.path.name)}' and '{shown(other.path.name)}' are the same run ({shown(_name(one))} on "
+                    f"{shown(one.dataset['name'])}, seed {one.seed});"
                     " remove one of them, or their mean counts it twice"
                 )
     firsts = [same[0] for same in members]
@@ -171,14 +178,15 @@ def _label(run: Run, others: list[Run]) -> str:
     rivals = [other for other in others if (_dataset_key(other), _name(other)) == (_dataset_key(run), _name(run))]
     own, theirs = settings(run), [settings(other) for other in rivals]
     differing = [name for name in sorted({name for each in theirs for name in each}) if len({json.dumps(e.get(name)) for e in theirs}) > 1]
-    words = [] if run.summary["preset"] == "default" else [str(run.summary["preset"])]
+    words = [] if run.summary["preset"] == "default" else [shown(run.summary["preset"])]
     for name in differing:
         short, value = name.removeprefix("method."), own.get(name)
         if value is False:
-            words.append(f"no {short}")
+            words.append(f"no {shown(short)}")
         elif value not in (True, None):
-            words.append(f"{short}={value}")
-    return f"{run.summary['method_label']} ({', '.join(words)})" if words else str(run.summary["method_label"])
+            words.append(shown(f"{short}={value}"))
+    name = shown(run.summary["method_label"])
+    return f"{name} ({', '.join(words)})" if words else name
 
 
 def _name(run: Run) -> str:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from math import isnan
 from typing import TYPE_CHECKING
 
 from fedepd.longtail import class_order
 from fedepd.report.numbers import bin_accuracy, mean_std, prunings
 from fedepd.report.runs import Group, Run, by_dataset, group
+from fedepd.shown import html_text, listed, markdown_text, plain, sentence, shown
 
 if TYPE_CHECKING:
     import rich.table
@@ -68,7 +67,7 @@ def cost(groups: Sequence[Group]) -> Table:
     rows = []
     for each in groups:
         values = [mean_std(_number(run, key) * scale for run in each.runs) for key, scale in columns.values()]
-        rows.append([_text(each.label), *(measured(mean, std, digits=1) for mean, std in values)])
+        rows.append([Cell(each.label), *(measured(mean, std, digits=1) for mean, std in values)])
     note = "Mean ± standard deviation over seeds of a whole run; bytes summed over clients and rounds."
     return Table("cost", ["Method", *columns], [rows], note)
 
@@ -123,7 +122,9 @@ def hashes(groups: Sequence[Group]) -> Table:
     keys = {"Config": "config_hash", "Partition": "partition_sha256", "Weights": "weights_sha256"}
     rows = [
         [
-            *(_text(text) for text in (run.path.name, run.dataset["name"], each.label)),
+            _text(run.path.name),
+            _text(run.dataset["name"]),
+            Cell(each.label),
             _integer(run.seed),
             *(_text(str(run.summary.get(key) or NOTHING)[:16]) for key in keys.values()),
         ]
@@ -152,20 +153,20 @@ def rich_table(runs: Sequence[Run], model: str = "headline", average: str = "poo
 
     # Choice: one digit and no column for dataset and seeds, so that names and numbers fit a terminal of 80 columns.
     groups = group(runs)
-    shown = RichTable(box=box.SIMPLE_HEAD, padding=0, caption=Text(protocol_note(groups, model, average)), caption_justify="left")
-    shown.add_column("Method", min_width=14)
+    grid = RichTable(box=box.SIMPLE_HEAD, padding=0, caption=Text(plain(protocol_note(groups, model, average))), caption_justify="left")
+    grid.add_column("Method", min_width=14)
     for title in METRIC_TITLES.values():
-        shown.add_column(title, justify="right", no_wrap=True)
+        grid.add_column(title, justify="right", no_wrap=True)
     blocks = by_dataset(groups)
     for block in blocks:
         if len(blocks) > 1:
-            shown.add_row(Text(str(block[0].first.dataset["name"]), style="dim"))
+            grid.add_row(Text(shown(block[0].first.dataset["name"]), style="dim"))
         for row in summary(block, model, average, digits=1).sections[0]:
             method, _seeds, *scores = row
             styles = ("", "bold", "underline")
-            shown.add_row(Text(method.text), *(Text(cell.text + cell.spread, style=styles[cell.rank]) for cell in scores))
-        shown.add_section()
-    return shown
+            grid.add_row(Text(method.text), *(Text(cell.text + cell.spread, style=styles[cell.rank]) for cell in scores))
+        grid.add_section()
+    return grid
 
 
 def markdown_table(runs: Sequence[Run], model: str = "headline", average: str = "pooled") -> str:
@@ -177,19 +178,19 @@ def markdown(table: Table) -> str:
     """Any table in Markdown, columns of numbers to the right, its note below."""
     styles = ("{}", "**{}**", "<u>{}</u>")
     everything = [row for section in table.sections for row in section]
-    rows = [[styles[cell.rank].format(_markdown(cell.text + cell.spread)) for cell in row] for row in everything]
+    rows = [[styles[cell.rank].format(markdown_text(cell.text + cell.spread)) for cell in row] for row in everything]
     numeric = [all(row[column].value is not None for row in everything) for column in range(len(table.headers))]
     rule = ["---:" if each else ":---" for each in numeric]
-    lines = [f"| {' | '.join(cells)} |" for cells in ([_markdown(header) for header in table.headers], rule, *rows)]
-    return "\n".join([*lines, "", _markdown(table.note), ""])
+    lines = [f"| {' | '.join(cells)} |" for cells in ([markdown_text(header) for header in table.headers], rule, *rows)]
+    return "\n".join([*lines, "", markdown_text(table.note), ""])
 
 
 def html_table(table: Table) -> str:
     """Any table as HTML that the page's sorter understands."""
-    head = "".join(f'<th scope="col">{escape(header).replace("_", "_<wbr>")}</th>' for header in table.headers)
+    head = "".join(f'<th scope="col">{html_text(header).replace("_", "_<wbr>")}</th>' for header in table.headers)
     bodies = "".join(f"<tbody>{''.join(f'<tr>{_html_row(row)}</tr>' for row in section)}</tbody>" for section in table.sections)
-    note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
-    opening = f'<div class="scroll"><table class="sortable" data-name="{escape(table.name)}">'
+    note = f'<p class="note">{html_text(table.note)}</p>' if table.note else ""
+    opening = f'<div class="scroll"><table class="sortable" data-name="{html_text(table.name)}">'
     return f"{opening}<thead><tr>{head}</tr></thead>{bodies}</table></div>{note}"
 
 
@@ -197,9 +198,9 @@ def _html_row(row: list[Cell]) -> str:
     styles = ("{}", "<strong>{}</strong>", "<u>{}</u>")
     cells = []
     for cell in row:
-        spread = f" <small>{escape(cell.spread.replace('±', '± '))}</small>" if cell.spread else ""
+        spread = f" <small>{html_text(cell.spread.replace('±', '± '))}</small>" if cell.spread else ""
         value = "" if cell.value is None else f' class="number" data-value="{_javascript(cell.value)}"'
-        cells.append(f"<td{value}>{styles[cell.rank].format(escape(cell.text))}{spread}</td>")
+        cells.append(f"<td{value}>{styles[cell.rank].format(html_text(cell.text))}{spread}</td>")
     return "".join(cells)
 
 
@@ -209,7 +210,7 @@ def _javascript(value: float) -> str:
 
 def _row(each: Group, model: str, average: str, digits: int) -> list[Cell]:
     values = [mean_std(100 * run.metric(name, model, average) for run in each.runs) for name in METRIC_TITLES]
-    return [_text(marked_label(each, model)), _integer(len(each.runs)), *(measured(mean, std, digits) for mean, std in values)]
+    return [Cell(marked_label(each, model)), _integer(len(each.runs)), *(measured(mean, std, digits) for mean, std in values)]
 
 
 def marked_label(each: Group, model: str = "headline") -> str:
@@ -242,9 +243,9 @@ def protocol_note(groups: Sequence[Group], model: str, average: str, marked: boo
     if marked and any(len(block) > 1 for block in by_dataset(groups)):
         sentences.append("Bold: best, underlined: second.")
     sentences.append(protocols(groups))
-    proxies = sorted({str(run.dataset["name"]) for run in runs if run.summary.get("proxy_features")})
+    proxies = sorted({shown(run.dataset["name"]) for run in runs if run.summary.get("proxy_features")})
     if proxies:
-        sentences.append(f"Proxy features: those of {', '.join(proxies)} replace the official ones, so compare with no published number.")
+        sentences.append(f"Proxy features: those of {listed(proxies, 20)} replace the official ones, so compare with no published number.")
     return " ".join(sentences)
 
 
@@ -252,7 +253,7 @@ def protocols(groups: Sequence[Group]) -> str:
     """The protocol of most runs, and what is otherwise in the others."""
     who: dict[str, dict[str, int]] = {}
     for each in groups:
-        labels = who.setdefault(str(each.first.summary["protocol"]).rstrip("."), {})
+        labels = who.setdefault(sentence(each.first.summary["protocol"]).rstrip("."), {})
         labels[each.label] = labels.get(each.label, 0) + len(each.runs)
     usual, *others = sorted(who, key=lambda sentence: -sum(who[sentence].values()))
     same = set(usual.split("; "))
@@ -266,7 +267,7 @@ def _dagger(groups: Sequence[Group], model: str) -> list[str]:
 
 
 def _text(text: str) -> Cell:
-    return Cell(str(text))
+    return Cell(shown(text))
 
 
 def _integer(value: int) -> Cell:
@@ -286,7 +287,3 @@ def measured(mean: float, std: float, digits: int = 2) -> Cell:
 def _number(run: Run, key: str) -> float:
     value = run.summary.get(key)
     return float("nan") if value is None else float(value)
-
-
-def _markdown(text: str) -> str:
-    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", text).replace("\n", " ")

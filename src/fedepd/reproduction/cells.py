@@ -38,7 +38,7 @@ class Planned:
 
     @property
     def text(self) -> str:
-        return f"{self.row.label} on {short_name(self.dataset)}, seed {self.seed}"
+        return f"{shown(self.row.label)} on {shown(short_name(self.dataset))}, seed {self.seed}"
 
     @property
     def note(self) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import textwrap
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
@@ -31,7 +32,9 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
     from matplotlib import style
 
     png, svg = stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.svg")
-    with style.context(["default", LOOK]):
+    with style.context(["default", LOOK]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # a box in the PNG; the SVG has the text itself
+        warnings.filterwarnings("ignore", "constrained_layout not applied", UserWarning)  # names too long for the figure
         figure.savefig(png, dpi=300, metadata={"Software": None})
         figure.savefig(svg, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     return [png, svg]

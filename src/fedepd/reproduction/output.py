@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from fedepd.errors import BadConfig
 from fedepd.files import write_text
@@ -21,6 +20,7 @@ from fedepd.reproduction.judgement import RULE, verdict_lines, verdict_table, ve
 from fedepd.reproduction.results import HEADLINE, METRICS, OPENFGL, Results, Scoring, numbers_csv
 from fedepd.reproduction.tables import failure_table, latex, latex_document, metric_tables, note
 from fedepd.reproduction.verdicts import Verdict
+from fedepd.shown import csv_text, markdown_text
 
 TESTED = ("comparison", "ablation")
 """Kinds whose rows are tested against each other."""
@@ -65,7 +65,7 @@ def write_target(results: Results, out: Path) -> Written:
     behind = {"points": points_of(results), "tests": _duel_lines(itertools.chain(*tested.values())), "verdicts": verdict_lines(judged)}
     behind = {f"{name}-{suffix}.csv": lines for suffix, lines in behind.items() if lines}
     for file, lines in behind.items():
-        write_text(folder / file, _csv(lines))
+        write_text(folder / file, csv_text(lines))
     _remove_others(folder, name, {*behind, *(path.name for pair in drawn for path in pair)})
     return Written(results, folder, tables, more, judged, figures)
 
@@ -122,9 +122,10 @@ def folded_tables(
 
 
 def _markdown(results: Results, tables: dict[str, Table], figures: Iterable[Path]) -> str:
-    blocks = [f"## {heading}\n\n{markdown(table)}" for heading, table in tables.items()]
-    pictures = [f"![{results.target.title}]({figure.with_suffix('.png').name})\n" for figure in figures]
-    return "\n".join([f"# {results.target.title}\n", *(pictures + blocks if results.target.kind not in TESTED else blocks + pictures)])
+    title = markdown_text(results.target.title)
+    blocks = [f"## {markdown_text(heading)}\n\n{markdown(table)}" for heading, table in tables.items()]
+    pictures = [f"![{title}]({quote(figure.with_suffix('.png').name)})\n" for figure in figures]
+    return "\n".join([f"# {title}\n", *(pictures + blocks if results.target.kind not in TESTED else blocks + pictures)])
 
 
 def _duel_lines(found: Iterable[Duel]) -> list[list[object]]:
@@ -135,9 +136,3 @@ def _duel_lines(found: Iterable[Duel]) -> list[list[object]]:
         tests = [duel.outcome.welch_p, duel.welch_p, duel.outcome.wilcoxon_p, duel.wilcoxon_p]
         lines.append([*who, duel.outcome.n, duel.outcome.difference, duel.outcome.half_width, *tests])
     return lines[1:] and lines
-
-
-def _csv(lines: Iterable[Sequence[object]]) -> str:
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(lines)
-    return out.getvalue()

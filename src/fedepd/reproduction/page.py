@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 
 from fedepd.report.page import document, footer, section, write_page
@@ -14,6 +13,7 @@ from fedepd.report.tables import Table, html_table
 from fedepd.reproduction.judgement import glance_table, in_words
 from fedepd.reproduction.output import TESTED, Written
 from fedepd.reproduction.results import HEADLINE, OPENFGL
+from fedepd.shown import html_text, slug
 
 PIXELS_PER_POINT = 1.9
 """How large a figure is shown: at page width it fills the page."""
@@ -47,7 +47,7 @@ def _titles(written: Sequence[Written], words: bool = False) -> dict[str, str]:
 def _verdicts(written: Sequence[Written]) -> str:
     """All claims at a glance, FedEPD as we read it and as printed."""
     found = [verdict for each in written for verdict in each.verdicts]
-    counted = f"<p>The paper's claims, each by dataset and by reading of FedEPD: {escape(in_words(found))}.{_otherwise(written)}</p>"
+    counted = f"<p>The paper's claims, each by dataset and by reading of FedEPD: {html_text(in_words(found))}.{_otherwise(written)}</p>"
     content = counted + html_table(glance_table(found, _titles(written))) if found else "<p>No claim can be tested with these rows.</p>"
     return f'<section><h2 id="verdicts">What holds</h2>{content}</section>\n'
 
@@ -59,18 +59,18 @@ def _otherwise(written: Sequence[Written]) -> str:
         return ""
     names = " and ".join(each.results.target.name for each in twice)
     ours, theirs = ([verdict for each in twice for verdict in each.judged[scoring]] for scoring in (HEADLINE, OPENFGL))
-    return escape(f" Those of {names} alone: {in_words(ours)}; {OPENFGL.words}: {in_words(theirs)}.")
+    return html_text(f" Those of {names} alone: {in_words(ours)}; {OPENFGL.words}: {in_words(theirs)}.")
 
 
 def _section(written: Written) -> str:
     target = written.results.target
     figures = "".join(_figure(path, target.title) for path in written.figures)
-    folds = [f"<details><summary>{escape(fold)}</summary>{_tables(tables)}</details>" for fold, tables in written.more.items()]
+    folds = [f"<details><summary>{html_text(fold)}</summary>{_tables(tables)}</details>" for fold, tables in written.more.items()]
     shown = [figures, _tables(written.tables)]
     files = ", ".join(sorted(path.name for path in written.folder.iterdir() if path.suffix != ".part"))
-    note = f'<p class="note">In the folder {escape(written.folder.name)}: {escape(files)}.</p>'
+    note = f'<p class="note">In the folder {html_text(written.folder.name)}: {html_text(files)}.</p>'
     content = "".join([*(reversed(shown) if target.kind in TESTED else shown), *folds, note])
-    return f'<section><h2 id="{escape(target.name)}">{escape(target.title)}</h2>{content}</section>\n'
+    return f'<section><h2 id="{slug(target.name)}">{html_text(target.title)}</h2>{content}</section>\n'
 
 
 def _tables(tables: Mapping[str, Table]) -> str:
@@ -83,7 +83,7 @@ def _figure(path: Path, title: str) -> str:
     found = re.search(rb'width="([\d.]+)pt"', content)
     width = f' width="{float(found[1]) * PIXELS_PER_POINT:.0f}"' if found else ""
     source = f"data:image/svg+xml;base64,{base64.b64encode(content).decode()}"
-    return f'<figure><div><img{width} alt="{escape(title)}" data-name="{escape(path.stem)}" src="{source}"></div></figure>'
+    return f'<figure><div><img{width} alt="{html_text(title)}" data-name="{html_text(path.stem)}" src="{source}"></div></figure>'
 
 
 def _groups(written: Sequence[Written]) -> list[Group]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from fedepd.report.numbers import mean_std
 from fedepd.report.runs import Group, Run, read_run
 from fedepd.reproduction.cells import Planned, short_name
 from fedepd.reproduction.targets import Row, Target
+from fedepd.shown import csv_text, shown
 
 METRICS = ("bacc", "macro_f1", "acc")
 """The paper's, those it looks at first in front."""
@@ -51,7 +50,7 @@ class Entry:
 
     @property
     def group(self) -> Group:
-        return Group(self.row.label, tuple(self.runs.values()))
+        return Group(shown(self.row.label), tuple(self.runs.values()))
 
     def values(self, metric: str, scoring: Scoring = HEADLINE) -> dict[int, float]:
         """In percent, by seed."""
@@ -89,7 +88,9 @@ class Results:
         if self.is_official(dataset):
             return TABLE1[dataset].title
         names = [short_name(name) for name in self.datasets]
-        name = short_name(dataset) if names.count(short_name(dataset)) == 1 else dataset
+        name = shown(short_name(dataset) if names.count(short_name(dataset)) == 1 else dataset)
+        if [shown(other) for other in self.datasets].count(name) > 1:  # long paths that differ at their ends
+            name = f"{shown(name, 70)} #{self.datasets.index(dataset) + 1}"
         return name + ((" (proxy features)" if words else PROXY) if self.is_proxy(dataset) else "")
 
     def is_proxy(self, dataset: str) -> bool:
@@ -119,17 +120,15 @@ def _entry(cells: Sequence[Planned]) -> Entry:
 
 def numbers_csv(results: Results) -> str:
     """Every number of every run, one per line with its protocol; a cell without a run has a line that says why."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    lines: list[Sequence[object]] = [COLUMNS]
     for entry in results.entries:
         row, proxy = entry.row, results.is_proxy(entry.dataset)
         head = [entry.dataset, str(proxy).lower(), row.label, row.method, row.preset, json.dumps(dict(row.settings))]
         for seed, run in entry.runs.items():
-            writer.writerows([*head, seed, run.config["config_hash"], *line, ""] for line in _numbers(run))
+            lines += [[*head, seed, run.config["config_hash"], *line, ""] for line in _numbers(run)]
         for seed, why in entry.failures.items():
-            writer.writerow([*head, seed, *[""] * 7, why])
-    return out.getvalue()
+            lines.append([*head, seed, *[""] * 7, why])
+    return csv_text(lines)
 
 
 def _numbers(run: Run) -> Iterator[list[object]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 
 from fedepd.report.numbers import mean_std
@@ -11,6 +10,7 @@ from fedepd.report.runs import Group
 from fedepd.report.tables import METRIC_TITLES, NOTHING, Cell, Table, marked_label, measured, protocol_note, protocols, ranked
 from fedepd.reproduction.paper import Printed, paper_table2, paper_table3
 from fedepd.reproduction.results import HEADLINE, PROXY, Entry, Results, Scoring
+from fedepd.shown import latex_label, latex_text, sentence, shown
 
 HEADINGS = {"bacc": "Balanced accuracy", "macro_f1": "Macro-F1", "acc": "Accuracy"}
 HEADINGS |= {"head_acc": "Head accuracy", "medium_acc": "Medium accuracy", "tail_acc": "Tail accuracy"}
@@ -18,6 +18,8 @@ PRINTED_ROWS = {"fedepd:printed": "fedepd"}
 PRINTED_ROWS |= {"fedepd:printed:consensus=False": "fedepd:without_consensus", "fedepd:printed:purify=False": "fedepd:without_purification"}
 PRINTED_ROWS |= {"fedepd:printed:recalibrate=False": "fedepd:without_recalibration"}
 """Rows that the paper's text means -> how its tables name them."""
+WHY = 400
+"""Characters of a reason in a table."""
 WORDY = 45
 """Characters from which a cell of a LaTeX table is a sentence."""
 ROWS, WRAPPED_ROWS = 36, 15
@@ -46,7 +48,8 @@ def _score_table(results: Results, columns: Mapping[str, tuple[str, str]], scori
     for row in results.target.rows:
         entries = [(found[dataset, row.key], metric) for dataset, metric in columns.values()]
         runs = tuple(run for entry, _ in entries for run in entry.runs.values())
-        label = Cell(marked_label(Group(f"{row.label} (reference)" if row.reference else row.label, runs), scoring.model))
+        name = shown(row.label) + (" (reference)" if row.reference else "")
+        label = Cell(marked_label(Group(name, runs), scoring.model))
         cells = [_score(entry, entry.values(metric, scoring), _printed(results, entry, metric, paper)) for entry, metric in entries]
         (references if row.reference else contest).append([label, *cells])
     sections = [section for section in (ranked(contest, range(1, len(columns) + 1)), references) if section]
@@ -73,7 +76,7 @@ def note(results: Results, start: str, scoring: Scoring | None = HEADLINE, marke
 def failure_table(results: Results) -> Table:
     """Every cell without a run, and why."""
     rows = [
-        [Cell(results.title(entry.dataset)), Cell(entry.row.label), Cell(str(seed), float(seed)), Cell(why)]
+        [Cell(results.title(entry.dataset)), Cell(shown(entry.row.label)), Cell(str(seed), float(seed)), Cell(sentence(why, WHY))]
         for entry in results.entries
         for seed, why in entry.failures.items()
     ]
@@ -90,11 +93,12 @@ def latex(table: Table) -> str:
     wraps = _WRAPPED in kinds
     opening = rf"\begin{{tabularx}}{{\linewidth}}{{{''.join(kinds)}}}" if wraps else rf"\begin{{tabular}}{{{''.join(kinds)}}}"
     closing = r"\end{tabularx}" if wraps else r"\end{tabular}"
-    header = " & ".join(_tex(header) for header in table.headers) + r" \\"
+    header = _first(" & ".join(latex_text(header) for header in table.headers)) + r" \\"
     floats = []
     for number, sections in enumerate(_pages(table.sections, WRAPPED_ROWS if wraps else ROWS)):
         body = [line for section in sections for line in (r"\midrule", *map(_tex_row, section))]
-        caption = [rf"\caption{{{_tex(table.note)}}}", rf"\label{{tab:{table.name}}}"] if number == 0 else [r"\caption*{(continued)}"]
+        caption = [rf"\caption{{{latex_text(table.note)}}}", rf"\label{{tab:{latex_label(table.name)}}}"]
+        caption = [r"\caption*{(continued)}"] if number else caption
         frame = [r"\begin{table*}[p]" if number else r"\begin{table*}[t]", r"\centering\footnotesize\setlength{\tabcolsep}{3pt}", *caption]
         floats += [*frame, opening, r"\toprule", header, *body, r"\bottomrule", closing, r"\end{table*}", ""]
     return "\n".join(floats)
@@ -120,8 +124,14 @@ def _pages(sections: Sequence[list[list[Cell]]], rows: int) -> list[list[list[li
 
 def _tex_row(row: Sequence[Cell]) -> str:
     styles = ("{}", r"\textbf{{{}}}", r"\underline{{{}}}")
-    spreads = [rf"{{\scriptsize {_tex(cell.spread)}}}" if cell.spread else "" for cell in row]
-    return " & ".join(styles[cell.rank].format(_tex(cell.text)) + spread for cell, spread in zip(row, spreads, strict=True)) + r" \\"
+    spreads = [rf"{{\scriptsize {latex_text(cell.spread)}}}" if cell.spread else "" for cell in row]
+    cells = " & ".join(styles[cell.rank].format(latex_text(cell.text)) + spread for cell, spread in zip(row, spreads, strict=True))
+    return f"{_first(cells)} \\\\"
+
+
+def _first(line: str) -> str:
+    """A line of a table that starts with a bracket or a star would be an option of the command on the line before."""
+    return f"{{}}{line}" if line.lstrip().startswith(("[", "*")) else line
 
 
 def latex_document(tables: Sequence[str]) -> str:
@@ -130,14 +140,6 @@ def latex_document(tables: Sequence[str]) -> str:
     opening += [r"\usepackage[a4paper,landscape,margin=1.5cm]{geometry}", r"\usepackage{booktabs,caption,tabularx}"]
     opening += [r"\extrafloats{500}", r"\begin{document}"]  # LaTeX alone holds 52 tables without text between them
     return "\n".join([*opening, *tables, r"\end{document}", ""])
-
-
-_TEX = {"\\": r"\textbackslash{}", "±": r"$\pm$", "†": r"$^\dagger$", "‡": r"$^\ddagger$", "–": "--", "~": r"\textasciitilde{}"}
-_TEX |= {"^": r"\textasciicircum{}", "≤": r"$\leq$", "−": "$-$", "<": r"\textless{}", ">": r"\textgreater{}", "×": r"$\times$"}
-
-
-def _tex(text: str) -> str:
-    return re.sub(r"[\\±†‡–~^≤−<>×#$%&_{}]", lambda found: _TEX.get(found[0], f"\\{found[0]}"), text)
 
 
 def _printed(results: Results, entry: Entry, metric: str, paper: Printed) -> float | None:

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from fedepd.errors import BadConfig, UnknownName
 from fedepd.files import read_toml
 from fedepd.methods import METHODS
-from fedepd.shown import shown
+from fedepd.shown import shown, slug
 
 Kind = Literal["comparison", "ablation", "distribution", "per_class", "tiers", "sensitivity", "convergence", "efficiency", "robustness"]
 Types = dict[str, tuple[Any, str]]
@@ -45,6 +45,7 @@ class Row:
 @dataclass(frozen=True)
 class Target:
     name: str
+    """Of its folder, its files and its place on a page: a slug, whatever the TOML file is called."""
     title: str
     kind: Kind
     rows: tuple[Row, ...]
@@ -74,7 +75,7 @@ def read_targets(name: str) -> list[Target]:
 def read_target(name: str, for_rows: bool = False) -> Target:
     """``for_rows``: on behalf of another target that takes its rows from this one."""
     if name.endswith(".toml"):
-        return _target(Path(name).stem, read_toml(Path(name), f"the target '{shown(name, 300)}'"), name, for_rows)
+        return _target(slug(Path(name).stem), read_toml(Path(name), f"the target '{shown(name, 300)}'"), name, for_rows)
     if name not in target_names():
         raise UnknownName("target", name, ["all", *target_names()])
     with resources.as_file(resources.files("fedepd") / "experiments" / f"{name}.toml") as path:
@@ -104,7 +105,7 @@ def _target(name: str, content: dict[str, Any], place: str, for_rows: bool) -> T
         raise BadConfig(f"'{place}' has no [[rows]]; add one for each method")
     keys = [row.key for row in target.rows]
     if twice := next((key for key in keys if keys.count(key) > 1), None):
-        raise BadConfig(f"the row '{twice}' stands twice in '{place}'; remove one of them")
+        raise BadConfig(f"the row '{shown(twice)}' stands twice in '{place}'; remove one of them")
     return target
 
 
@@ -144,7 +145,7 @@ def _grid(content: dict[str, Any], place: str) -> dict[str, list[Any]]:
     for setting, values in content.items():
         kinds = (int | float, str)
         if not isinstance(values, list) or not any(values and all(isinstance(v, kind) for v in values) for kind in kinds):
-            raise BadConfig(f"'{setting}' in the [grid] of '{place}' is {values!r}; give a list of numbers or of texts")
+            raise BadConfig(f"'{shown(setting)}' in the [grid] of '{place}' is {shown(repr(values))}; give a list of numbers or of texts")
     return content
 
 
@@ -157,4 +158,4 @@ def _check_keys(content: Mapping[str, Any], known: Types, place: str) -> None:
 
 
 def _unfit(key: str, value: Any, known: Types, place: str) -> BadConfig:
-    return BadConfig(f"'{key}' in '{place}' is {value!r}; give {known[key][1]}")
+    return BadConfig(f"'{shown(key)}' in '{place}' is {shown(repr(value))}; give {known[key][1]}")
