@@ -289,8 +289,9 @@ def _report(folder: Path, out: str | None = None) -> int:
     from fedepd.report.runs import read_runs
     from fedepd.report.tables import rich_table
 
-    console().print(rich_table(read_runs(folder)))
-    print(f"report: {build_report(folder, out)}")
+    runs = read_runs(folder)
+    console().print(rich_table(runs))
+    print(f"report: {build_report(folder, out, runs)}")
     return 0
 
 
