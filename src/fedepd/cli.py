@@ -271,8 +271,9 @@ def _report(folder: Path, out: str | None = None) -> int:
     from fedepd.report.runs import read_runs
     from fedepd.report.tables import rich_table
 
-    console().print(rich_table(read_runs(folder)))
-    say(f"report: {build_report(folder, out)}")
+    runs = read_runs(folder)
+    console().print(rich_table(runs))
+    say(f"report: {build_report(folder, out, runs)}")
     return 0
 
 

@@ -28,12 +28,12 @@ be thousands. ``style-src`` itself is for browsers that do not know the two narr
 """
 
 
-def build_report(runs_path: str | Path, out: str | Path | None = None) -> Path:
+def build_report(runs_path: str | Path, out: str | Path | None = None, runs: Sequence[Run] | None = None) -> Path:
     """Write the report of a run folder, or of a folder of run folders, and say where.
 
-    ``out`` is the file, or the folder for ``report.html``; without it the report lies beside the runs.
+    ``out`` is the file, or the folder for ``report.html``; without it the report lies beside the runs. ``runs``: if they were read before.
     """
-    html = render_page(read_runs(runs_path), unfinished(runs_path))
+    html = render_page(read_runs(runs_path) if runs is None else runs, unfinished(runs_path))
     target = Path(runs_path if out is None else out)
     target = target / "report.html" if target.is_dir() else target
     write_page(target, html)

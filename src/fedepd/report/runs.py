@@ -71,8 +71,11 @@ class Run:
     def rounds(self) -> list[Json]:
         """What happened in each round."""
         path = self.path / "rounds.jsonl"
-        lines: list[Json] = without_halves(read_lines(path, MAX_JSON_BYTES, DAMAGED, _name_of(path)))
+        lines: list[Json] = read_lines(path, MAX_JSON_BYTES, DAMAGED, _name_of(path))
         expect(lines, [ROUND], f"'{_name_of(path)}'")
+        fields = {way: dict.fromkeys(name for line in lines for name in line.get(way, ())) for way in ("bytes_up", "bytes_down")}
+        if any(not name.isascii() for names in fields.values() for name in names):  # the only text that is shown
+            lines = without_halves(lines)
         check_rounds(self.summary, self.config, lines, f"'{_name_of(path)}'")
         return lines
 
