@@ -48,8 +48,8 @@ def _score_table(results: Results, columns: Mapping[str, tuple[str, str]], scori
     for row in results.target.rows:
         entries = [(found[dataset, row.key], metric) for dataset, metric in columns.values()]
         runs = tuple(run for entry, _ in entries for run in entry.runs.values())
-        name = shown(row.label) + (" (reference)" if row.reference else "")
-        label = Cell(marked_label(Group(name, runs), scoring.model))
+        called = shown(row.label) + (" (reference)" if row.reference else "")
+        label = Cell(marked_label(Group(called, runs), scoring.model))
         cells = [_score(entry, entry.values(metric, scoring), _printed(results, entry, metric, paper)) for entry, metric in entries]
         (references if row.reference else contest).append([label, *cells])
     sections = [section for section in (ranked(contest, range(1, len(columns) + 1)), references) if section]
