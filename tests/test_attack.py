@@ -82,7 +82,8 @@ def test_attackers_are_not_scored_and_the_honest_ones_are(name: str) -> None:
     simulation = build(Experiment.make("fedepd", rounds=2, clients=5, hidden=8), load("synthetic"))
     honest = [c for c in simulation.clients if c.client_id not in result.summary["attackers"]]
     assert len(result.summary["attackers"]) == 2
-    assert result.confusions["global_test"].shape[0] == 3
+    assert result.confusions["global_test"].shape[0] == 5
+    assert not result.confusions["global_test"][result.summary["attackers"]].any()
     assert result.confusions["global_test"].sum() == sum(int(c.test_mask.sum()) for c in honest)
     assert f"attack {name} by 2 clients" in result.summary["protocol"]
 

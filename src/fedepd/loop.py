@@ -57,7 +57,7 @@ class Round:
     refused: list[Refusal]
     """Answers that did not come or failed their checks."""
     confusions: dict[int, dict[str, Tensor]] | None
-    """Per client, in rounds that were evaluated."""
+    """Of every client, in rounds that were evaluated; zeros for one whose answer is missing."""
     deeds: Deeds = Deeds()
     """What the defences did to the replies."""
     excluded: tuple[int, ...] = ()
@@ -116,8 +116,14 @@ def train(
             refused=refused,
             deeds=deeds,
             excluded=tuple(k for k in sorted(clients) if offended.get(k, 0) >= OFFENCES),
-            confusions=confusions or None,
+            confusions=complete(confusions, clients) if confusions else None,
         )
+
+
+def complete(confusions: Mapping[int, dict[str, Tensor]], clients: Sequence[int]) -> dict[int, dict[str, Tensor]]:
+    """With empty matrices for those who are missing, so that a place in a stack of matrices is always the same client's."""
+    empty = {name: matrix.new_zeros(matrix.shape) for name, matrix in next(iter(confusions.values())).items()}
+    return {client: confusions.get(client, empty) for client in sorted(clients)}
 
 
 def nothing_accepted(number: int, used: Mapping[int, Reply], refused: Sequence[Refusal], deeds: Deeds, excluded: Sequence[int]) -> str:
