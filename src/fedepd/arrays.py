@@ -7,14 +7,9 @@ from __future__ import annotations
 
 import io
 import math
-import os
-import stat
-import struct
 import zipfile
-import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from tokenize import TokenError
 from typing import IO, Any
 
 import numpy as np
@@ -22,6 +17,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from fedepd.errors import BadData
+from fedepd.files import DAMAGE, open_regular, size_of
 from fedepd.memory import check_growth
 from fedepd.shown import shown
 
@@ -33,11 +29,9 @@ HEADER = 10_100
 PLAIN = "biufcSU"
 """Kinds of numbers and text; records, dates and objects are not plain."""
 
-DAMAGE = (
-    zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, TypeError, SyntaxError, TokenError, RuntimeError, OSError,
-    OverflowError, LookupError, AttributeError, AssertionError, MemoryError,
-)  # fmt: skip
-"""What zipfile, numpy and other readers raise on files that are cut, damaged, encrypted or unreadable."""
+OURS = 2**30
+"""Bytes that the arrays of a run folder may unfold to. An honest confusion matrix is nearly all zeros, so no ratio holds there."""
+WRITE_AGAIN = "write it again with numpy.savez or fedepd.datasets.write_npz"
 
 
 def spelled(path: str | Path) -> str:
@@ -50,69 +44,73 @@ def reason(error: BaseException) -> str:
     return shown(" ".join(str(error).split()), 200)
 
 
-def open_file(path: str | Path) -> IO[bytes]:
+def open_file(path: str | Path, name: str = "", cure: str = "check the path") -> IO[bytes]:
     """A regular file that has content; a pipe, a folder or a device is refused and never waited for."""
-    name = spelled(path)
+    name = f"file '{name or spelled(path)}'"
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        file = open_regular(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadData(f"{name} does not exist; {cure}") from None
     except PermissionError:
-        raise BadData(f"file '{name}' may not be read; change its permissions") from None
-    except (OSError, ValueError) as error:
-        missing = isinstance(error, (FileNotFoundError, NotADirectoryError, ValueError))
-        what = "does not exist" if missing else f"cannot be opened ({getattr(error, 'strerror', '')})"
-        raise BadData(f"file '{name}' {what}; check the path") from None
-    file = os.fdopen(handle, "rb") if stat.S_ISREG(os.fstat(handle).st_mode) else None
-    if file is None:
-        os.close(handle)
-        raise BadData(f"'{name}' does not exist as a regular file: it is a folder, a pipe or a device; check the path")
+        raise BadData(f"{name} may not be read; change its permissions") from None
+    except OSError as error:
+        raise BadData(f"{name} cannot be read ({error.strerror}); {cure}") from None
     if size_of(file) == 0:
         file.close()
-        raise BadData(f"file '{name}' is empty; write or download it again")
+        raise BadData(f"{name} is empty; {cure}")
     return file
 
 
-def size_of(file: IO[bytes]) -> int:
-    return os.fstat(file.fileno()).st_size
+def read_arrays(
+    path: str | Path,
+    required: Iterable[str],
+    optional: Iterable[str] = (),
+    limit: int | None = None,
+    cure: str = WRITE_AGAIN,
+    name: str = "",
+) -> Arrays:
+    """The named arrays of an npz file; other members are not even opened.
 
-
-def read_arrays(path: str | Path, required: Iterable[str], optional: Iterable[str] = ()) -> Arrays:
-    """The named arrays of an npz file; other members are not even opened."""
-    name, required = f"file '{spelled(path)}'", tuple(required)
-    with open_file(path) as file:
+    ``limit``: bytes that they may unfold to. Without one the file's own size and the machine's memory decide.
+    ``name``: what a refusal calls the file, if not by its path.
+    """
+    required = tuple(required)
+    with open_file(path, name, "check the path" if cure == WRITE_AGAIN else cure) as file:
+        name, size = f"file '{name or spelled(path)}'", size_of(file)
         try:
             with zipfile.ZipFile(file) as archive:
-                members = _members(archive, size_of(file), name)
+                members = _members(archive, size, name, cure)
                 if missing := [key for key in required if key not in members]:
-                    held = shown(sorted(members), 300)
-                    raise BadData(f"{name} has no array '{missing[0]}'; it holds {held}, add the missing one")
-                wanted = {key: members[key] for key in (*required, *optional) if key in members}
-                _check_sizes(archive, wanted, size_of(file), name)
+                    raise BadData(f"{name} has no array '{missing[0]}', it holds {shown(sorted(members), 300)}; {cure}")
+                wanted = {key: members[key] for key in dict.fromkeys((*required, *optional)) if key in members}
+                _check_sizes(archive, wanted, size, limit, name, cure)
                 return {key: _read_member(archive, info) for key, info in wanted.items()}
         except DAMAGE as error:
             file.seek(0)
             kind = "truncated or damaged" if file.read(2) == b"PK" else "not an npz file"
-            raise BadData(f"{name} is {kind} ({reason(error)}); write it again with numpy.savez or fedepd.datasets.write_npz") from None
+            raise BadData(f"{name} is {kind} ({reason(error)}); {cure}") from None
 
 
-def _members(archive: zipfile.ZipFile, size: int, name: str) -> dict[str, zipfile.ZipInfo]:
+def _members(archive: zipfile.ZipFile, size: int, name: str, cure: str) -> dict[str, zipfile.ZipInfo]:
     """The arrays by name; an archive that no program writes, with members twice or one over another, is refused."""
     infos = [info for info in archive.infolist() if info.filename.endswith(".npy")]
     members = {info.filename.removesuffix(".npy"): info for info in infos}
     if len(archive.infolist()) > MAX_MEMBERS or len(members) < len(infos):
         what = "has an array twice" if len(members) < len(infos) else f"has more than {MAX_MEMBERS:,} members"
-        raise BadData(f"{name} {what}; write it again with numpy.savez")
+        raise BadData(f"{name} {what}; {cure}")
     ends = 0
     for info in sorted(archive.infolist(), key=lambda info: info.header_offset):
         if info.header_offset < ends or info.compress_size > size:
-            raise BadData(f"{name} has members that lie over each other; write it again with numpy.savez")
+            raise BadData(f"{name} has members that lie over each other; {cure}")
         ends = info.header_offset + info.compress_size
     return members
 
 
-def _check_sizes(archive: zipfile.ZipFile, wanted: Mapping[str, zipfile.ZipInfo], size: int, name: str) -> None:
+def _check_sizes(
+    archive: zipfile.ZipFile, wanted: Mapping[str, zipfile.ZipInfo], size: int, limit: int | None, name: str, cure: str
+) -> None:
     """From the directory first, then from the arrays' own headers; zipfile never gives more than the directory says."""
-    cure = "save it again with numpy.savez, or sparse features as CSR parts"
-    check_growth(sum(info.file_size for info in wanted.values()), size, name, cure)
+    _check_growth(sum(info.file_size for info in wanted.values()), size, limit, name, cure)
     unfolded = 0
     for key, info in wanted.items():
         what = f"{name}: array '{key}'"
@@ -120,13 +118,20 @@ def _check_sizes(archive: zipfile.ZipFile, wanted: Mapping[str, zipfile.ZipInfo]
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise BadData(f"{what} is packed in a way that numpy never does; {cure}")
         with archive.open(info) as member:
-            unfolded += _declared(member, info, what)
-        check_growth(unfolded, size, what, cure)
+            unfolded += check_header(member, info.file_size, what, cure)
+        _check_growth(unfolded, size, limit, what, cure)
 
 
-def _declared(member: IO[bytes], info: zipfile.ZipInfo, what: str) -> int:
-    """The bytes that an array takes in the type it is kept in; its header and the directory must agree."""
-    start = io.BytesIO(member.read(HEADER))
+def _check_growth(unfolded: int, size: int, limit: int | None, what: str, cure: str) -> None:
+    if limit is None:
+        check_growth(unfolded, size, what, "save it again with numpy.savez, or sparse features as CSR parts")
+    elif unfolded > limit:
+        raise BadData(f"{what} would unfold to more than {limit:,} bytes; {cure}")
+
+
+def check_header(file: IO[bytes], size: int, what: str, cure: str) -> int:
+    """The bytes that an array of a file of ``size`` bytes takes in the type it is kept in; header and size must agree."""
+    start = io.BytesIO(file.read(HEADER))
     version = npy.read_magic(start)
     read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     shape, _, dtype = read_header(start)
@@ -135,9 +140,8 @@ def _declared(member: IO[bytes], info: zipfile.ZipInfo, what: str) -> int:
     items = math.prod(shape)
     if dtype.kind not in PLAIN or dtype.subdtype is not None or (items and not dtype.itemsize):
         raise BadData(f"{what} holds {shown(dtype)}; save it as a numeric or unicode array")
-    if min(shape, default=0) < 0 or start.tell() + items * dtype.itemsize != info.file_size:
-        declared = shown(list(shape))
-        raise BadData(f"{what} declares shape {declared} but holds {info.file_size} bytes; the file is damaged, write it again")
+    if min(shape, default=0) < 0 or start.tell() + items * dtype.itemsize != size:
+        raise BadData(f"{what} declares shape {shown(list(shape))} but holds {size} bytes; the file is damaged, {cure}")
     return items * max(dtype.itemsize, 8 if dtype.kind in "iu" else 4)
 
 

@@ -20,8 +20,9 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from fedepd.arrays import OURS, check_header
 from fedepd.errors import BadConfig, BadData
-from fedepd.files import DAMAGE, MAX_ARRAY_BYTES, check_npy, regular_content, write_bytes
+from fedepd.files import DAMAGE, regular_content, write_bytes
 
 WORTH_KEEPING = 0.2
 DIGEST = 32
@@ -51,10 +52,10 @@ def _found(path: Path, key: str) -> NDArray[Any] | None:
     try:
         if path.stat().st_uid != os.getuid():
             return None
-        content = regular_content(path, MAX_ARRAY_BYTES)
+        content = regular_content(path, OURS)
         if content[:DIGEST] != _digest(key, content[DIGEST:]):
             return None
-        check_npy(io.BytesIO(content[DIGEST:]), len(content) - DIGEST, str(path))
+        check_header(io.BytesIO(content[DIGEST:]), len(content) - DIGEST, str(path), "remove it")
         return npy.read_array(io.BytesIO(content[DIGEST:]), allow_pickle=False)
     except (BadData, *DAMAGE):
         return None

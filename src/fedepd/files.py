@@ -6,7 +6,6 @@ What is read is a regular file of a bounded size; JSON has a bounded depth; an a
 from __future__ import annotations
 
 import errno
-import io
 import json
 import lzma
 import math
@@ -23,8 +22,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.lib import format as npy
-from numpy.typing import NDArray
 
 from fedepd.errors import BadConfig, BadData
 from fedepd.shown import shown
@@ -37,14 +34,14 @@ MAX_JSON_BYTES = 64 * 2**20
 MAX_TOML_BYTES = 2**20
 MAX_TENSOR_BYTES = 8 * 2**30
 """Of a file of weights or a checkpoint."""
-MAX_ARRAY_BYTES = 2**30
-"""What the arrays of a run folder may unpack to. No limit of the ratio: an honest confusion matrix is nearly all zeros."""
 MAX_DEPTH = 64
 """Levels of nesting; no file of ours has more than ten."""
 AGAIN = "restore it or make it again"
-DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, ValueError, TypeError, SyntaxError, tokenize.TokenError, RuntimeError,
-          LookupError, struct.error, OverflowError, OSError)  # fmt: skip
-"""What zipfile and numpy raise on files that are cut, damaged, encrypted or made to do harm."""
+DAMAGE = (
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError, EOFError, ValueError, TypeError, SyntaxError,
+    RuntimeError, OSError, OverflowError, LookupError, AttributeError, AssertionError, MemoryError,
+)  # fmt: skip
+"""What zipfile, numpy and other readers raise on files that are cut, damaged, encrypted or made to do harm."""
 
 # --- reading -----------------------------------------------------------------------------------------------------------------------------
 
@@ -68,20 +65,29 @@ def absolute(path: str | Path) -> Path:
         raise BadConfig(f"'{shown(path, 300)}' leads nowhere; check its name") from cause
 
 
-def regular_content(path: Path, limit: int) -> bytes:
-    """Or an OSError that says why. A pipe or a device is refused before anything waits for it."""
+def open_regular(path: str | Path) -> IO[bytes]:
+    """A file open for reading, or an OSError that says why. A pipe or a device is refused before anything waits for it."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except ValueError as cause:
         raise OSError(errno.EINVAL, "the name cannot be used") from cause
-    found = os.fstat(handle)
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError(errno.EINVAL, "it is not a regular file")
-    with os.fdopen(handle, "rb") as file:
-        if found.st_size > limit:
+    return os.fdopen(handle, "rb")
+
+
+def size_of(file: IO[bytes]) -> int:
+    return os.fstat(file.fileno()).st_size
+
+
+def regular_content(path: Path, limit: int) -> bytes:
+    """All of a regular file, or an OSError that says why not."""
+    with open_regular(path) as file:
+        size = size_of(file)
+        if size > limit:
             raise OSError(errno.EFBIG, f"it has more than {limit:,} bytes, so it is not ours")
-        return file.read(found.st_size)
+        return file.read(size)
 
 
 def parse_json(content: bytes | str, where: str, cure: str = AGAIN) -> Any:
@@ -143,45 +149,6 @@ def _inside(value: Any) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
-def read_arrays(
-    path: Path, needed: Iterable[str] = (), also: Iterable[str] = (), limit: int = MAX_ARRAY_BYTES, cure: str = AGAIN, name: str = ""
-) -> dict[str, NDArray[Any]]:
-    """The arrays of these names in an npz file; nothing is unpickled, nothing else is unpacked, no room is made before the sizes fit."""
-    needed, where = tuple(needed), f"'{name or shown(path, 300)}'"
-    content = io.BytesIO(read_bytes(path, limit, cure, name))
-    try:
-        with zipfile.ZipFile(content) as archive:
-            members = {info.filename: info for info in archive.infolist()}
-            if missing := [each for each in needed if f"{each}.npy" not in members]:
-                raise BadData(f"{where} has no array '{missing[0]}'; {cure}")
-            wanted = {each: members[f"{each}.npy"] for each in dict.fromkeys((*needed, *also)) if f"{each}.npy" in members}
-            if sum(info.file_size for info in wanted.values()) > limit:
-                raise BadData(f"{where} would unpack to more than {limit:,} bytes; {cure}")
-            return {each: _member(archive, info, f"{where}: array '{each}'", cure) for each, info in wanted.items()}
-    except DAMAGE as cause:
-        raise BadData(f"{where} cannot be read ({shown(' '.join(str(cause).split()), 200)}); {cure}") from cause
-
-
-def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str, cure: str) -> NDArray[Any]:
-    with archive.open(info) as member:
-        check_npy(member, info.file_size, where, cure)
-    with archive.open(info) as member:
-        array: NDArray[Any] = npy.read_array(member, allow_pickle=False)
-        member.read(1)  # reaching the end is what makes zipfile compare the checksum
-    return array
-
-
-def check_npy(file: IO[bytes], size: int, where: str, cure: str = AGAIN) -> None:
-    """Refuse an array of ``size`` bytes whose header declares another size, or objects."""
-    version = npy.read_magic(file)
-    read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, _, dtype = read_header(file)
-    if dtype.hasobject:
-        raise BadData(f"{where} holds Python objects, which are never loaded; {cure}")
-    if min(shape, default=0) < 0 or file.tell() + math.prod(shape) * dtype.itemsize != size:
-        raise BadData(f"{where} declares shape {shown(list(shape))} but has {size:,} bytes; {cure}")
-
-
 def read_tensors(path: Path, cure: str = AGAIN, name: str = "") -> Tensors:
     return parse_tensors(read_bytes(path, MAX_TENSOR_BYTES, cure, name), f"'{name or shown(path, 300)}'", cure)
 
@@ -194,7 +161,7 @@ def parse_tensors(content: bytes, where: str, cure: str = AGAIN) -> Tensors:
 
     try:
         tensors = load(content)
-    except (SafetensorError, *DAMAGE, KeyError, AttributeError) as cause:
+    except (SafetensorError, *DAMAGE) as cause:
         raise BadData(f"{where} cannot be read ({shown(cause, 200)}); {cure}") from cause
     known = (torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool)
     for each, value in tensors.items():

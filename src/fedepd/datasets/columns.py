@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedepd import memory
-from fedepd.arrays import open_file, reason, size_of, spelled
+from fedepd.arrays import open_file, reason, spelled
 from fedepd.errors import BadConfig, BadData, FedEPDError
+from fedepd.files import size_of
 from fedepd.shown import shown
 
 Floats = NDArray[np.float64]

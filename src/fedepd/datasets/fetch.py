@@ -12,10 +12,11 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import IO, Any
 
-from fedepd.arrays import DAMAGE, reason
+from fedepd.arrays import reason
 from fedepd.datasets.folder import data_folder
 from fedepd.datasets.official import AMAZON, ARXIV_FILES
 from fedepd.errors import BadData, UnknownName
+from fedepd.files import DAMAGE
 
 MAX_DOWNLOAD = 4 * 2**30
 """Bytes of one file, packed or not; the largest of the six datasets has a third of a gigabyte."""

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedepd import memory
-from fedepd.arrays import DAMAGE, PLAIN, check_text, open_file, read_arrays, reason, size_of, spelled
+from fedepd.arrays import PLAIN, check_text, open_file, read_arrays, reason, spelled
 from fedepd.datasets.columns import CELL, MAX_COLUMNS, Column, Table, list_column, needs
 from fedepd.datasets.npz import CSR_PARTS, checked_csr, floats, integers
 from fedepd.datasets.tables import Roles, import_tables
 from fedepd.errors import BadData, FedEPDError
+from fedepd.files import DAMAGE, size_of
 from fedepd.shown import shown
 from fedepd.sparse import csr_tensor
 from fedepd.types import Graph

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fedepd import memory
-from fedepd.arrays import size_of
+from fedepd.files import size_of
 
 Matrix: TypeAlias = Any
 """A numpy array, or a ``scipy.sparse.csc_matrix``."""

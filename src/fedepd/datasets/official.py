@@ -20,11 +20,12 @@ import torch
 from numpy.typing import NDArray
 
 from fedepd import memory
-from fedepd.arrays import DAMAGE, open_file, read_arrays, reason, size_of, spelled
+from fedepd.arrays import open_file, read_arrays, reason, spelled
 from fedepd.datasets.matlab import Matrix, read_matrices
 from fedepd.datasets.npz import MAX_COLUMNS, checked_csr
 from fedepd.datasets.table1 import TABLE1, check_table1
 from fedepd.errors import BadData
+from fedepd.files import DAMAGE, size_of
 from fedepd.sparse import csr_tensor
 from fedepd.types import Graph
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy.typing as npt
 
+from fedepd.arrays import OURS, read_arrays
 from fedepd.errors import BadData
-from fedepd.files import MAX_JSON_BYTES, absolute, read_arrays, read_json, read_lines, without_halves
+from fedepd.files import MAX_JSON_BYTES, absolute, read_json, read_lines, without_halves
 from fedepd.report.agreement import check_arrays, check_numbers, check_rounds
 from fedepd.shapes import CALIBRATION, CLIENT, CONFIG, DAMAGED, ENV, ROUND, SUMMARY, expect
 from fedepd.shown import drawn, shown
@@ -228,4 +229,4 @@ def _read(path: Path, shape: Any) -> Any:
 
 
 def _read_arrays(path: Path, needed: Iterable[str], also: Iterable[str] = ()) -> Arrays:
-    return read_arrays(path, needed, also, cure=DAMAGED, name=_name_of(path))
+    return read_arrays(path, needed, also, OURS, DAMAGED, _name_of(path))
