@@ -78,12 +78,12 @@ def _parser() -> Parser:
 def _list_targets(code: int) -> int:
     from rich.table import Table
 
-    from fedepd.reproduction.targets import read_targets
+    from fedepd.reproduction.targets import read_target, target_names
 
     table = Table("target", "what it makes", "datasets of the paper")
-    for target in read_targets("all"):
+    for target in map(read_target, target_names()):
         table.add_row(target.name, target.title, ", ".join(target.datasets))
-    table.add_row("all", "all of the above on one page", "")
+    table.add_row("all", "all of the above but robustness, on one page", "")
     console().print(table)
     return code
 

@@ -175,6 +175,15 @@ ROUND: Table = {
     "bytes_up?": {EVERY: WHOLE},
     "bytes_down?": {EVERY: WHOLE},
     "val?": {EVERY: {EVERY: (SHARE,)}},
+    "refused?": [{"client": WHOLE, "field": TEXT, "reason": TEXT, "absent?": FLAG}],
+    "excluded?": [WHOLE],
+    "defence?": {
+        "clipped?": {EVERY: SHARE},
+        "capped?": {EVERY: SHARE},
+        "rows?": {EVERY: WHOLE},
+        "left_out?": [WHOLE],
+        "skipped?": TEXT,
+    },
 }
 
 _BIN: Table = {"nodes": WHOLE, "confidence": SHARE, "accuracy": SHARE}

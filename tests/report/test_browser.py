@@ -77,7 +77,7 @@ def test_no_name_runs_as_script(browser: Any, write_run: WriteRun) -> None:
         made = write_run(folder, method=f"m{place}", dataset=PAYLOADS["image"], label=text, preset=text, settings={text: text})
         config, summary = (json.loads((made / f"{part}.json").read_text()) for part in ("config", "summary"))
         config["dataset"] |= {"label_names": [text] * 12, "owner_names": [text] * 4}
-        (made / "config.json").write_text(json.dumps(config))
+        (made / "config.json").write_text(json.dumps(config | {"protocol": text}))
         (made / "summary.json").write_text(json.dumps(summary | {"warnings": [text], "protocol": text}))
         (made / "env.json").write_text(json.dumps({text: text, "command": [text]}))
     url = build_report(made.parent).as_uri()

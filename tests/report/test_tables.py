@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from fedepd.metrics import METRICS
-from fedepd.report.runs import group, read_runs
+from fedepd.report import tables
+from fedepd.report.runs import group, read_run, read_runs
 from fedepd.report.tables import (
     METRIC_TITLES,
     Cell,
@@ -211,3 +213,22 @@ def test_clients_are_called_by_their_owners(write_run: WriteRun) -> None:
 
 def test_a_long_name_in_a_header_may_break_at_its_underscores() -> None:
     assert '<th scope="col">roman_<wbr>empire_<wbr>proxy ‡</th>' in html_table(Table("mine", ["roman_empire_proxy ‡"], [[[Cell("a_b")]]]))
+
+
+def test_what_defences_did_and_what_was_refused_is_shown_by_client(write_run: WriteRun) -> None:
+    """Client 1 was clipped to 20 and 40 % and refused once; client 2 was missing once. Client 0 did nothing and has no row."""
+    folder = write_run("a")
+    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    assert tables.defences(group([read_run(folder)])) is None
+    refused = [{"client": 1, "field": "w", "reason": "holds NaN", "absent": False}]
+    lines[0] |= {"defence": {"clipped": {"1": 0.2}, "rows": {"1": 3}}, "refused": refused}
+    lines[1] |= {"defence": {"clipped": {"1": 0.4}, "capped": {"1": 0.5}}, "excluded": [1]}
+    lines[1] |= {"refused": [{"client": 2, "field": "reply", "reason": "is missing", "absent": True}]}
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    table = tables.defences(group([read_run(folder)]))
+    assert table is not None
+    shown = [[cell.text for cell in row[2:]] for row in table.sections[0]]
+    assert shown == [
+        ["1", "1", "0", "w holds NaN", "2", "30.0", "3", "1", "50.0"],
+        ["2", "0", "1", "reply is missing", "0", "–", "0", "0", "100.0"],
+    ]

@@ -155,7 +155,7 @@ def describe(now: dict[str, Any]) -> str:
     """One line about a run; every name and reason in it was written elsewhere."""
     if now.get("state") != "training":
         return " ".join(sentence(now[name]) for name in ("state", "job", "error") if name in now)
-    parts = [f"round {now['round']}/{now['rounds']}", f"{now['seconds']:.2f} s", f"{len(now['answered'])} sites answered"]
+    parts = [f"round {shown(now['round'])}/{shown(now['rounds'])}", f"{now['seconds']:.2f} s", f"{len(now['answered'])} sites answered"]
     if now["loss"] is not None:
         parts.append(f"loss {now['loss']:.4f}")
     for kind, scores in (now["val"] or {}).items():

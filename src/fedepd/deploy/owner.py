@@ -9,7 +9,7 @@ from typing import Any
 from fedepd.deploy.templates import FILTERS
 from fedepd.errors import BadConfig, BadData
 from fedepd.files import read_json
-from fedepd.shown import shown
+from fedepd.shown import listed, shown
 
 PRIVACY = "local/privacy.json"
 MAX_PRIVACY = 2**20
@@ -49,6 +49,8 @@ def check_privacy(kit: Path, allowed: Sequence[str]) -> list[str]:
         raise BadData(f"{where} must give every scope its own name; see docs/federation.md for its form")
     if content.get("default_scope") not in names:
         raise BadData(f"{where} must name one of its scopes as default_scope; see docs/federation.md for its form")
+    if len(names) > 1:
+        filters.append(f"only as far as all scopes have them, because a job chooses its scope ({listed(names)})")
     return filters
 
 

@@ -118,6 +118,7 @@ def _dataset(groups: Sequence[Group], place: str) -> str:
         section("Purification", "".join(_purification(same) for same in alike)),
         section("Communication and cost", _figure(plots.communication(groups), _COMMUNICATION) + tables.html_table(tables.cost(groups))),
         section("Clients", "".join(tables.html_table(tables.clients(same)) for same in alike)),
+        *([section("Refused answers and defences", tables.html_table(deeds))] if (deeds := tables.defences(groups)) else []),
     ]
     head = f'<h2 id="{slug(place)}">{html_text(shown(data["name"]))}{badge}</h2><ul class="facts">{"".join(items)}</ul>'
     return f"<section>{head}{''.join(parts)}</section>\n"

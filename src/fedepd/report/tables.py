@@ -117,6 +117,40 @@ def clients(groups: Sequence[Group]) -> Table:
     return Table("clients", headers, [rows], " ".join([*notes, *_dagger(groups, "headline")]))
 
 
+def defences(groups: Sequence[Group]) -> Table | None:
+    """By run and client: what was refused, and what the defences did. None where nothing happened in any run."""
+    rows = [row for each in groups for run in each.runs for row in _deeds(each.label, run)]
+    headers = ["Run", "Seed", "Client", "Refused", "Missing", "Last reason", "Clipped", "Kept of it", "Rows cut", "Left out", "Weight"]
+    text = (
+        "Rounds in which a client's answers were refused or missing; in which its update was clipped, and the mean share that was kept; "
+        "class rows that were shortened; rounds whose mean did without it; the smallest share of its weight that counted. "
+        "Clipping to the median touches about half of the honest clients a little; what matters is a client that keeps far less."
+    )
+    return Table("defences", headers, [rows], text) if rows else None
+
+
+def _deeds(label: str, run: Run) -> list[list[Cell]]:
+    rows = []
+    deeds = [line.get("defence", {}) for line in run.rounds]
+    for c in run.clients:
+        client = c["client"]
+        refusals = [r for line in run.rounds for r in line.get("refused", []) if r["client"] == client]
+        blamed = [r for r in refusals if not r.get("absent")]
+        kept, weight, cut = (
+            [each[what][str(client)] for each in deeds if str(client) in each.get(what, {})] for what in ("clipped", "capped", "rows")
+        )
+        left_out = sum(client in each.get("left_out", []) for each in deeds)
+        left_out += sum(client in line.get("excluded", []) for line in run.rounds)
+        if not (refusals or kept or weight or cut or left_out):
+            continue
+        reason = f"{refusals[-1]['field']} {refusals[-1]['reason']}" if refusals else ""
+        counts = [_integer(len(blamed)), _integer(len(refusals) - len(blamed)), _text(shown(reason, 160))]
+        share = _percent(sum(kept) / len(kept) if kept else None)
+        done = [_integer(len(kept)), share, _integer(sum(cut)), _integer(left_out), _percent(min(weight, default=1.0))]
+        rows.append([_text(label), _integer(run.seed), _text(str(c.get("site", client))), *counts, *done])
+    return rows
+
+
 def hashes(groups: Sequence[Group]) -> Table:
     """Every run with what identifies it."""
     keys = {"Config": "config_hash", "Partition": "partition_sha256", "Weights": "weights_sha256"}

@@ -68,8 +68,10 @@ def target_names() -> list[str]:
 
 
 def read_targets(name: str) -> list[Target]:
-    """The target of that name or in that file; all of them for ``all``."""
-    return [read_target(each) for each in target_names()] if name == "all" else [read_target(name)]
+    """The target of that name or in that file; for ``all`` every one about the paper, so not the study of attacks."""
+    if name != "all":
+        return [read_target(name)]
+    return [target for target in map(read_target, target_names()) if target.kind != "robustness"]
 
 
 def read_target(name: str, for_rows: bool = False) -> Target:
