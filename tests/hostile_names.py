@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import unicodedata
+from typing import Any
+
+import pytest
 
 ESCAPES = {
     "window title": "a\x1b]0;owned\x07b",
@@ -108,3 +111,15 @@ def check_lines(text: str) -> None:
     """Nothing unfit but the ends of lines, and no line that pretends to be ours."""
     assert unfit(text.replace("\n", "")) == []
     assert not any(line.strip().startswith("fedepd: all fine") for line in text.splitlines())
+
+
+FEW = {
+    "window title", "second line", "override", "lone surrogate", "endless", "script", "attribute", "formula", "mathematics", "input",
+    "cell", "traversal", "empty", "chinese", "family",
+}  # fmt: skip
+"""One of each kind, for tests that make a page or a file of every name: 'make test' takes these, 'make test-heavy' all."""
+
+
+def cases(names: dict[str, str]) -> list[Any]:
+    """Parameters for a test: those in ``FEW`` always, the others where there is time."""
+    return [pytest.param(text, id=name, marks=() if name in FEW else pytest.mark.heavy) for name, text in names.items()]

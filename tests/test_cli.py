@@ -17,7 +17,7 @@ import pytest
 
 from fedepd.cli import COMMANDS, main
 from fedepd.methods import METHODS
-from hostile_names import PAYLOADS, check_lines
+from hostile_names import PAYLOADS, cases, check_lines
 
 QUICK = ["--rounds", "2", "--hidden", "8", "--clients", "3", "--quiet"]
 KEYS = {"method", "dataset", "seed", "rounds", "best_round", "metrics", "bytes_up", "bytes_down", "seconds", "config_hash",
@@ -356,10 +356,10 @@ def test_a_file_cannot_name_the_method_of_a_comparison(refused: Callable[..., st
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("name", PAYLOADS)
+@pytest.mark.parametrize("text", cases(PAYLOADS))
 @pytest.mark.parametrize("channel", ["key", "value", "choice", "method", "table", "file", "twice"])
-def test_a_poisoned_settings_file_gets_one_plain_line(channel: str, name: str, refused: Callable[..., str], tmp_path: Path) -> None:
-    text = PAYLOADS[name].encode("utf-8", "replace").decode().replace("\x7f", "?").replace("\0", "?")
+def test_a_poisoned_settings_file_gets_one_plain_line(channel: str, text: str, refused: Callable[..., str], tmp_path: Path) -> None:
+    text = text.encode("utf-8", "replace").decode().replace("\x7f", "?").replace("\0", "?")
     quoted = json.dumps(f"x{text}", ensure_ascii=False)
     content = {
         "key": f"{quoted} = 1",

@@ -22,7 +22,7 @@ from fedepd.datasets.clients_dir import folder_names, joined, read_clients
 from fedepd.datasets.synthetic import synthetic
 from fedepd.runner import run
 from fedepd.types import Graph
-from hostile_names import PAYLOADS, check_lines
+from hostile_names import PAYLOADS, cases, check_lines
 
 PAGE = Path(__file__).parents[1] / "docs" / "own-data.md"
 QUICK = ["--rounds", "2", "--hidden", "8", "--quiet", "--json"]
@@ -293,7 +293,7 @@ def test_two_hundred_damaged_files_get_no_traceback(here: Path, capsys: pytest.C
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("text", PAYLOADS.values(), ids=PAYLOADS)
+@pytest.mark.parametrize("text", cases(PAYLOADS))
 def test_no_name_in_a_file_steers_the_terminal(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Classes, owners, the columns of the schema, the file's own name; a file that cannot be used is refused in one line."""
     name = text.replace("/", "_").replace("\0", "_")[:60].encode("utf-8", "surrogateescape" if "\udce9" in text else "replace")
@@ -316,7 +316,7 @@ def test_no_name_in_a_file_steers_the_terminal(text: str, tmp_path: Path, capsys
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("text", PAYLOADS.values(), ids=PAYLOADS)
+@pytest.mark.parametrize("text", cases(PAYLOADS))
 @pytest.mark.parametrize("channel", ["class", "owner", "column", "category", "id"])
 def test_no_name_in_a_table_steers_the_terminal(channel: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Imported or refused: what is said of it is plain, and short."""

@@ -17,10 +17,10 @@ from rich.text import Text
 from fedepd import cli_print
 from fedepd.cli import main
 from fedepd.cli_print import complain, console, mention, progress_bar, say, say_json, say_table
-from hostile_names import ALL, PAYLOADS, check_lines
+from hostile_names import ALL, PAYLOADS, cases, check_lines
 
 pytestmark = pytest.mark.hostile
-every = pytest.mark.parametrize("text", ALL.values(), ids=ALL)
+every = pytest.mark.parametrize("text", cases(ALL))
 
 
 def framed(text: str) -> Table:

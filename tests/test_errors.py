@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fedepd.errors import ClientFailed, UnknownName
-from hostile_names import PAYLOADS, unfit
+from hostile_names import PAYLOADS, cases, unfit
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_choice() -> None:
@@ -17,7 +17,7 @@ def test_a_clients_failure_names_the_place() -> None:
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("text", PAYLOADS.values(), ids=PAYLOADS)
+@pytest.mark.parametrize("text", cases(PAYLOADS))
 def test_an_unknown_name_is_shown_short_and_harmless(text: str) -> None:
     said = str(UnknownName("setting", text, ["rounds", text]))
     assert unfit(said) == []

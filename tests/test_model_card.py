@@ -14,7 +14,7 @@ from fedepd.model_card import model_card
 from fedepd.predict import Model
 from fedepd.report.runs import Run
 from fedepd.types import TaskInfo
-from hostile_names import ALL, STRANGE, unfit
+from hostile_names import ALL, STRANGE, cases, unfit
 
 
 def card(text: str, sites: list[str] | None = None, unmeasured: bool = False) -> str:
@@ -38,7 +38,7 @@ def outside_code(text: str) -> str:
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("text", ALL.values(), ids=ALL)
+@pytest.mark.parametrize("text", cases(ALL))
 @pytest.mark.parametrize("kind", ["run", "federation", "unmeasured"])
 def test_names_in_a_card_are_text(kind: str, text: str) -> None:
     made = card(text, [text, text] if kind == "federation" else None, kind == "unmeasured")

@@ -27,7 +27,7 @@ from fedepd.rng import seeded
 from fedepd.runner import run
 from fedepd.shown import plain, whole
 from fedepd.types import Graph, TaskInfo
-from hostile_names import ALL, PAYLOADS, check_lines
+from hostile_names import ALL, PAYLOADS, cases, check_lines
 from toy import toy_client
 
 NODES, CLASSES = 90, ("fraud", "gold", "plain")
@@ -275,7 +275,7 @@ def poisoned(text: str) -> Predictions:
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("text", ALL.values(), ids=ALL)
+@pytest.mark.parametrize("text", cases(ALL))
 def test_csv_of_poisoned_names_has_no_formula_and_no_forged_row(text: str, tmp_path: Path) -> None:
     write_predictions(poisoned(text), tmp_path / "p.csv")
     with (tmp_path / "p.csv").open(newline="", encoding="utf-8") as f:
@@ -289,7 +289,7 @@ def test_csv_of_poisoned_names_has_no_formula_and_no_forged_row(text: str, tmp_p
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("text", PAYLOADS.values(), ids=PAYLOADS)
+@pytest.mark.parametrize("text", cases(PAYLOADS))
 def test_other_formats_keep_poisoned_names(text: str, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     from pyarrow import parquet
@@ -305,7 +305,7 @@ def test_other_formats_keep_poisoned_names(text: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("text", PAYLOADS.values(), ids=PAYLOADS)
+@pytest.mark.parametrize("text", cases(PAYLOADS))
 def test_predictions_on_the_screen_steer_nothing(text: str) -> None:
     made = as_csv(poisoned(text), plain)
     check_lines(made)
@@ -313,7 +313,7 @@ def test_predictions_on_the_screen_steer_nothing(text: str) -> None:
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("text", PAYLOADS.values(), ids=PAYLOADS)
+@pytest.mark.parametrize("text", cases(PAYLOADS))
 def test_an_unknown_node_is_shown_short(text: str) -> None:
     with pytest.raises(BadData) as refusal:
         poisoned(text).of([f"{text}?"])

@@ -15,7 +15,7 @@ from fedepd.datasets.synthetic import synthetic
 from fedepd.datasets.tables import FeatureRule, FeatureSchema
 from fedepd.sparse import csr_tensor
 from fedepd.types import HIDDEN, Graph
-from hostile_names import PAYLOADS, check_lines
+from hostile_names import PAYLOADS, cases, check_lines
 
 
 def healthy(nodes: int = 120) -> Graph:
@@ -123,7 +123,7 @@ def test_columns_are_called_by_their_names() -> None:
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("text", PAYLOADS.values(), ids=PAYLOADS)
+@pytest.mark.parametrize("text", cases(PAYLOADS))
 def test_poisoned_classes_owners_and_columns_are_shown_short(text: str) -> None:
     """Findings of all three kinds: a class without nodes, an owner of few nodes, a constant column."""
     graph = with_column(healthy(), torch.ones(120))

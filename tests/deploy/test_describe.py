@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 from fedepd.deploy.admin import describe
-from hostile_names import PAYLOADS, check_lines
+from hostile_names import PAYLOADS, cases, check_lines
 
 pytestmark = pytest.mark.hostile
 
@@ -24,7 +24,7 @@ def test_an_honest_round() -> None:
     assert said == f"{start}, unreachable: north, refused south: model has a NaN"
 
 
-@pytest.mark.parametrize("text", PAYLOADS.values(), ids=PAYLOADS)
+@pytest.mark.parametrize("text", cases(PAYLOADS))
 @pytest.mark.parametrize("channel", ["missing", "refused", "val", "round", "state", "error"])
 def test_remote_names_and_reasons_stay_on_their_line(channel: str, text: str) -> None:
     changed: dict[str, dict[str, Any]] = {

@@ -18,7 +18,7 @@ from fedepd.cli import main
 from fedepd.errors import BadConfig, BadData
 from fedepd.report import build_report, plots
 from fedepd.shown import plain, shown
-from hostile_names import ALL, PAYLOADS, check_lines, unfit
+from hostile_names import ALL, PAYLOADS, cases, check_lines, unfit
 
 WriteRun = Callable[..., Path]
 FIGURES = ["per-class", "tiers", "convergence", "partition", "purification", "communication"]
@@ -196,7 +196,7 @@ TAGS = {
 
 @pytest.mark.hostile
 @pytest.mark.usefixtures("no_figures")
-@pytest.mark.parametrize("text", ALL.values(), ids=ALL)
+@pytest.mark.parametrize("text", cases(ALL))
 def test_a_poisoned_folder_gives_a_harmless_page(text: str, write_run: WriteRun) -> None:
     html = build_report(poisoned(write_run, text)).read_text(encoding="utf-8")
     assert unfit(html.replace("\n", "")) == []
@@ -228,7 +228,7 @@ def test_poisoned_figures_are_whole_and_show_the_names(part: int, write_run: Wri
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("text", PAYLOADS.values(), ids=PAYLOADS)
+@pytest.mark.parametrize("text", cases(PAYLOADS))
 @pytest.mark.usefixtures("no_figures")
 def test_a_poisoned_folder_in_a_terminal(text: str, write_run: WriteRun, capsys: pytest.CaptureFixture[str]) -> None:
     poisoned(write_run, text, "a")

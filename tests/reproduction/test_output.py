@@ -26,10 +26,10 @@ from fedepd.reproduction.results import Results
 from fedepd.reproduction.tables import latex, latex_document
 from fedepd.reproduction.targets import read_target
 from fedepd.shown import shown, whole
-from hostile_names import ALL, PAYLOADS, check_lines, unfit
+from hostile_names import ALL, PAYLOADS, cases, check_lines, unfit
 
 MakeResults = Callable[..., Results]
-every = pytest.mark.parametrize("text", ALL.values(), ids=ALL)
+every = pytest.mark.parametrize("text", cases(ALL))
 pytestmark = pytest.mark.hostile
 
 
