@@ -124,3 +124,10 @@ def test_a_swap_needs_two_classes() -> None:
     alone = reply([2.0, 3.0])
     alone = replace(alone, tensors={**alone.tensors, "prototype.count": torch.tensor([3.0, 0.0])})
     assert torch.equal(ACTS["prototype-swap"](alone, MESSAGE, HONEST, FIELDS).tensors["prototype.sum"], alone.tensors["prototype.sum"])
+
+
+@pytest.mark.parametrize("name", ["sign-flip", "scale", "alie", "size"])
+def test_a_method_of_two_stages_can_be_attacked_in_both(name: str) -> None:
+    """LWS sends its model first and then one scale per class."""
+    result = run("synthetic", "lws", rounds=4, clients=4, attack=name, attackers=1, hidden=4, evaluate_every=4)
+    assert [line["clients"] for line in result.rounds] == [(0, 1, 2, 3)] * 4

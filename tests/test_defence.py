@@ -110,6 +110,22 @@ def test_a_far_class_row_is_shortened_to_one_and_a_half_medians(kind: Any) -> No
     assert used[0].tensors["row"].tolist() == [rows[0]]
 
 
+@pytest.mark.hostile
+@pytest.mark.parametrize("length", [1000.0, 0.001])
+def test_a_client_that_claims_every_class_does_not_outvote_the_others(length: float) -> None:
+    """Five honest clients have 5 of 40 classes each, 25 rows; the liar has 40, and would be the median of all rows."""
+    fields = {"row": Field((40, 2), "sum", of="count"), "count": Field((40,), "count")}
+    given = {}
+    for k, (classes, size) in enumerate([*((slice(4 * k, 4 * k + 5), 1.0) for k in range(5)), (slice(0, 40), length)]):
+        tensors = {"row": torch.zeros(40, 2), "count": torch.zeros(40)}
+        tensors["row"][classes], tensors["count"][classes] = torch.tensor([2 * size, 0.0]), 2.0
+        given[k] = Reply(tensors, 100, 100)
+    used, deeds = defend(given, {k: {} for k in given}, fields, Defence("clip"))
+    assert float(used[5].tensors["row"].max()) <= 3.0
+    assert all(torch.equal(used[k].tensors["row"], given[k].tensors["row"]) for k in range(5))
+    assert deeds.rows == ({5: 40} if length > 1 else {})
+
+
 # Weights
 
 
@@ -136,10 +152,34 @@ def test_a_capped_clients_counts_shrink_with_it_and_its_means_stay() -> None:
     for k, nodes in enumerate((10, 10, 1000)):
         tensors = {"sum": torch.tensor([[nodes * 2.0]]), "count": torch.tensor([nodes / 2]), "say": torch.tensor([float(nodes)])}
         given[k] = Reply(tensors, nodes, nodes)
-    used, _ = cap_weights(given, fields)
+    used, left = cap_weights(given, fields)
     assert [float(r.tensors["count"]) for r in used.values()] == [5.0, 5.0, pytest.approx(10.0)]
     assert [float(r.tensors["sum"] / r.tensors["count"]) for r in used.values()] == pytest.approx([4.0, 4.0, 4.0])
-    assert [float(r.tensors["say"]) for r in used.values()] == [10.0, 10.0, 30.0]
+    assert [float(r.tensors["say"]) for r in used.values()] == [10.0, 10.0, 20.0]
+    assert left == {2: 0.02}
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("accomplice", [10**7, 1000, 100])
+def test_nodes_of_clients_that_do_not_train_raise_no_ones_weight(accomplice: int) -> None:
+    """They have no say in the average, so they are none of the others that a client may not outweigh."""
+    given = replies([0.0, 0.0], [0.0, 0.0], [9.0, 9.0], [9.0, 9.0], nodes=(100, 100, 10**7, accomplice))
+    given[3] = replace(given[3], num_train=0)
+    used, left = cap_weights(given, MODEL)
+    assert [r.num_nodes for r in used.values()] == [100, 100, 200, accomplice]
+    assert left == {2: 200 / 10**7}
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("said", [100.0, 1e6, 3e38])
+@pytest.mark.parametrize("honest", [(0.1,), (0.1, 0.1), (0.1, 0.2, 0.0)])
+def test_a_weight_that_a_client_names_itself_is_at_most_half_of_all(honest: tuple[float, ...], said: float) -> None:
+    given = {k: Reply({"say": torch.tensor([value])}, 10, 10) for k, value in enumerate([*honest, said])}
+    used, left = cap_weights(given, {"say": Field((1,), "weight")})
+    weights = [float(r.tensors["say"]) for r in used.values()]
+    assert weights[-1] <= sum(weights[:-1]) * (1 + 1e-6)
+    assert weights[:-1] == [float(given[k].tensors["say"]) for k in range(len(honest))]
+    assert list(left) == [len(honest)]
 
 
 # As settings

@@ -146,7 +146,7 @@ def _prototype_swap(reply: Reply, message: Tensors, honest: Mapping[int, Reply],
     """The rows of the attacker's largest and smallest class change places, each as long as it was."""
     out = {}
     for name, field in fields.items():
-        if field.kind not in ("sum", "mean") or field.of is None:
+        if field.kind not in ("sum", "mean") or field.of is None or name not in reply.tensors:
             continue
         rows, counts = reply.tensors[name].clone(), reply.tensors[field.of]
         present = counts.nonzero().reshape(-1)
@@ -160,7 +160,7 @@ def _prototype_swap(reply: Reply, message: Tensors, honest: Mapping[int, Reply],
 
 
 def _prototype_far(reply: Reply, message: Tensors, honest: Mapping[int, Reply], fields: Fields) -> Reply:
-    names = [name for name, field in fields.items() if field.kind in ("sum", "mean")]
+    names = [name for name, field in fields.items() if field.kind in ("sum", "mean") and name in reply.tensors]
     return _with(reply, {name: FAR * reply.tensors[name] for name in names})
 
 

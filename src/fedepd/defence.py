@@ -27,7 +27,7 @@ Rule = Literal["off", "clip", "median", "trimmed", "multi-krum"]
 MEDIAN_SIZES = 3
 """With capped weights no client counts for more than this many clients of the median size, and none for more than all others together."""
 ROW_MARGIN = 1.5
-"""A class row (prototype, gradient) may be so many times as long as the round's median row."""
+"""A class row (prototype, gradient) may be so many times as long as the median client's median row."""
 CLIP_FROM = 3
 """Clipping needs a majority to compare with: with fewer replies it does nothing."""
 
@@ -151,14 +151,17 @@ def multi_krum(flat: Tensor, tolerate: int) -> list[int]:
 
 
 def shorten_rows(replies: dict[int, Reply], fields: Fields) -> tuple[dict[int, Reply], dict[int, int]]:
-    """No class row longer than ``ROW_MARGIN`` times the median one of the round; of a sum its mean is measured."""
+    """No class row longer than ``ROW_MARGIN`` times that of the median client; of a sum its mean is measured.
+
+    Choice: a client's own median stands for all its rows, else one that claims every class would outvote the others.
+    """
     out, shortened = dict(replies), dict[int, int]()
     for name, known in fields.items():
         if known.kind not in ("sum", "mean", "rows"):
             continue
         norms = {k: _row_norms(reply, name, known) for k, reply in replies.items()}
-        every = torch.cat([each[each > 0] for each in norms.values()])
-        bound = ROW_MARGIN * median(every.tolist()) if every.numel() else 0.0
+        typical = [median(each[each > 0].tolist()) for each in norms.values() if bool((each > 0).any())]
+        bound = ROW_MARGIN * median(typical) if typical else 0.0
         for k, each in norms.items():
             long = each > bound
             if bool(long.any()):
@@ -177,31 +180,36 @@ def _row_norms(reply: Reply, name: str, known: Field) -> Tensor:
 
 def cap_weights(replies: dict[int, Reply], fields: Fields) -> tuple[dict[int, Reply], dict[int, float]]:
     """Sizes, counts and weights as far as they count. What is left of a client's weight, where it is less than all."""
-    nodes, train = _caps([r.num_nodes for r in replies.values()]), _caps([r.num_train for r in replies.values()])
+    trained = [r for r in replies.values() if r.num_train > 0]  # the others have no say, so they cannot raise the caps either
+    nodes, train = int(_cap([r.num_nodes for r in trained])), int(_cap([r.num_train for r in trained]))
     said = [name for name, known in fields.items() if known.kind == "weight"]
-    most = {name: MEDIAN_SIZES * median([float(r.tensors[name].max()) for r in replies.values()]) for name in said} if replies else {}
+    most = {name: _cap([float(r.tensors[name].max()) for r in trained]) for name in said}
     left: dict[int, float] = {}
     out = {}
     for k, reply in replies.items():
+        if reply.num_train == 0:
+            out[k] = reply
+            continue
         counts = min(reply.num_nodes, nodes), min(reply.num_train, train)
-        share = counts[1] / reply.num_train if reply.num_train else 1.0
+        share = counts[1] / reply.num_train
         smaller = {name: reply.tensors[name].clamp(max=most[name]) for name in said}
         if share < 1:
             # A sum and its count together, so that their mean stays.
             both = [name for name, known in fields.items() if known.kind in ("count", "sum", "votes")]
             smaller |= {name: reply.tensors[name] * share for name in both}
         out[k] = replace(_with(reply, smaller), num_nodes=counts[0], num_train=counts[1])
-        if (part := min(share, counts[0] / max(reply.num_nodes, 1))) < 1:
+        weights = [most[name] / float(reply.tensors[name].max()) for name in said if float(reply.tensors[name].max()) > most[name]]
+        if (part := min(share, counts[0] / reply.num_nodes, *weights)) < 1:
             left[k] = part
     return out, left
 
 
-def _caps(sizes: Sequence[int]) -> int:
+def _cap(sizes: Sequence[float]) -> float:
     """The most that one of these sizes may count: ``MEDIAN_SIZES`` times the median of those above 0, and what all others have together."""
     positive = sorted(n for n in sizes if n > 0)
     if len(positive) < 2:
         return max(positive, default=0)
-    cap = int(MEDIAN_SIZES * median(positive))
+    cap = MEDIAN_SIZES * median(positive)
     return min(cap, sum(min(n, cap) for n in positive[:-1]))
 
 

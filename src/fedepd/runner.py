@@ -132,7 +132,9 @@ def build(experiment: Experiment, data: Graph | Sequence[ClientData], workers: i
     exchange = InProcess(participants, workers)
     if attack.on:
         tensors = experiment.method.server_init(server, server.model.initial(info, seed))
-        fields = experiment.method.reply_fields(replace(server, round=1), tensors)
+        # Of all stages: a method with two sends something else in its last rounds.
+        stages = [experiment.method.reply_fields(replace(server, round=number), tensors) for number in (rounds, 1)]
+        fields = {**stages[0], **stages[1]}
         attack.check(experiment.method.label, fields)
         exchange = Attacked(participants, workers, attackers, attack, fields)
     config = describe_run(experiment, graph)

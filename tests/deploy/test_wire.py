@@ -89,6 +89,9 @@ def test_what_comes_in_may_be_read_only_and_is_copied() -> None:
         ({"tensors": {"w": np.array(["\x1b[2J"])}}, "w"),
         ({"tensors": {"w": np.zeros(2, dtype=[("a", "f4")])}}, "w"),
         ({"tensors": {"w": np.array([0], dtype="M8[s]")}}, "w"),
+        ({"tensors": {"w": np.ones(6, dtype=">f4")}}, "w"),
+        ({"tensors": {"w": np.ones(6, dtype=">i8")}}, "w"),
+        ({"tensors": {"w": np.ones(6, dtype=np.longdouble)}}, "w"),
         ({"\x1b[2Jdone": 1}, "reply"),
         ({f"field{k}": 1 for k in range(10_000)}, "reply"),
         ({"x" * 10**6: 1}, "reply"),
@@ -187,6 +190,8 @@ def test_confusions_come_back() -> None:
         ({"global_val": -np.ones((CLASSES, CLASSES), dtype=np.int64)}, "global_val"),
         ({"global_val": np.ones((CLASSES, CLASSES), dtype=np.float32)}, "global_val"),
         ({"global_val": np.ones((CLASSES, 2), dtype=np.int64)}, "global_val"),
+        ({"global_val": np.ones((CLASSES, CLASSES), dtype=">i8")}, "global_val"),
+        ({"global_val": np.ones((CLASSES, CLASSES), dtype=np.longdouble)}, "global_val"),
         ({"more": np.ones((CLASSES, CLASSES), dtype=np.int64)}, "confusions"),
     ],
 )

@@ -148,12 +148,15 @@ def read_mat(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64], sp.csr_m
         try:
             table = read_matrices(file, where)
             index, label = (_whole(table[key]) for key in ("Index", "Label"))
-            attributes = sp.csr_matrix(table["Attributes"], dtype=np.float32)
+            attributes = table["Attributes"]
+            # Before the conversion: rows that are not there would take memory.
+            fits = len(index) == len(label) == attributes.shape[0] and attributes.shape[1] <= MAX_COLUMNS
+            rows = sp.csr_matrix(attributes, dtype=np.float32) if fits else None
         except (zlib.error, *DAMAGE) as error:
             raise BadData(f"'{where}' is not a MATLAB file with Index, Label and Attributes ({reason(error)}); fetch it again") from None
-    if not len(index) == len(label) == attributes.shape[0] or attributes.shape[1] > MAX_COLUMNS:
+    if rows is None:
         raise BadData(f"'{where}': Index, Label and Attributes differ in length, or have too many columns; fetch it again")
-    return index, label, attributes
+    return index, label, rows
 
 
 def _whole(matrix: Matrix) -> NDArray[np.int64]:

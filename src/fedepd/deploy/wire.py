@@ -33,6 +33,8 @@ CLASS_SIZES = ("train", "val", "test")
 RECORDS = {"class_sizes": SIZE_FIELDS, "confusions": ("confusions", "round"), "tensors": REPLY_FIELDS}
 """What a site sends: by the field that holds its arrays, all its fields."""
 KINDS = "fiub"
+NUMBERS = {np.dtype(name) for name in ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?")}
+"""What torch takes: of these kinds, but neither in another machine's byte order nor of more than 64 bits."""
 HASH = re.compile(r"([0-9a-f]{64})?")
 MOST_COUNT = 2**53
 """A whole number above it is no honest count, and a float could not hold it."""
@@ -56,7 +58,7 @@ def to_tensors(arrays: Any, field: str = "tensors") -> Tensors:
     for name, value in arrays.items():
         if not isinstance(name, str) or not isinstance(value, np.ndarray):
             raise Refused(shown(name), f"is a {type(value).__name__}, not an array")
-        if value.dtype.kind not in KINDS:
+        if value.dtype not in NUMBERS:
             raise Refused(shown(name), f"holds {shown(value.dtype)}, not numbers")
     return {name: torch.tensor(np.ascontiguousarray(value).reshape(value.shape)) for name, value in arrays.items()}
 
