@@ -68,6 +68,14 @@ def test_clip_by_hand() -> None:
     assert deeds.as_json() == {"clipped": {0: pytest.approx(0.4)}}
 
 
+def test_a_large_clients_update_is_cut_until_it_pulls_like_one_and_a_half() -> None:
+    """Sizes 10, 10, 10, 40 are capped to 30 (three medians); updates of norm 1 all, so the last is cut to 1.5 / 3 = 0.5."""
+    given = replies([2.0, 1.0], [2.0, 1.0], [1.0, 2.0], [1.0, 2.0], nodes=(10, 10, 10, 40))
+    used, deeds = defended(given, "clip", cap=True)
+    assert deeds.as_json() == {"clipped": {3: pytest.approx(0.5)}, "capped": {3: pytest.approx(0.75)}}
+    assert used[3].tensors["w"].tolist() == pytest.approx([1.0, 1.5])
+
+
 def test_clip_measures_only_those_who_trained() -> None:
     """Two that send back what they got would pull the median to 0, and nobody could move the model."""
     given = replies([4.0, 5.0], [1.0, 2.0], [1.0, 3.0], [1.0, 1.0], [1.0, 1.0])

@@ -28,6 +28,12 @@ MEDIAN_SIZES = 3
 """With capped weights no client counts for more than this many clients of the median size, and none for more than all others together."""
 ROW_MARGIN = 1.5
 """A class row (prototype, gradient) may be so many times as long as the median client's median row."""
+PULL = 1.5
+"""Under clip, a client of more than so many median sizes has its update cut in proportion, so that it pulls the mean no further.
+
+Choice: with the cap of three medians alone, two clients of ten that claimed a million nodes and sent zeros took balanced accuracy on
+email from 46.0 to 7.2 (60 rounds, 3 seeds). With 1.5 it is 40.4, and honest runs lose nothing (46.1); with 1 they lose a point.
+"""
 CLIP_FROM = 3
 """Clipping needs a majority to compare with: with fewer replies it does nothing."""
 
@@ -80,8 +86,10 @@ class Deeds:
 
 def defend(replies: Mapping[int, Reply], messages: Mapping[int, Tensors], fields: Fields, how: Defence) -> tuple[dict[int, Reply], Deeds]:
     """The replies as the method's server step may use them, and what was done to them. Nobody is left where the rule cannot act."""
-    used, deeds = dict(replies), Deeds()
+    used, deeds, capped = dict(replies), Deeds(), dict[int, float]()
     trained = [k for k in sorted(used) if used[k].num_train > 0]
+    if how.cap_weights:  # first, because clip looks at the weight that counts
+        used, capped = cap_weights(used, fields)
     if how.robust != "off":
         if len(trained) < how.least:
             return {}, Deeds(skipped=f"{len(trained)} replies are too few for {how.robust}, which needs {how.least}")
@@ -89,10 +97,7 @@ def defend(replies: Mapping[int, Reply], messages: Mapping[int, Tensors], fields
         updates = [name for name, known in fields.items() if known.kind == "real" and name in messages[min(messages)]]
         used, deeds = _by_rule(used, messages, trained, updates, how)
         deeds = replace(deeds, rows=rows)
-    if how.cap_weights:
-        used, capped = cap_weights(used, fields)
-        deeds = replace(deeds, capped=capped)
-    return used, deeds
+    return used, replace(deeds, capped=capped)
 
 
 def _by_rule(
@@ -119,16 +124,32 @@ def _by_rule(
 def _clip(
     used: dict[int, Reply], messages: Mapping[int, Tensors], trained: Sequence[int], updates: Sequence[str]
 ) -> tuple[dict[int, Reply], Deeds]:
-    """No update (reply minus message) longer than the median one. A shorter one keeps its bits."""
+    """No update (reply minus message) longer than the median one, and shorter for the very large. Another keeps its bits."""
     norms = {k: _distance(used[k].tensors, messages[k], updates) for k in trained}
     bound = median(norms.values())
-    left = {k: bound / norm for k, norm in norms.items() if norm > bound}
+    large = _times_the_median({k: used[k] for k in trained})
+    shares = {k: min(1.0, bound / norm if norm else 1.0) * min(1.0, PULL / large[k]) for k, norm in norms.items()}
+    left = {k: share for k, share in shares.items() if share < 1}
     out = dict(used)
     for k, share in left.items():
         sent = {name: messages[k][name].to(torch.float64) for name in updates}
         moved = {name: sent[name] + share * (used[k].tensors[name] - sent[name]) for name in updates}
         out[k] = _with(used[k], {name: value.to(torch.float32) for name, value in moved.items()})
     return out, Deeds(clipped=left)
+
+
+def _times_the_median(replies: Mapping[int, Reply]) -> dict[int, float]:
+    """How many clients of the median size each one is, by nodes or by training nodes, whichever is more."""
+    nodes, train = (median([count(r) for r in replies.values()]) for count in (_nodes, _train))
+    return {k: max(r.num_nodes / nodes, r.num_train / train) for k, r in replies.items()}
+
+
+def _nodes(reply: Reply) -> int:
+    return reply.num_nodes
+
+
+def _train(reply: Reply) -> int:
+    return reply.num_train
 
 
 def coordinate_median(stacked: Tensor) -> Tensor:
