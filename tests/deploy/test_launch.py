@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -130,8 +131,9 @@ def test_an_nvflare_without_what_is_replaced_does_not_start(monkeypatch: pytest.
 class Started:
     """As much of NVFlare's context as the start of a job needs."""
 
-    def __init__(self, kit: Path) -> None:
+    def __init__(self, kit: Path, job: str) -> None:
         arguments = {JobProcessArgs.EXE_MODULE: ("-m", launch.PROGRAMS["client-job"]), JobProcessArgs.WORKSPACE: ("-m", str(kit))}
+        arguments[JobProcessArgs.JOB_ID] = "-n", job
         self.props = {
             FLContextKey.WORKSPACE_OBJECT: Workspace(str(kit), site_name="bank-a"),
             FLContextKey.JOB_PROCESS_ARGS: arguments,
@@ -150,7 +152,10 @@ def test_a_job_that_lay_in_the_kit_is_not_started(tmp_path: Path, path: str) -> 
     for name in ("startup/x", "local/x", f"{job}/app_bank-a/config/config_fed_client.json", f"{job}/app_bank-a/{path}"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("open('owned', 'w').close()")
-    with pytest.raises(BadMessage, match=path):
-        launch.SiteJobs().launch_job({JobConstants.JOB_ID: job}, Started(tmp_path))
+    other = job.replace("0f", "1f")
+    shutil.copytree(tmp_path / job / "app_bank-a" / "config", tmp_path / other / "app_bank-a" / "config", ignore=lambda *_: ["more.json"])
+    for named, told in ((job, job), (job, other), (other, job)):
+        with pytest.raises(BadMessage, match=path):
+            launch.SiteJobs().launch_job({JobConstants.JOB_ID: named}, Started(tmp_path, told))
     (app / path).unlink()
-    assert "-P -m fedepd.deploy.launch client-job" in launch.SiteJobs().get_command({JobConstants.JOB_ID: job}, Started(tmp_path))
+    assert "-P -m fedepd.deploy.launch client-job" in launch.SiteJobs().get_command({JobConstants.JOB_ID: job}, Started(tmp_path, other))

@@ -23,6 +23,7 @@ from typing import Any
 from zipfile import ZipFile
 
 from nvflare.apis.fl_constant import FLContextKey, JobConstants
+from nvflare.apis.job_launcher_spec import JobProcessArgs
 from nvflare.apis.workspace import Workspace
 from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
 from nvflare.app_common.job_launcher.server_process_launcher import ServerProcessJobLauncher
@@ -57,8 +58,10 @@ def check_started(job_meta: Any, fl_ctx: Any) -> None:
     """A server can start a job that it never sent, of a folder that lay in the kit and that nobody has looked at."""
     from fedepd.deploy.policy import check_job_files
 
-    workspace = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
-    check_job_files(Path(workspace.get_app_dir(job_meta.get(JobConstants.JOB_ID))))
+    workspace, arguments = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT), fl_ctx.get_prop(FLContextKey.JOB_PROCESS_ARGS)
+    # The process is told one name, and its Python path is made from the other.
+    for job_id in {arguments[JobProcessArgs.JOB_ID][1], job_meta.get(JobConstants.JOB_ID)}:
+        check_job_files(Path(workspace.get_app_dir(job_id)))
 
 
 class SiteJobs(ClientProcessJobLauncher):  # type: ignore[misc]
