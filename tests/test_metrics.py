@@ -119,3 +119,10 @@ def test_bad_shapes_and_labels_are_refused() -> None:
         confusion_matrix(np.array([0, 1]), np.array([0, 2]), 2)
     with pytest.raises(BadData, match="one class per node in both"):
         confusion_matrix(np.array([0, 1]), np.array([0]), 2)
+
+
+def test_a_client_may_count_for_a_share_of_its_nodes() -> None:
+    """4 of 4 right beside 0 of 8, of which a quarter counts: 4 of 6."""
+    both = np.array([[[4, 0], [0, 0]], [[0, 8], [0, 0]]])
+    assert pooled(both, Tiers((0,), (), (1,)), [1.0, 0.25])["acc"] == pytest.approx(4 / 6)
+    assert pooled(both, Tiers((0,), (), (1,)), [1.0, 1.0]) == pytest.approx(pooled(both, Tiers((0,), (), (1,))), nan_ok=True)

@@ -157,3 +157,17 @@ def test_nothing_was_evaluated() -> None:
 def test_matrices_are_stacked_in_ascending_order_of_client() -> None:
     stacked = stack({5: {"global_val": matrix(1)}, 2: {"global_val": matrix(3)}})
     assert np.array_equal(stacked["global_val"], np.stack([matrix(3).numpy(), matrix(1).numpy()]))
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("select", ["val_macro_f1", "val_acc"])
+@pytest.mark.parametrize(("capped", "selected"), [(True, 1), (False, 2)])
+def test_a_client_with_many_declared_nodes_does_not_choose_the_round_alone(select: str, capped: bool, selected: int) -> None:
+    """Nine clients have 8 nodes each, all right in round 1 and half in round 2; the tenth says the opposite of ten million."""
+    done = Progress({"w": torch.zeros(1)}, select, TIERS, cap_weights=capped)
+    for number, (honest, lied) in enumerate([(4, 0), (2, 5_000_000)], start=1):
+        each = {k: matrix(honest) for k in range(9)} | {9: matrix(lied, 5_000_000)}
+        confusions = {k: {f"{kind}_{split}": m for kind in ("global", "personal") for split in ("val", "test")} for k, m in each.items()}
+        done.add(replace(round_of(number, 1), confusions=confusions), dict)
+    assert done.best["global"].round == selected
+    assert done.best["global"].confusions["global_val"].sum() == 9 * 8 + 10_000_000

@@ -225,6 +225,12 @@ def cap_weights(replies: dict[int, Reply], fields: Fields) -> tuple[dict[int, Re
     return out, left
 
 
+def shares(sizes: Sequence[int]) -> list[float]:
+    """What is left of each size where none may count for more than half of all, nor for more than ``MEDIAN_SIZES`` medians."""
+    cap = _cap(sizes)
+    return [min(1.0, cap / size) if size else 1.0 for size in sizes]
+
+
 def _cap(sizes: Sequence[float]) -> float:
     """The most that one of these sizes may count: ``MEDIAN_SIZES`` times the median of those above 0, and what all others have together."""
     positive = sorted(n for n in sizes if n > 0)

@@ -5,6 +5,7 @@ A class "occurs" if it has true nodes in the matrix. What cannot be measured is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -52,9 +53,10 @@ def scores(confusion: Array, tiers: Tiers) -> dict[str, float]:
     }
 
 
-def pooled(confusions: Array, tiers: Tiers) -> dict[str, float]:
-    """The scores of all clients' nodes thrown together: confusions [K, C, C]."""
-    return scores(_checked(confusions, ndim=3).sum(0), tiers)
+def pooled(confusions: Array, tiers: Tiers, shares: Sequence[float] | None = None) -> dict[str, float]:
+    """The scores of all clients' nodes thrown together: confusions [K, C, C]; a client may count for a share of its nodes only."""
+    counts = _checked(confusions, ndim=3)
+    return scores(counts.sum(0) if shares is None else np.tensordot(np.asarray(shares, dtype=np.float64), counts, 1), tiers)
 
 
 def client_mean(confusions: Array, tiers: Tiers) -> dict[str, float]:
@@ -83,8 +85,9 @@ def wilson(successes: Array, trials: Array, z: float = 1.96) -> tuple[Floats, Fl
     return np.clip(centre - half, 0.0, 1.0), np.clip(centre + half, 0.0, 1.0)
 
 
-def _checked(confusion: Array, ndim: int) -> npt.NDArray[np.int64]:
-    counts = np.asarray(confusion, dtype=np.int64)
+def _checked(confusion: Array, ndim: int) -> npt.NDArray[Any]:
+    counts = np.asarray(confusion)
+    counts = counts if counts.dtype == np.float64 else counts.astype(np.int64, copy=False)
     if counts.ndim != ndim or counts.shape[-1] != counts.shape[-2]:
         raise BadData(f"a confusion array has shape {list(counts.shape)}; it must be {'[C, C]' if ndim == 2 else '[K, C, C]'}")
     return counts

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedepd import metrics
+from fedepd.defence import shares
 from fedepd.evaluate import SPLITS
 from fedepd.longtail import Tiers
 from fedepd.loop import Round
@@ -41,6 +42,8 @@ class Progress:
     tiers: Tiers
     first: int = 1
     """No earlier round may be selected (methods with stages)."""
+    cap_weights: bool = False
+    """Whether a client's held-out nodes, which it declares itself, are capped where rounds are compared."""
     best: dict[str, Best] = field(default_factory=dict)
     lines: list[dict[str, Any]] = field(default_factory=list)
 
@@ -68,7 +71,9 @@ class Progress:
             stacked = stack(each.confusions)
             line["val"] = {}
             for kind in sorted({name.split("_")[0] for name in stacked}):
-                scores = metrics.pooled(stacked[f"{kind}_val"], self.tiers)
+                held_out = stacked[f"{kind}_val"]
+                counted = shares(held_out.sum((1, 2)).tolist()) if self.cap_weights else None
+                scores = metrics.pooled(held_out, self.tiers, counted)
                 line["val"][kind] = {name: scores[name] for name in HEADLINE_SCORES}
                 if each.number >= self.first:
                     self._consider(kind, each, stacked, scores, personal)

@@ -99,7 +99,8 @@ class Simulation:
         method, server = self.experiment.method, self.server
         tensors = method.server_init(server, server.model.initial(server.info, server.seed))
         first = method.complete_from(server.last_round)
-        return Progress(tensors, self.experiment.protocol.select, tiers(class_sizes(self.graph).numpy()), first)
+        cut, capped = tiers(class_sizes(self.graph).numpy()), self.experiment.defence.cap_weights
+        return Progress(tensors, self.experiment.protocol.select, cut, first, capped)
 
     def personal_models(self) -> Tensors:
         """Every client's own model, as "client3.encoder.weight"; moments stay out."""

@@ -52,6 +52,8 @@ PLANTED = {
     "LOCAL/resources.json": "{}",
     "local/FEDEPD.json": "{}",
     "deadbeef/x": "",
+    "0f8fad5b-d9cb-469f-a165-70867728950e/app_bank-a/custom/sitecustomize.py": "open('owned', 'w')",
+    "0f8fad5b-d9cb-469f-a165-70867728950e/custom/torch.py": "open('owned', 'w')",
     "readme.txt": "hello",
     "log.txt.py": "",
     "local/\x1b[2Jgone.json": "{}",

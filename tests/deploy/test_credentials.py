@@ -134,3 +134,14 @@ def test_the_authority_signs_for_its_own_federation_only(made_kits: Path, kit: P
     write_manifest(kit, "client", "bank-a", list(SIGNED["client"]), state["root_pri_key"].encode())
     with pytest.raises(BadData, match="not signed by the kit's root certificate"):
         kits.open_kit(kit, "client")
+
+
+@pytest.mark.hostile
+def test_join_names_a_state_that_came_with_the_kit(made_kits: Path, kit: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Moments of an optimiser, chosen by who made the kit, would undo what the limits are for."""
+    words = ["federation", "join", str(kit), "--data", str(made_kits / "a.npz"), "--check"]
+    assert main(words) == 0
+    assert "saved state" not in capsys.readouterr().out
+    (kit / "state" / "planted-run").mkdir(parents=True)
+    assert main(words) == 0
+    assert "saved state of earlier runs: planted-run; a kit that is new to you has none" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -12,7 +13,12 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
+from nvflare.apis.fl_constant import FLContextKey, JobConstants
+from nvflare.apis.job_launcher_spec import JobProcessArgs
+from nvflare.apis.workspace import Workspace
+
 from fedepd.deploy import kits, launch
+from fedepd.errors import BadMessage
 
 LOOK = """
 import sys
@@ -120,3 +126,36 @@ def test_an_nvflare_without_what_is_replaced_does_not_start(monkeypatch: pytest.
     monkeypatch.delattr(owner, name)
     with pytest.raises(RuntimeError, match=name):
         launch.close_doors("server")
+
+
+class Started:
+    """As much of NVFlare's context as the start of a job needs."""
+
+    def __init__(self, kit: Path, job: str) -> None:
+        arguments = {JobProcessArgs.EXE_MODULE: ("-m", launch.PROGRAMS["client-job"]), JobProcessArgs.WORKSPACE: ("-m", str(kit))}
+        arguments[JobProcessArgs.JOB_ID] = "-n", job
+        self.props = {
+            FLContextKey.WORKSPACE_OBJECT: Workspace(str(kit), site_name="bank-a"),
+            FLContextKey.JOB_PROCESS_ARGS: arguments,
+        }
+
+    def get_prop(self, name: str) -> Any:
+        return self.props[name]
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("path", ["custom/sitecustomize.py", "custom/usercustomize.pyc", "config/more.json", "x.py"])
+def test_a_job_that_lay_in_the_kit_is_not_started(tmp_path: Path, path: str) -> None:
+    """A server starts a job by its name alone. NVFlare puts the folder 'custom' of that job on the Python path."""
+    job = "0f8fad5b-d9cb-469f-a165-70867728950e"
+    app = tmp_path / job / "app_bank-a"
+    for name in ("startup/x", "local/x", f"{job}/app_bank-a/config/config_fed_client.json", f"{job}/app_bank-a/{path}"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("open('owned', 'w').close()")
+    other = job.replace("0f", "1f")
+    shutil.copytree(tmp_path / job / "app_bank-a" / "config", tmp_path / other / "app_bank-a" / "config", ignore=lambda *_: ["more.json"])
+    for named, told in ((job, job), (job, other), (other, job)):
+        with pytest.raises(BadMessage, match=path):
+            launch.SiteJobs().launch_job({JobConstants.JOB_ID: named}, Started(tmp_path, told))
+    (app / path).unlink()
+    assert "-P -m fedepd.deploy.launch client-job" in launch.SiteJobs().get_command({JobConstants.JOB_ID: job}, Started(tmp_path, other))

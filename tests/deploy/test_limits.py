@@ -54,6 +54,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"rounds": 300, "evaluate_every": 1}, "evaluations = 300", "max_evaluations = 250"),
     ({"classes": 10**5}, "classes = 100000", "max_classes = 1000"),
     ({"method": "fedepd", "rho": 1e-9}, "rho = 1e-09", "min_rho = 0.1"),
+    ({"method": "fedepd", "train_share": 1e-9, "split": "keep_one"}, "train_share = 1e-09", "min_train_share = 0.1"),
     ({"method": "fedepd", "walk_steps": 10**9}, "walk_steps = 1000000000", "max_method_number = 5000.0"),
     ({"method": "graphsmote", "up_scale": 1e9}, "up_scale = 1000000000.0", "max_method_number = 5000.0"),
     ({"method": "graphfedmig", "warm_up": 10**8}, "warm_up = 100000000", "max_method_number = 5000.0"),

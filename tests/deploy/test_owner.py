@@ -62,6 +62,7 @@ ODD: dict[str, Any] = {
     "a filter that is text": policy(FILTERS[0]),
     "filters as table": {"scopes": [{"name": "own", "task_result_filters": {"a": POPEN}}], "default_scope": "own"},
     "a direction": policy({**OURS, "direction": "up"}),
+    "a direction in which nothing leaves": policy({**OURS, "direction": "in"}),
     "scopes as table": {"scopes": {}, "default_scope": "own"},
     "no scopes": {"scopes": [], "default_scope": "own"},
     "no default": {"scopes": [{"name": "own"}]},

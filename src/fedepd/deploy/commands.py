@@ -21,7 +21,7 @@ from fedepd.deploy.agreement import NOTHING_AGREED, Agreement, agreement_of, che
 from fedepd.deploy.task import FederationTask
 from fedepd.errors import BadConfig, BadMessage, UnknownName
 from fedepd.methods import METHODS
-from fedepd.shown import shown
+from fedepd.shown import listed, shown
 
 ACTIONS = {
     "init": "coordinator: make a kit for the server, for yourself and for every site",
@@ -114,6 +114,8 @@ def action_join(parser: Parser, arguments: list[str]) -> int:
     filters = check_privacy(folder, values.allow)
     say(f"filters on what leaves: {', '.join(filters) or 'none'}; further classes allowed: {', '.join(values.allow) or 'none'}")
     say(f"what a run may ask of this site: {folder / 'local' / LIMITS_FILE}")
+    if runs := sorted(path.name for path in (folder / "state").glob("*") if path.name != "answers"):
+        say(f"saved state of earlier runs: {listed(runs)}; a kit that is new to you has none, so remove {folder / 'state'} then")
     return 0 if values.check else _become(kit)
 
 

@@ -40,6 +40,8 @@ LEFT_BEHIND = re.compile(
 """Files of a running NVFlare beside the folders."""
 JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """Jobs have such names, and no others: their folders stand beside ``local``."""
+CODE = "custom"
+"""In a job's folder: where NVFlare would look for code. No job of ours has it."""
 PART = re.compile(r"\.[^/]*\.part")
 """Left behind by a write that was cut short."""
 MAX_ENTRIES, MAX_DEPTH = 200_000, 16
@@ -67,10 +69,12 @@ def _expected(path: str, is_folder: bool, kind: str, known: Collection[str]) -> 
     top, _, rest = path.partition("/")
     if top in ("startup", "local"):
         return is_folder if not rest else not is_folder and (path in known or PART.fullmatch(rest) is not None)
+    if kind != "admin" and JOB.fullmatch(top):
+        return is_folder if not rest else CODE not in rest.split("/")
     if rest:
         return True  # inside a folder that fills while a federation runs; the folder itself was looked at before
     if is_folder:
-        return top in FOLDERS[kind] or (kind != "admin" and JOB.fullmatch(top) is not None)
+        return top in FOLDERS[kind]
     return path in known or LEFT_BEHIND.fullmatch(top) is not None or PART.fullmatch(top) is not None
 
 

@@ -6,6 +6,7 @@ to say whether a site shall check a command, and looks for configuration in the 
 - configuration is read as JSON from the very folder it belongs to, never from a folder below, where a job's files are;
 - a job is called by a UUID, never "local" or "startup", whose folder NVFlare would remove to make room for the job;
 - a job is unpacked at a site only if it is small;
+- a job is started only if its folder holds two configuration files, whoever put it there;
 - a site knows no command but those that a run needs: no shell, no logging settings (they can name any function), no restart.
 
 ``-P`` keeps the kit's folder off Python's path: else a file ``torch.py`` there would be imported.
@@ -17,9 +18,12 @@ import os
 import runpy
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
+from nvflare.apis.fl_constant import FLContextKey, JobConstants
+from nvflare.apis.job_launcher_spec import JobProcessArgs
 from nvflare.apis.workspace import Workspace
 from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
 from nvflare.app_common.job_launcher.server_process_launcher import ServerProcessJobLauncher
@@ -50,10 +54,21 @@ MAX_JOB_FILES, MAX_JOB_BYTES = 100, 64 * 2**20
 """Of an unpacked job; NVFlare unpacks whatever comes before it looks at it."""
 
 
+def check_started(job_meta: Any, fl_ctx: Any) -> None:
+    """A server can start a job that it never sent, of a folder that lay in the kit and that nobody has looked at."""
+    from fedepd.deploy.policy import check_job_files
+
+    workspace, arguments = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT), fl_ctx.get_prop(FLContextKey.JOB_PROCESS_ARGS)
+    # The process is told one name, and its Python path is made from the other.
+    for job_id in {arguments[JobProcessArgs.JOB_ID][1], job_meta.get(JobConstants.JOB_ID)}:
+        check_job_files(Path(workspace.get_app_dir(job_id)))
+
+
 class SiteJobs(ClientProcessJobLauncher):  # type: ignore[misc]
     """Starts a site's jobs through this module."""
 
     def get_command(self, job_meta: Any, fl_ctx: Any) -> str:
+        check_started(job_meta, fl_ctx)
         return guarded(super().get_command(job_meta, fl_ctx), "client-job")
 
 
@@ -61,6 +76,7 @@ class ServerJobs(ServerProcessJobLauncher):  # type: ignore[misc]
     """Starts the server's jobs through this module."""
 
     def get_command(self, job_meta: Any, fl_ctx: Any) -> str:
+        check_started(job_meta, fl_ctx)
         return guarded(super().get_command(job_meta, fl_ctx), "server-job")
 
 

@@ -40,7 +40,8 @@ class Ledger:
         tensors = self.experiment.model.init(self.server.info, seeded(self.server.seed, "init"))
         tensors = self.experiment.method.server_init(self.server, tensors)
         first = self.experiment.method.complete_from(self.server.last_round)
-        self.progress = Progress(tensors, self.experiment.protocol.select, Tiers((), (), ()), first)
+        capped = self.experiment.defence.cap_weights
+        self.progress = Progress(tensors, self.experiment.protocol.select, Tiers((), (), ()), first, capped)
         self.facts: Facts = {}
         self._started = time.perf_counter(), time.process_time()
 

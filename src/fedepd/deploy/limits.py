@@ -73,6 +73,7 @@ class Limits:
     min_weight_decay: float = option(5e-4, "smallest weight decay; with Adam it moves crafted weights away")
     max_weight_decay: float = option(0.01, "largest weight decay")
     min_rho: float = option(0.1, "FedEPD: smallest share of a class's training nodes that a prototype sums up")
+    min_train_share: float = option(0.1, "smallest share of your nodes to train on; of a handful each answer tells all")
     max_method_number: float = option(5000.0, "largest number in the method's own settings; work and memory grow with them")
     max_classes: int = option(1000, "most classes; a site answers with matrices of classes x classes")
     max_rounds: int = option(1000, "most answers to training steps in one run, resumed or not")
@@ -134,7 +135,7 @@ class Limits:
         own = {f.name: getattr(e.method, f.name) for f in fields(e.method)}
         settings = {"classes": num_classes, "hidden": e.model.hidden, "dropout": e.model.dropout, "rho": own.get("rho", 1.0)}
         settings |= {name: getattr(e.training, name) for name in ("lr", "epochs", "weight_decay")}
-        settings |= {"rounds": e.protocol.rounds, "evaluations": evaluations(e)}
+        settings |= {"train_share": e.split.train_share, "rounds": e.protocol.rounds, "evaluations": evaluations(e)}
         named = {"methods": e.method_name, "backbones": e.model.backbone, "optimizers": e.training.optimizer}
         for limit, name in named.items():
             if name not in getattr(self, limit):

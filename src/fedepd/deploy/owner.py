@@ -45,6 +45,8 @@ def check_privacy(kit: Path, allowed: Sequence[str]) -> list[str]:
         for chain in CHAINS:
             for each in _listed(scope.get(chain, []), where):
                 filters.append(_filter(each, (*FILTERS, *allowed), where))
+                if chain == CHAINS[0] and each.get("direction") == "in":
+                    raise BadData(f"{where} gives a filter of results the direction 'in', so it would see nothing that leaves; remove it")
     if not all(isinstance(name, str) and name for name in names) or len(set(names)) != len(names):
         raise BadData(f"{where} must give every scope its own name; see docs/federation.md for its form")
     if content.get("default_scope") not in names:

@@ -107,10 +107,7 @@ class JobForm(AppValidator):  # type: ignore[misc]
 
 def check_job(folder: Path, side: str, allowed: Collection[str]) -> None:
     """Exactly the two files, and in the one that this side reads nothing but the known parts with allowed classes."""
-    found = [path for path, is_folder in entries(folder).items() if not is_folder and path.rpartition("/")[2] not in SIGNATURES]
-    for path in sorted(found):
-        if path not in JOB_FILES:
-            raise BadMessage(f"BYOC not permitted: the job brings '{shown(path)}', but a job is two configuration files and nothing else")
+    check_job_files(folder)
     config = read_json(folder / f"config/config_fed_{side}.json", 2 * MAX_TASK)
     if not isinstance(config, dict) or set(config) != PARTS[side] or config["format_version"] != 2:
         raise BadMessage("the job's configuration does not hold exactly the expected parts; submit with the same fedepd version")
@@ -124,6 +121,14 @@ def check_job(folder: Path, side: str, allowed: Collection[str]) -> None:
         _check_workflows(config, allowed)
     else:
         _check_executors(config, allowed)
+
+
+def check_job_files(folder: Path) -> None:
+    """Two configuration files and nothing else: a folder 'custom' beside them would be on the Python path of the job's process."""
+    found = [path for path, is_folder in entries(folder).items() if not is_folder and path.rpartition("/")[2] not in SIGNATURES]
+    for path in sorted(found):
+        if path not in JOB_FILES:
+            raise BadMessage(f"BYOC not permitted: the job brings '{shown(path)}', but a job is two configuration files and nothing else")
 
 
 def _check_executors(config: Mapping[str, Any], allowed: Collection[str]) -> None:
