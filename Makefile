@@ -14,7 +14,7 @@ help:  ## what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 # --no-build-isolation: the build tools come from the pins too.
-.venv/.run: pyproject.toml constraints.txt hatch_build.py src/fedepd/_kernels.c
+.venv/.run: pyproject.toml constraints.txt hatch_build.py src/fedepd/network/_kernels.c
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer found; install one or call 'make PYTHON=/path/to/python3 ...'" >&2; exit 1; }
 	@echo "installing into .venv (once) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv

@@ -1,4 +1,4 @@
-"""Compiles src/fedepd/_kernels.c when the package is built; without a C compiler the package works on torch alone."""
+"""Compiles src/fedepd/network/_kernels.c when the package is built; without a C compiler the package works on torch alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
 
 class CompileKernels(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        source = Path(self.root) / "src" / "fedepd" / "_kernels.c"
+        source = Path(self.root) / "src" / "fedepd" / "network" / "_kernels.c"
         library = source.with_suffix(".so")
         library.unlink(missing_ok=True)
         command = shlex.split(os.environ.get("CC", "")) or [found for name in ("cc", "gcc") if (found := shutil.which(name))][:1]
@@ -29,7 +29,7 @@ class CompileKernels(BuildHookInterface[Any]):
             self.app.display_warning(f"{shlex.join(command)} cannot compile _kernels.c, fedepd will compute with torch alone: {why}")
             return
         part.replace(library)
-        build_data["artifacts"].append("src/fedepd/_kernels.so")
+        build_data["artifacts"].append("src/fedepd/network/_kernels.so")
         build_data["pure_python"], build_data["infer_tag"] = False, True
 
 

@@ -22,11 +22,11 @@ import torch
 from torch import Tensor
 
 from fedepd import run
-from fedepd.config import Experiment
 from fedepd.datasets import load
-from fedepd.methods.purify import purified_edges
-from fedepd.methods.vote import pruning_votes
-from fedepd.runner import build
+from fedepd.methods.fedepd.purify import purified_edges
+from fedepd.methods.fedepd.vote import pruning_votes
+from fedepd.runs.experiment import Experiment
+from fedepd.runs.run import build
 from fedepd.types import ClientData
 
 SCORES = ("acc", "bacc", "macro_f1")

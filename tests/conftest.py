@@ -17,6 +17,6 @@ settings.load_profile("fedepd")
 @pytest.fixture(autouse=True)
 def threads_for_small_clients_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else no test with workers would have any."""
-    from fedepd import simulate  # after the environment is set
+    from fedepd.rounds import in_process as simulate  # after the environment is set
 
     monkeypatch.setattr(simulate, "THREADED_FROM", 0)

@@ -262,11 +262,11 @@ OWN = {
     "memory.py",  # the kernel's word on this container
     "datasets/interop.py", "datasets/npz.py", "datasets/columns.py", "datasets/tables.py", "datasets/official.py",  # formats
     "datasets/fetch.py",  # downloads, checked by their hash
-    "datasets/client_file.py",  # adds to the archive that it has just written
-    "report/page.py", "reproduction/paper.py",  # files of the package
-    "reproduction/page.py",  # figures that were just drawn
+    "clients/client_file.py",  # adds to the archive that it has just written
+    "report/page.py", "reproduction/judging/paper.py",  # files of the package
+    "reproduction/pages/page.py",  # figures that were just drawn
     "bench/suite.py", "bench/measure.py",  # the output of our own process
-    "exporter.py",  # text of a schema that was read before
+    "model/export.py",  # text of a schema that was read before
 }  # fmt: skip
 READS = re.compile(
     r"json\.loads?\(|np\.load\(|load_file\(|safe_open|tomllib\.load|\.read_text\(|\.read_bytes\(|\.open\(|(?<![\w.])open\(|flock"
@@ -289,11 +289,11 @@ def test_foreign_files_are_read_nowhere_else() -> None:
 def test_files_are_replaced_nowhere_else() -> None:
     root = Path(fedepd.__file__).parent
     found = [str(path.relative_to(root)) for path in sorted(root.rglob("*.py")) if "os.replace(" in path.read_text(encoding="utf-8")]
-    assert found == ["datasets/client_file.py", "datasets/fetch.py", "datasets/npz.py", "files.py"]
+    assert found == ["clients/client_file.py", "datasets/fetch.py", "datasets/npz.py", "files.py"]
 
 
 def test_the_reader_takes_what_we_write(tmp_path: Path) -> None:
-    from fedepd.record import write_arrays, write_tensors
+    from fedepd.runs.folder import write_arrays, write_tensors
 
     write_arrays(tmp_path / "a.npz", {"a": np.eye(2, dtype=np.int64)})
     write_tensors(tmp_path / "a.safetensors", {"a": torch.ones(2)})

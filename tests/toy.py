@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedepd.loop import Round, train
 from fedepd.methods.base import Client, Method, Server
-from fedepd.models import Backbone
-from fedepd.participant import Participant
+from fedepd.network.backbones import Backbone
+from fedepd.network.sparse import csr_tensor
+from fedepd.network.training import Training
 from fedepd.rng import seeded
-from fedepd.simulate import InProcess
-from fedepd.sparse import csr_tensor
-from fedepd.training import Training
+from fedepd.rounds.in_process import InProcess
+from fedepd.rounds.loop import Round, train
+from fedepd.rounds.participant import Participant
 from fedepd.types import ClientData, Graph, TaskInfo, Tensors
 
 CLASSES = 3

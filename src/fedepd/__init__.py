@@ -11,32 +11,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedepd.config import Experiment as Experiment
     from fedepd.datasets import DATASETS as DATASETS
     from fedepd.datasets import load as load
-    from fedepd.exporter import export as export
     from fedepd.methods import METHODS as METHODS
-    from fedepd.predict import Model as Model
-    from fedepd.predict import load_model as load_model
+    from fedepd.model.export import export as export
+    from fedepd.model.model import Model as Model
+    from fedepd.model.model import load_model as load_model
     from fedepd.report.page import build_report as build_report
-    from fedepd.resumer import resume as resume
-    from fedepd.runner import RunResult as RunResult
-    from fedepd.runner import run as run
+    from fedepd.runs.experiment import Experiment as Experiment
+    from fedepd.runs.resume import resume as resume
+    from fedepd.runs.run import RunResult as RunResult
+    from fedepd.runs.run import run as run
     from fedepd.types import Graph as Graph
 
 _HOMES = {
     "DATASETS": "fedepd.datasets",
-    "Experiment": "fedepd.config",
+    "Experiment": "fedepd.runs.experiment",
     "Graph": "fedepd.types",
     "METHODS": "fedepd.methods",
-    "Model": "fedepd.predict",
-    "RunResult": "fedepd.runner",
+    "Model": "fedepd.model.model",
+    "RunResult": "fedepd.runs.run",
     "build_report": "fedepd.report.page",
-    "export": "fedepd.exporter",
+    "export": "fedepd.model.export",
     "load": "fedepd.datasets",
-    "load_model": "fedepd.predict",
-    "resume": "fedepd.resumer",
-    "run": "fedepd.runner",
+    "load_model": "fedepd.model.model",
+    "resume": "fedepd.runs.resume",
+    "run": "fedepd.runs.run",
 }
 
 __all__ = ["DATASETS", "METHODS", "Experiment", "Graph", "Model", "RunResult"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedepd.datasets import DATASETS, available, data_folder, describe, graph_sha256, load, write_npz
-from fedepd.datasets.table1 import TABLE1
+from fedepd.datasets.published import TABLE1
 from fedepd.errors import BadData, UnknownName
 from fedepd.types import Graph
 

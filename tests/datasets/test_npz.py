@@ -18,7 +18,7 @@ from fedepd import arrays, memory
 from fedepd.datasets import npz
 from fedepd.datasets.npz import read_npz, read_unlabelled, write_npz
 from fedepd.errors import BadData
-from fedepd.sparse import to_scipy
+from fedepd.network.sparse import to_scipy
 from fedepd.types import Graph
 
 Arrays = dict[str, Any]

@@ -16,9 +16,9 @@ from fedepd import memory
 from fedepd.datasets import official
 from fedepd.datasets.npz import read_npz
 from fedepd.datasets.official import RAW_FILES, read_gnn_benchmark, read_heterophilous, read_mat, read_numbers, read_official
-from fedepd.datasets.table1 import TABLE1, Table1, check_table1
+from fedepd.datasets.published import TABLE1, Table1, check_table1
 from fedepd.errors import BadData
-from fedepd.sparse import to_scipy
+from fedepd.network.sparse import to_scipy
 from fedepd.types import Graph, undirected
 
 

@@ -7,8 +7,8 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from fedepd.datasets import graph_sha256
+from fedepd.datasets.published import TABLE1
 from fedepd.datasets.synthetic import class_sizes, synthetic, twin
-from fedepd.datasets.table1 import TABLE1
 from fedepd.errors import BadConfig
 from fedepd.longtail import imbalance_ratio, tiers
 from fedepd.types import Graph
@@ -91,7 +91,7 @@ def test_degrees_are_skewed_and_no_node_is_isolated() -> None:
 def test_louvain_finds_communities_that_mix_classes() -> None:
     from sknetwork.clustering import Louvain, get_modularity
 
-    from fedepd.sparse import adjacency
+    from fedepd.network.sparse import adjacency
 
     graph = synthetic()
     adj = adjacency(graph.edge_index, graph.num_nodes)

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bounded import bounded
+from fedepd.clients.partition import subgraph
 from fedepd.datasets import columns, read_npz, write_npz
 from fedepd.datasets.columns import BLOCK, Table, list_column, read_table
 from fedepd.datasets.tables import FeatureRule, FeatureSchema, Roles, import_files, import_tables, new_graph
 from fedepd.errors import BadConfig, BadData
-from fedepd.partition import subgraph
 from fedepd.types import HIDDEN, Graph
 
 NODES = "id,label,site,age,kind\na,good,N,1,x\nb,bad,S,2,y\nc,,N,3,x\nd,good,S,6,\n"

@@ -37,7 +37,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory, quick_login: None) -> I
 def made_kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with kits ``fed/...`` and a client file ``a.npz``; tests that change something copy a kit first."""
     pytest.importorskip("nvflare", reason="needs the extra 'federation'")
-    from fedepd.datasets.client_file import write_client_file
+    from fedepd.clients.client_file import write_client_file
     from fedepd.deploy import kits
     from toy import CLASSES, FEATURES, toy_client
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fedepd.datasets.client_file import write_client_file
+from fedepd.clients.client_file import write_client_file
 from fedepd.deploy import kits
 from fedepd.deploy.loopback import Loopback
 from fedepd.deploy.task import FederationTask

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedepd.cli import main
-from fedepd.datasets.client_file import write_client_file
+from fedepd.clients.client_file import write_client_file
 from fedepd.datasets.tables import FeatureRule, FeatureSchema
 from fedepd.deploy.agreement import Agreement, agreement_of, canonical, check_label_names, differences, schema_sha256
 from fedepd.deploy.task import FederationTask, site_data

@@ -18,13 +18,14 @@ import pytest
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
 from deploy.running import MARKS, SITES, make_task
-from fedepd import checkpoint, load_model
+from fedepd import load_model
 from fedepd.deploy import admin, kits
 from fedepd.deploy.loopback import Loopback
 from fedepd.deploy.rehearse import rehearse
 from fedepd.errors import BadMessage
-from fedepd.exporter import export
+from fedepd.model.export import export
 from fedepd.report.runs import read_run
+from fedepd.runs import checkpoint
 
 pytestmark = MARKS
 
@@ -75,7 +76,7 @@ def at_server(edit: Callable[[dict[str, Any], Path], Any]) -> Callable[[Path], N
 def function_of_ours(config: dict[str, Any], folder: Path) -> None:
     """Found by the security test: the prefix ``fedepd.deploy.`` allowed this, and it wrote folders at the site."""
     arguments = ["init", "--sites", "x", "--host", "localhost", "-o", str(folder / "owned")]
-    config["components"] = [{"id": "x", "path": "fedepd.deploy.commands.main", "args": {"arguments": arguments}}]
+    config["components"] = [{"id": "x", "path": "fedepd.cli.federation.main", "args": {"arguments": arguments}}]
 
 
 def kit_of_another(config: dict[str, Any], folder: Path) -> None:

@@ -23,8 +23,8 @@ from fedepd.deploy.intake import Intake
 from fedepd.deploy.ledger import Ledger
 from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import DECLARE, EVALUATE, REASON, confusions_record, declaration_record, read_message, reply_record
-from fedepd.gate import Refusal
-from fedepd.loop import train
+from fedepd.rounds.admission import Refusal
+from fedepd.rounds.loop import train
 from fedepd.types import Reply, Sizes, Tensors
 from toy import CLASSES, FEATURES, toy_client
 

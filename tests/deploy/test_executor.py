@@ -15,7 +15,7 @@ pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 from nvflare.apis.event_type import EventType
 from nvflare.apis.shareable import Shareable
 
-from fedepd.datasets.client_file import write_client_file
+from fedepd.clients.client_file import write_client_file
 from fedepd.deploy import executor as module
 from fedepd.deploy.executor import REASON, SiteExecutor
 from fedepd.deploy.limits import LIMITS_FILE, expected_message

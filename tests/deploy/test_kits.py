@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
 from fedepd.cli import main
-from fedepd.datasets.client_file import write_client_file
+from fedepd.clients.client_file import write_client_file
 from fedepd.deploy import kits
 from fedepd.deploy.contents import SIGNED, entries
 from fedepd.errors import BadConfig, BadData

@@ -14,17 +14,17 @@ from safetensors.torch import load_file
 
 from fedepd import load_model
 from fedepd.cli import main
-from fedepd.datasets.client_file import write_client_file
+from fedepd.clients.client_file import write_client_file
 from fedepd.deploy.ledger import Ledger, counted, stale_classes
 from fedepd.deploy.rehearse import rehearse
 from fedepd.deploy.state import SiteState
 from fedepd.deploy.task import FederationTask, site_data
 from fedepd.errors import BadConfig, BadData
-from fedepd.evaluate import confusion
-from fedepd.exporter import export
-from fedepd.loop import train
-from fedepd.record import append_line, weights_sha256
-from fedepd.simulate import InProcess
+from fedepd.model.export import export
+from fedepd.rounds.evaluate import confusion
+from fedepd.rounds.in_process import InProcess
+from fedepd.rounds.loop import train
+from fedepd.runs.folder import append_line, weights_sha256
 from fedepd.types import Reply, Tensors
 from toy import CLASSES, FEATURES, toy_client, toy_clients
 

@@ -41,7 +41,7 @@ ODD: dict[str, Any] = {
     "popen": policy(POPEN),
     "popen after ours": policy(OURS, POPEN),
     "popen on data": {"scopes": [{"name": "own", "task_data_filters": [POPEN]}], "default_scope": "own"},
-    "a function of ours": policy({"path": "fedepd.deploy.commands.main"}),
+    "a function of ours": policy({"path": "fedepd.cli.federation.main"}),
     "an executor": policy({"path": EXECUTOR}),
     "a method of a filter": policy({"path": FILTERS[0] + ".process"}),
     "a filter of NVFlare": policy({"path": "nvflare.app_common.filters.svt_privacy.SVTPrivacy"}),

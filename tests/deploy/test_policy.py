@@ -32,7 +32,7 @@ SITE = [EXECUTOR, *FILTERS]
 TASK = make_task("r", "fedavg").to_json()
 
 NAMES = [
-    "fedepd.deploy.commands.main",
+    "fedepd.cli.federation.main",
     "fedepd.deploy.kits.prepare_site",
     "fedepd.deploy.kits.provision",
     "fedepd.deploy.launch.main",
@@ -141,7 +141,7 @@ def test_what_a_job_of_ours_names_is_built() -> None:
 
 @pytest.mark.hostile
 @pytest.mark.parametrize(
-    "name", ["os.system", "subprocess.Popen", "fedepd.deploy.commands.main", "fedepd.deploy.kits", "no.such.Class", "x", "", "..", "a b.c"]
+    "name", ["os.system", "subprocess.Popen", "fedepd.cli.federation.main", "fedepd.deploy.kits", "no.such.Class", "x", "", "..", "a b.c"]
 )
 def test_an_owner_cannot_allow_what_is_no_executor_or_filter(name: str, kit: Path, made_kits: Path, capsys: Any) -> None:
     assert main(["federation", "join", str(kit), "--data", str(made_kits / "a.npz"), "--check", "--allow", name]) == 2
@@ -241,7 +241,7 @@ CHAIN = {"tasks": ["*"], "filters": [POPEN]}
 CLIENT: dict[str, Callable[[dict[str, Any]], Any]] = {
     "an executor": lambda c: c["executors"][0].update(executor=POPEN),
     "a second executor": lambda c: c["executors"].append({"tasks": ["x"], "executor": POPEN}),
-    "a function of ours": lambda c: c["executors"][0]["executor"].update(path="fedepd.deploy.commands.main"),
+    "a function of ours": lambda c: c["executors"][0]["executor"].update(path="fedepd.cli.federation.main"),
     "a filter as executor": lambda c: c["executors"][0]["executor"].update(path=FILTERS[0], args={}),
     "a nested component": lambda c: c["executors"][0]["executor"]["args"].update(task=POPEN),
     "a component": lambda c: c["components"].append(POPEN),

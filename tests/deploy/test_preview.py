@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
 from fedepd.cli import main
-from fedepd.datasets.client_file import write_client_file
+from fedepd.clients.client_file import write_client_file
 from fedepd.deploy.kits import provision
 from fedepd.deploy.limits import Limits
 from fedepd.deploy.preview import Preview, preview

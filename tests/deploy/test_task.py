@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fedepd.datasets.client_file import write_client_file
-from fedepd.defence import Defence
+from fedepd.clients.client_file import write_client_file
 from fedepd.deploy.task import FederationTask, site_data
 from fedepd.errors import BadConfig, BadData, BadMessage, FedEPDError, UnknownName
+from fedepd.rounds.defence import Defence
 from toy import CLASSES, FEATURES, toy_client
 
 

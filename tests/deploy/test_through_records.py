@@ -20,16 +20,16 @@ from nvflare.apis.utils.decomposers import flare_decomposers
 from nvflare.app_common.decomposers import common_decomposers
 from nvflare.fuel.utils import fobs
 
-from fedepd.datasets.client_file import write_client_file
+from fedepd.clients.client_file import write_client_file
 from fedepd.deploy import wire
 from fedepd.deploy.filters import MinCount
 from fedepd.deploy.ledger import Ledger
 from fedepd.deploy.rehearse import rehearse
 from fedepd.deploy.task import FederationTask, site_data
-from fedepd.gate import Refusal
-from fedepd.loop import train
 from fedepd.methods import METHODS
-from fedepd.participant import Participant
+from fedepd.rounds.admission import Refusal
+from fedepd.rounds.loop import train
+from fedepd.rounds.participant import Participant
 from fedepd.types import Reply, Sizes, Tensors
 from toy import CLASSES, FEATURES, toy_clients
 

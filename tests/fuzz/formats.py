@@ -39,8 +39,8 @@ def _file(name: str, read: Callable[[Path], object]) -> Read:
 
 def _graph(path: Path) -> object:
     """Whatever the reader lets through, the doctor must be able to look over."""
+    from fedepd.clients.doctor import check
     from fedepd.datasets import describe, read_npz
-    from fedepd.datasets.doctor import check
 
     graph = read_npz(path)
     return describe(graph), check(graph)
@@ -53,14 +53,14 @@ def _unlabelled(path: Path) -> object:
 
 
 def _client(path: Path) -> object:
-    from fedepd.datasets.client_file import read_client_file
-    from fedepd.split import SplitConfig
+    from fedepd.clients.client_file import read_client_file
+    from fedepd.clients.split import SplitConfig
 
     return read_client_file(path, 0, SplitConfig(), 0)
 
 
 def _clients(content: bytes, folder: Path) -> object:
-    from fedepd.datasets.clients_dir import joined, read_clients
+    from fedepd.clients.clients_dir import joined, read_clients
 
     _unfold(content, folder / "clients")
     clients = read_clients(folder / "clients")
@@ -136,7 +136,7 @@ def _schema(content: bytes, folder: Path) -> object:
 
 
 def _settings(path: Path) -> object:
-    from fedepd.config import Experiment, read_toml
+    from fedepd.runs.experiment import Experiment, read_toml
 
     settings = read_toml(path)
     return Experiment.make(str(settings.pop("method", "fedepd")), str(settings.pop("preset", "default")), **settings)
@@ -160,7 +160,7 @@ def _run(content: bytes, folder: Path) -> object:
     """What ``fedepd report`` and ``fedepd resume`` read of a run folder."""
     from fedepd.report.runs import read_runs
     from fedepd.report.tables import rich_table
-    from fedepd.resumer import experiment_of, read_config
+    from fedepd.runs.resume import experiment_of, read_config
 
     _unfold(content, folder / "run")
     (run,) = read_runs(folder / "run")
@@ -169,7 +169,7 @@ def _run(content: bytes, folder: Path) -> object:
 
 
 def _model(content: bytes, folder: Path) -> object:
-    from fedepd.predict import load_model
+    from fedepd.model.model import load_model
 
     _unfold(content, folder / "model")
     model = load_model(folder / "model")
@@ -187,7 +187,7 @@ def _small_graph(features: int) -> Any:
 
 def _checkpoint(path: Path) -> object:
     """The checksum in front is made to fit: a stranger can make one too."""
-    from fedepd import checkpoint
+    from fedepd.runs import checkpoint
 
     content = path.read_bytes()
     path.write_bytes(hashlib.sha256(content).digest() + content)

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 
 import fedepd
-from fedepd import kernels
-from fedepd.datasets.client_file import write_client_file
+from fedepd.clients.client_file import write_client_file
 from fedepd.datasets.synthetic import synthetic
 from fedepd.deploy.rehearse import rehearse
 from fedepd.deploy.task import FederationTask
 from fedepd.methods import METHODS
-from fedepd.record import weights_sha256
+from fedepd.network import kernels
+from fedepd.runs.folder import weights_sha256
 from toy import CLASSES, FEATURES, toy_clients
 
 ROUNDS = 6

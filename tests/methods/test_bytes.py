@@ -8,7 +8,7 @@ import pytest
 
 from fedepd.methods import METHODS, make_method
 from fedepd.methods.steps import class_counts
-from fedepd.models import Backbone
+from fedepd.network.backbones import Backbone
 from toy import CLASSES, FEATURES, run_rounds, toy_client, toy_clients
 
 HIDDEN = 8

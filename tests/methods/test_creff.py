@@ -13,8 +13,8 @@ from fedepd.errors import BadConfig
 from fedepd.methods.creff import GUARD, CReFF, Wanted, head_gradients, mismatch, owner_mean
 from fedepd.methods.fedavg import FedAvg
 from fedepd.methods.steps import model_part, renamed
-from fedepd.models import Backbone
-from fedepd.training import Training
+from fedepd.network.backbones import Backbone
+from fedepd.network.training import Training
 from fedepd.types import ClientData, Reply, Tensors
 from toy import assert_same, initial, make_client, make_server, run_rounds, toy_client, toy_clients
 

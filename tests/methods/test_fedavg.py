@@ -10,8 +10,8 @@ import torch.nn.functional as F
 
 from fedepd.methods.fedavg import FedAvg
 from fedepd.methods.steps import average, fit, weight_of, weighted_mean
-from fedepd.models import Backbone
-from fedepd.training import Training
+from fedepd.network.backbones import Backbone
+from fedepd.network.training import Training
 from fedepd.types import Reply, TaskInfo, Tensors
 from toy import assert_near, assert_same, initial, make_client, make_server, run_rounds, toy_client, toy_clients
 

@@ -22,9 +22,9 @@ from fedepd.methods.fedgac import (
     product,
 )
 from fedepd.methods.steps import average
-from fedepd.models import Backbone
-from fedepd.sparse import csr_tensor, to_scipy
-from fedepd.training import Training
+from fedepd.network.backbones import Backbone
+from fedepd.network.sparse import csr_tensor, to_scipy
+from fedepd.network.training import Training
 from fedepd.types import ClientData, Graph, Reply, Tensors
 from toy import CLASSES, FEATURES, assert_same, initial, make_client, make_server, relabelled, run_rounds, toy_client, toy_clients
 

@@ -15,8 +15,8 @@ from fedepd.errors import BadConfig
 from fedepd.methods.fedgta import FedGTA, confidence, moments_of, sharing
 from fedepd.methods.isolated import Isolated
 from fedepd.methods.steps import model_part
-from fedepd.models import Backbone
-from fedepd.training import Training
+from fedepd.network.backbones import Backbone
+from fedepd.network.training import Training
 from fedepd.types import ClientData, Graph, Reply
 from toy import assert_same, make_client, make_server, run_rounds, toy_client, toy_clients
 

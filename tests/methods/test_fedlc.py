@@ -14,8 +14,8 @@ from fedepd.errors import BadConfig
 from fedepd.methods.fedavg import FedAvg
 from fedepd.methods.fedlc import FedLC, printed_loss
 from fedepd.methods.steps import class_counts
-from fedepd.models import Backbone
-from fedepd.training import Training
+from fedepd.network.backbones import Backbone
+from fedepd.network.training import Training
 from toy import assert_same, make_client, relabelled, run_rounds, toy_client, toy_clients
 
 

@@ -13,8 +13,8 @@ from fedepd.errors import BadConfig
 from fedepd.methods.fedproto import FedProto, penalty
 from fedepd.methods.isolated import Isolated
 from fedepd.methods.steps import class_mean, model_part, own_model
-from fedepd.models import Backbone
-from fedepd.training import Training
+from fedepd.network.backbones import Backbone
+from fedepd.network.training import Training
 from fedepd.types import Reply, Tensors
 from toy import CLASSES, assert_same, initial, make_client, make_server, run_rounds, toy_client, toy_clients
 

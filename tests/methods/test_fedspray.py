@@ -13,8 +13,8 @@ from fedepd.methods.fedavg import FedAvg
 from fedepd.methods.fedspray import FedSpray, decayed, encode, head
 from fedepd.methods.isolated import Isolated
 from fedepd.methods.steps import model_part
-from fedepd.models import Backbone
-from fedepd.training import Training
+from fedepd.network.backbones import Backbone
+from fedepd.network.training import Training
 from fedepd.types import Reply, Tensors
 from toy import CLASSES, assert_same, initial, make_client, make_server, relabelled, run_rounds, toy_client, toy_clients
 

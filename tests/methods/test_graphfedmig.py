@@ -25,9 +25,9 @@ from fedepd.methods.graphfedmig import (
     mutual_information,
 )
 from fedepd.methods.steps import fit, model_part, renamed, with_prefix
-from fedepd.models import Backbone
-from fedepd.sparse import Sparse, to_scipy
-from fedepd.training import Training
+from fedepd.network.backbones import Backbone
+from fedepd.network.sparse import Sparse, to_scipy
+from fedepd.network.training import Training
 from fedepd.types import Reply, Tensors
 from toy import CLASSES, FEATURES, assert_same, initial, make_client, make_server, relabelled, run_rounds, toy_client, toy_clients
 

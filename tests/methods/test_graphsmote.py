@@ -22,10 +22,10 @@ from fedepd.methods.graphsmote import (
     reconstruction,
 )
 from fedepd.methods.steps import model_part
-from fedepd.models import Backbone
+from fedepd.network.backbones import Backbone
+from fedepd.network.sparse import adjacency, csr_tensor, to_scipy
+from fedepd.network.training import Training
 from fedepd.rng import seeded_numpy
-from fedepd.sparse import adjacency, csr_tensor, to_scipy
-from fedepd.training import Training
 from fedepd.types import ClientData, Graph
 from toy import assert_near, initial, make_client, make_server, run_rounds, toy_client, toy_clients
 

@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedepd.errors import BadConfig
-from fedepd.methods.contrast import group_contrast
 from fedepd.methods.fedavg import FedAvg
 from fedepd.methods.hiertail import HierTail, pool, strongest
-from fedepd.models import Backbone
+from fedepd.methods.parts.contrast import group_contrast
+from fedepd.network.backbones import Backbone
+from fedepd.network.sparse import adjacency
+from fedepd.network.training import Training
 from fedepd.rng import seeded_numpy
-from fedepd.sparse import adjacency
-from fedepd.training import Training
 from toy import assert_near, initial, make_client, make_server, run_rounds, toy_client, toy_clients
 
 

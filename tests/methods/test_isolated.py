@@ -5,7 +5,7 @@ import torch
 from fedepd.methods.fedavg import FedAvg
 from fedepd.methods.isolated import Isolated
 from fedepd.methods.steps import model_part, own_model
-from fedepd.training import Training
+from fedepd.network.training import Training
 from toy import assert_same, make_client, run_rounds, toy_client, toy_clients
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from fedepd.longtail import tiers
 from fedepd.metrics import client_mean, pooled
-from fedepd.record import clean
+from fedepd.runs.folder import clean
 
 WriteRun = Callable[..., Path]
 

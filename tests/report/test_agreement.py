@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from fedepd.datasets import write_npz
-from fedepd.record import weights_sha256
 from fedepd.report.runs import read_run
-from fedepd.runner import run
+from fedepd.runs.folder import weights_sha256
+from fedepd.runs.run import run
 from fedepd.types import Graph
 from hostile import ANY_FILE, ANY_JSON, Put, edited, refusal
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fedepd.report.runs import Run
-from fedepd.reproduction.results import Entry, Results
-from fedepd.reproduction.targets import Row, Target
+from fedepd.reproduction.study.results import Entry, Results
+from fedepd.reproduction.study.targets import Row, Target
 
 MakeResults = Callable[..., Results]
 

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedepd.config import Experiment
 from fedepd.datasets import load
 from fedepd.datasets.synthetic import synthetic
-from fedepd.gate import Refusal
-from fedepd.loop import train
-from fedepd.runner import Simulation, build
+from fedepd.rounds.admission import Refusal
+from fedepd.rounds.loop import train
+from fedepd.runs.experiment import Experiment
+from fedepd.runs.run import Simulation, build
 from fedepd.types import Graph, Reply, Sizes, Tensors
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from fedepd import kernels
 from fedepd.errors import FedEPDError
+from fedepd.network import kernels
 from fedepd.shown import csv_text
 
 Row = dict[str, Any]

@@ -16,8 +16,8 @@ from fedepd.datasets.fetch import fetch
 from fedepd.datasets.folder import data_folder
 from fedepd.datasets.npz import read_npz, write_npz
 from fedepd.datasets.official import RAW_FILES, read_official
+from fedepd.datasets.published import TABLE1, Table1, check_table1, class_sizes
 from fedepd.datasets.synthetic import synthetic, twin
-from fedepd.datasets.table1 import TABLE1, Table1, check_table1, class_sizes
 from fedepd.errors import BadData, UnknownName
 from fedepd.longtail import imbalance_ratio, tiers
 from fedepd.shown import shown

@@ -23,8 +23,8 @@ from fedepd.datasets.npz import CSR_PARTS, checked_csr, floats, integers
 from fedepd.datasets.tables import Roles, import_tables
 from fedepd.errors import BadData, FedEPDError
 from fedepd.files import DAMAGE, size_of
+from fedepd.network.sparse import csr_tensor
 from fedepd.shown import shown
-from fedepd.sparse import csr_tensor
 from fedepd.types import Graph
 
 if TYPE_CHECKING:

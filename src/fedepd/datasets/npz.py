@@ -21,8 +21,8 @@ from torch import Tensor
 from fedepd.arrays import Arrays, check_text, read_arrays, spelled
 from fedepd.errors import BadData
 from fedepd.memory import FREE, RATIO
+from fedepd.network.sparse import csr_tensor, to_scipy
 from fedepd.shown import shown
-from fedepd.sparse import csr_tensor, to_scipy
 from fedepd.types import HIDDEN, Graph
 
 __all__ = ["CSR_PARTS", "MAX_CLASSES", "OPTIONAL", "Arrays", "checked_csr", "floats", "integers"]

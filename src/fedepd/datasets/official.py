@@ -23,10 +23,10 @@ from fedepd import memory
 from fedepd.arrays import open_file, read_arrays, reason, spelled
 from fedepd.datasets.matlab import Matrix, read_matrices
 from fedepd.datasets.npz import MAX_COLUMNS, checked_csr
-from fedepd.datasets.table1 import TABLE1, check_table1
+from fedepd.datasets.published import TABLE1, check_table1
 from fedepd.errors import BadData
 from fedepd.files import DAMAGE, size_of
-from fedepd.sparse import csr_tensor
+from fedepd.network.sparse import csr_tensor
 from fedepd.types import Graph
 
 AMAZON = {"clothing": "Amazon_clothing", "electronics": "Amazon_eletronics"}

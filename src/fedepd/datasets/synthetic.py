@@ -9,10 +9,10 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from fedepd.datasets.table1 import TABLE1
+from fedepd.datasets.published import TABLE1
 from fedepd.errors import BadConfig
+from fedepd.network.sparse import csr_tensor
 from fedepd.rng import seeded_numpy
-from fedepd.sparse import csr_tensor
 from fedepd.types import Graph
 
 Ints = NDArray[np.int64]

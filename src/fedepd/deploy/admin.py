@@ -24,7 +24,7 @@ from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import STATUS
 from fedepd.errors import BadConfig, BadData, BadMessage, FedEPDError
 from fedepd.files import parse_json, read_bytes, read_json
-from fedepd.record import append_line, check_new_folder, write_json
+from fedepd.runs.folder import append_line, check_new_folder, write_json
 from fedepd.shown import listed, sentence, shown
 
 RUNS = "runs.jsonl"

@@ -18,9 +18,9 @@ from fedepd.deploy.ledger import Ledger
 from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import STATUS, TIDY_EVERY
 from fedepd.errors import BadConfig, FedEPDError
-from fedepd.loop import train
-from fedepd.progress import offences
-from fedepd.record import clean, write_json
+from fedepd.rounds.loop import train
+from fedepd.runs.folder import clean, write_json
+from fedepd.runs.selection import offences
 
 RESULT = "fedepd"
 """The folder inside the job's own that is downloaded with its result."""

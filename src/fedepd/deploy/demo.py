@@ -10,15 +10,15 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from fedepd.config import Experiment
+from fedepd.clients.client_file import write_client_file
 from fedepd.datasets import load
-from fedepd.datasets.client_file import write_client_file
 from fedepd.deploy import admin
 from fedepd.deploy.loopback import Loopback
 from fedepd.deploy.rehearse import rehearse
 from fedepd.deploy.task import FederationTask
-from fedepd.record import check_new_folder
-from fedepd.runner import build
+from fedepd.runs.experiment import Experiment
+from fedepd.runs.folder import check_new_folder
+from fedepd.runs.run import build
 from fedepd.types import Graph
 
 

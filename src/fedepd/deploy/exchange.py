@@ -30,7 +30,7 @@ from fedepd.deploy.wire import (
     read_reply,
 )
 from fedepd.errors import BadMessage
-from fedepd.gate import Refusal
+from fedepd.rounds.admission import Refusal
 from fedepd.shown import shown
 from fedepd.types import Reply, Sizes, Tensors
 

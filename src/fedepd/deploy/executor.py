@@ -36,7 +36,7 @@ from fedepd.deploy.wire import (
     reply_record,
 )
 from fedepd.errors import BadConfig, BadMessage, FedEPDError
-from fedepd.participant import Participant
+from fedepd.rounds.participant import Participant
 from fedepd.types import Tensors
 
 

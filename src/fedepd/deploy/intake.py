@@ -43,8 +43,8 @@ from nvflare.fuel.utils.fobs.decomposers.via_downloader import ViaDownloaderDeco
 from fedepd.deploy.limits import expected_message
 from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import KINDS
-from fedepd.evaluate import SPLITS
-from fedepd.gate import Fields
+from fedepd.rounds.admission import Fields
+from fedepd.rounds.evaluate import SPLITS
 from fedepd.shown import shown
 
 SLACK = 2**20

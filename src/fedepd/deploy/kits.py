@@ -28,7 +28,7 @@ from fedepd.deploy.task import MAX_CLASSES, MAX_FEATURES, MAX_SITES, check_fit, 
 from fedepd.deploy.templates import ORG, PROJECT
 from fedepd.errors import BadConfig, BadData
 from fedepd.files import read_json
-from fedepd.record import check_new_folder, write_json
+from fedepd.runs.folder import check_new_folder, write_json
 from fedepd.shown import shown
 
 ADMIN = "coordinator@fedepd.local"
@@ -223,8 +223,8 @@ def prepare_site(folder: Path, data: Path, allow: Sequence[str] = (), looser: bo
     permits more than the safe limits. Both are given anew at every start: what is already in the kit may be the work of
     the kit's maker.
     """
-    from fedepd.datasets.client_file import read_client_file
-    from fedepd.split import SplitConfig
+    from fedepd.clients.client_file import read_client_file
+    from fedepd.clients.split import SplitConfig
 
     kit = open_kit(folder, "client")
     allowed = check_allowed(allow)

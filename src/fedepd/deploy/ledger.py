@@ -19,14 +19,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedepd import checkpoint
 from fedepd.deploy.task import FederationTask
 from fedepd.errors import BadData
 from fedepd.longtail import Tiers, imbalance_ratio, tiers
-from fedepd.loop import Round
-from fedepd.progress import Progress
-from fedepd.record import append_line, as_line, clean, environment, weights_sha256, write_arrays, write_bytes, write_json, write_tensors
 from fedepd.rng import seeded
+from fedepd.rounds.loop import Round
+from fedepd.runs import checkpoint
+from fedepd.runs.folder import (
+    append_line,
+    as_line,
+    clean,
+    environment,
+    weights_sha256,
+    write_arrays,
+    write_bytes,
+    write_json,
+    write_tensors,
+)
+from fedepd.runs.selection import Progress
 from fedepd.types import Sizes, Tensors
 
 Facts = dict[int, dict[str, Any]]

@@ -35,13 +35,13 @@ from typing import Any
 
 import torch
 
-from fedepd.config import Experiment
 from fedepd.deploy.task import FederationTask
 from fedepd.errors import BadConfig, BadData, UnknownName
 from fedepd.files import read_bytes, read_json
 from fedepd.methods import METHODS
 from fedepd.options import option
-from fedepd.record import write_bytes
+from fedepd.runs.experiment import Experiment
+from fedepd.runs.folder import write_bytes
 from fedepd.shown import shown
 from fedepd.types import Tensors
 

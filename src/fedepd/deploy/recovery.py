@@ -25,10 +25,10 @@ import torch
 from torch import Tensor
 
 from fedepd.errors import FedEPDError
-from fedepd.participant import Participant
+from fedepd.network.sparse import to_scipy
+from fedepd.network.training import Gradient, Training, descend
 from fedepd.rng import seeded
-from fedepd.sparse import to_scipy
-from fedepd.training import Gradient, Training, descend
+from fedepd.rounds.participant import Participant
 from fedepd.types import ClientData, Tensors
 
 NEAR = 1e-2

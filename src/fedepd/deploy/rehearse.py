@@ -9,8 +9,8 @@ import torch
 
 from fedepd.deploy.ledger import Ledger
 from fedepd.deploy.task import FederationTask, site_data
-from fedepd.loop import train
-from fedepd.simulate import InProcess
+from fedepd.rounds.in_process import InProcess
+from fedepd.rounds.loop import train
 
 
 def rehearse(task: FederationTask, files: Sequence[str | Path]) -> Ledger:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedepd.checkpoint import load, save, saved
 from fedepd.errors import BadData
+from fedepd.runs.checkpoint import load, save, saved
 from fedepd.types import Tensors
 
 

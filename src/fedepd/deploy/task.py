@@ -10,16 +10,16 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from fedepd.config import Experiment
-from fedepd.datasets.client_file import read_client_file
+from fedepd.clients.client_file import read_client_file
 from fedepd.deploy.agreement import Agreement, agreement_of, check_agrees, check_label_names, schema_sha256
 from fedepd.errors import BadConfig, BadData, BadMessage, FedEPDError, UnknownName
 from fedepd.files import parse_json
-from fedepd.gate import MOST_NODES
-from fedepd.loop import cohort_size
 from fedepd.methods import Server
-from fedepd.participant import Participant
-from fedepd.runner import with_features
+from fedepd.rounds.admission import MOST_NODES
+from fedepd.rounds.loop import cohort_size
+from fedepd.rounds.participant import Participant
+from fedepd.runs.experiment import Experiment
+from fedepd.runs.run import with_features
 from fedepd.shown import shown
 from fedepd.types import ClientData, TaskInfo
 

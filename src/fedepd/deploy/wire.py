@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedepd.evaluate import SPLITS
-from fedepd.gate import sizes_fault
+from fedepd.rounds.admission import sizes_fault
+from fedepd.rounds.evaluate import SPLITS
 from fedepd.shown import shown
 from fedepd.types import Reply, Sizes, Tensors
 

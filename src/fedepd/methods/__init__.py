@@ -11,7 +11,7 @@ from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.centralised import Centralised
 from fedepd.methods.creff import CReFF
 from fedepd.methods.fedavg import FedAvg
-from fedepd.methods.fedepd import FedEPD
+from fedepd.methods.fedepd.method import FedEPD
 from fedepd.methods.fedgac import FedGACReading
 from fedepd.methods.fedgta import FedGTA
 from fedepd.methods.fedlc import FedLC

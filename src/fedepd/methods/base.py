@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedepd.defence import Defence
-from fedepd.gate import Fields
-from fedepd.models import Backbone
+from fedepd.network.backbones import Backbone
+from fedepd.network.training import Training
 from fedepd.rng import fast_numpy, seeded
-from fedepd.training import Training
+from fedepd.rounds.admission import Fields
+from fedepd.rounds.defence import Defence
 from fedepd.types import ClientData, Reply, TaskInfo, Tensors
 
 P = TypeVar("P")

@@ -12,10 +12,10 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
-from fedepd.gate import Fields, same_fields
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.steps import average, cross_entropy, fit, model_part, reply
-from fedepd.models import Backbone, Inputs
+from fedepd.network.backbones import Backbone, Inputs
+from fedepd.rounds.admission import Fields, same_fields
 from fedepd.types import ClientData, Reply, Tensors
 
 

@@ -20,13 +20,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedepd.errors import BadConfig
-from fedepd.gate import Field, Fields, same_fields
-from fedepd.methods.attention import Edges, Rows, attend, edge_softmax
 from fedepd.methods.base import Client, Method, Server
+from fedepd.methods.parts.attention import Edges, Rows, attend, edge_softmax
 from fedepd.methods.steps import class_counts, class_mean, fit, model_part, reply, weight_of, weighted_mean, with_prefix
-from fedepd.models import Backbone, glorot
+from fedepd.network.backbones import Backbone, glorot
+from fedepd.network.sparse import Sparse, to_scipy
 from fedepd.options import option
-from fedepd.sparse import Sparse, to_scipy
+from fedepd.rounds.admission import Field, Fields, same_fields
 from fedepd.types import ClientData, Reply, Tensors
 
 _LOWEST = -80.0

@@ -21,12 +21,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedepd.errors import BadConfig
-from fedepd.gate import Field, Fields, same_fields
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.steps import cross_entropy, fit, model_part, renamed, reply
-from fedepd.models import Backbone, Inputs
+from fedepd.network.backbones import Backbone, Inputs
+from fedepd.network.sparse import Sparse, adjacency, inverse_degrees, normalised
 from fedepd.options import option
-from fedepd.sparse import Sparse, adjacency, inverse_degrees, normalised
+from fedepd.rounds.admission import Field, Fields, same_fields
 from fedepd.types import ClientData, Reply, Tensors
 
 Moments = Literal["hybrid", "raw", "central"]

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from fedepd.errors import BadConfig
-from fedepd.gate import Fields, same_fields
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.steps import average, class_counts, cross_entropy, fit, model_part, of_logits, reply
-from fedepd.models import Backbone, Inputs
+from fedepd.network.backbones import Backbone, Inputs
+from fedepd.network.training import Gradient
 from fedepd.options import option
-from fedepd.training import Gradient
+from fedepd.rounds.admission import Fields, same_fields
 from fedepd.types import ClientData, Reply, Tensors
 
 CLAMP = 1e-8

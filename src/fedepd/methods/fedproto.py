@@ -18,12 +18,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedepd.errors import BadConfig
-from fedepd.gate import Field, Fields
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.steps import class_counts, class_mean, class_sums, cross_entropy, fit, own_model, reply, weight_of
-from fedepd.models import Backbone, Inputs
+from fedepd.network.backbones import Backbone, Inputs
+from fedepd.network.training import Objective
 from fedepd.options import option
-from fedepd.training import Objective
+from fedepd.rounds.admission import Field, Fields
 from fedepd.types import ClientData, Reply, TaskInfo, Tensors
 
 

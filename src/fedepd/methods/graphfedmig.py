@@ -25,7 +25,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedepd.errors import BadConfig
-from fedepd.gate import Field, Fields, same_fields
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.steps import (
     average,
@@ -40,10 +39,11 @@ from fedepd.methods.steps import (
     weighted_mean,
     with_prefix,
 )
-from fedepd.models import Backbone, Inputs, glorot
+from fedepd.network.backbones import Backbone, Inputs, glorot
+from fedepd.network.sparse import Sparse, to_scipy
+from fedepd.network.training import Gradient, Loss
 from fedepd.options import option
-from fedepd.sparse import Sparse, to_scipy
-from fedepd.training import Gradient, Loss
+from fedepd.rounds.admission import Field, Fields, same_fields
 from fedepd.types import ClientData, Reply, Tensors
 
 WIDTHS = (256, 128)

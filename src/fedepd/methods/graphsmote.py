@@ -22,15 +22,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedepd.errors import BadConfig
-from fedepd.gate import Fields, same_fields
 from fedepd.methods.base import Client, Method, Server
-from fedepd.methods.enlarged import Links, RealGraph, edge_scores, smooth_enlarged
-from fedepd.methods.patterns import csr, dots, with_values
+from fedepd.methods.parts.enlarged import Links, RealGraph, edge_scores, smooth_enlarged
+from fedepd.methods.parts.patterns import csr, dots, with_values
 from fedepd.methods.steps import average, class_counts, fit, reply, with_prefix
-from fedepd.models import Backbone, Inputs
+from fedepd.network.backbones import Backbone, Inputs
+from fedepd.network.sparse import Sparse, adjacency, csr_tensor
+from fedepd.network.training import Loss
 from fedepd.options import option
-from fedepd.sparse import Sparse, adjacency, csr_tensor
-from fedepd.training import Loss
+from fedepd.rounds.admission import Fields, same_fields
 from fedepd.types import ClientData, Reply, Tensors
 
 OWN_LR = 1e-3

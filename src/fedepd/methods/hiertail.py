@@ -23,14 +23,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedepd.errors import BadConfig
-from fedepd.gate import Fields, same_fields
 from fedepd.methods.base import Client, Method, Server
-from fedepd.methods.contrast import balanced_contrast, group_contrast
+from fedepd.methods.parts.contrast import balanced_contrast, group_contrast
 from fedepd.methods.steps import average, fit, reply
-from fedepd.models import Backbone, Inputs, glorot
+from fedepd.network.backbones import Backbone, Inputs, glorot
+from fedepd.network.sparse import Sparse, adjacency, normalised
+from fedepd.network.training import Loss
 from fedepd.options import option
-from fedepd.sparse import Sparse, adjacency, normalised
-from fedepd.training import Loss
+from fedepd.rounds.admission import Fields, same_fields
 from fedepd.types import ClientData, Reply, Tensors
 
 OWN_LR = 1e-3

@@ -11,10 +11,10 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
-from fedepd.gate import Fields
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.steps import own_model, train_alone
-from fedepd.models import Backbone, Inputs
+from fedepd.network.backbones import Backbone, Inputs
+from fedepd.rounds.admission import Fields
 from fedepd.types import ClientData, Reply, Tensors
 
 

@@ -19,11 +19,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedepd.errors import BadConfig
-from fedepd.gate import Field, Fields, same_fields
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.steps import average, class_counts, class_mean, cross_entropy, fit, model_part, reply, with_prefix
-from fedepd.models import Backbone, Inputs
+from fedepd.network.backbones import Backbone, Inputs
 from fedepd.options import option
+from fedepd.rounds.admission import Field, Fields, same_fields
 from fedepd.types import ClientData, Reply, Tensors
 
 OWN_LR, OWN_WEIGHT_DECAY = 0.2, 5e-4

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedepd.kernels import cross_entropy_
 from fedepd.methods.base import Client
-from fedepd.models import Error, Inputs
-from fedepd.training import Gradient, Objective, descend
+from fedepd.network.backbones import Error, Inputs
+from fedepd.network.kernels import cross_entropy_
+from fedepd.network.training import Gradient, Objective, descend
 from fedepd.types import ClientData, Reply, TaskInfo, Tensors
 
 

@@ -1,0 +1,178 @@
+"""``fedepd resume``, ``export`` and ``predict``: from an interrupted run to predictions; and how long commands end."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from fedepd.cli.console import complain, console, progress_bar, say, say_json, say_table
+from fedepd.cli.dispatch import Parser, add_checkpoint_option
+from fedepd.errors import BadConfig
+from fedepd.shown import plain, shown
+
+if TYPE_CHECKING:
+    from fedepd.runs.run import RunResult
+
+
+def resume(arguments: list[str]) -> int:
+    parser = Parser(prog="fedepd resume", allow_abbrev=False, description="Finish an interrupted run, to the same numbers.")
+    parser.add_argument("folder", metavar="RUN", help="the folder given to 'fedepd run --out'")
+    _add_data_options(parser)
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="how much runs at a time; changes no bit of any result")
+    add_checkpoint_option(parser)
+    parser.add_argument("--quiet", action="store_true", help="no progress display")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    values = parser.parse(arguments)
+    from fedepd.runs.resume import is_finished, read_config
+    from fedepd.runs.resume import resume as finish
+
+    folder = Path(values.folder)
+    if is_finished(folder):
+        say(f"the run in '{folder}' is already finished")
+        return 0
+    config = read_config(folder)
+    title = f"{config['method']} in {folder}"
+    with stoppable(lambda: by_resuming(folder)), progress_bar(title, config["rounds"], values.quiet) as advance:
+        done = 0
+
+        def watch(round: int) -> None:
+            nonlocal done
+            advance(round - done)
+            done = round
+
+        result = finish(
+            folder, values.data, workers=values.workers, data_dir=values.data_dir,
+            on_round=lambda each: watch(each.number), checkpoint_every=values.checkpoint_every,
+        )  # fmt: skip
+    return show_result(result, values.json)
+
+
+def _add_data_options(parser: Parser) -> None:
+    parser.add_argument("--data", default=None, metavar="FILE.npz|FOLDER", help="where the run's data are now, if they have moved")
+    parser.add_argument("--data-dir", default=None, metavar="FOLDER", help="where datasets are now, if they have moved")
+
+
+# --- export and predict ------------------------------------------------------------------------------------------------------------------
+
+
+def export(arguments: list[str]) -> int:
+    parser = Parser(prog="fedepd export", allow_abbrev=False, description="Make a model folder, with a model card, from a finished run.")
+    parser.add_argument("folder", metavar="RUN", help="the folder given to 'fedepd run --out'")
+    parser.add_argument("-o", "--out", required=True, metavar="MODEL", help="new folder")
+    _add_data_options(parser)
+    values = parser.parse(arguments)
+    from fedepd.model.export import export as write_model
+
+    out = write_model(values.folder, values.out, values.data, values.data_dir)
+    say(f"model: {out}; its card is {out / 'README.md'}; 'fedepd predict {out} --data FILE.npz' uses it")
+    return 0
+
+
+def predict(arguments: list[str]) -> int:
+    values = _predict_parser().parse(arguments)
+    if (values.data is None) == (values.nodes is None) or (values.nodes is None) != (values.edges is None):
+        raise BadConfig("give the new graph either by --data FILE.npz or by --nodes and --edges")
+    from fedepd.datasets.npz import read_unlabelled
+    from fedepd.datasets.tables import Roles
+    from fedepd.model.model import as_csv, load_model, read_tables, write_predictions
+
+    model, notes = load_model(values.model), list[str]()
+    if values.data is not None:
+        graph = read_unlabelled(values.data, model.info.num_classes)
+    else:
+        graph, notes = read_tables(model, values.nodes, values.edges, Roles(id=values.id, source=values.source, target=values.target))
+    for note in notes:
+        complain(f"note: {note}")
+    predictions = model.predict(graph, values.abstain_below)
+    if values.ids is not None:
+        predictions = predictions.of([node.strip() for node in values.ids.split(",")])
+    if values.out is None:
+        say_table(as_csv(predictions, plain))
+    else:
+        write_predictions(predictions, Path(values.out))
+        unsure = predictions.labels.count(None)
+        say(f"{len(predictions.node_ids):,} nodes in {values.out}" + (f", {unsure:,} of them without a label" if unsure else ""))
+    return 0
+
+
+def _predict_parser() -> Parser:
+    parser = Parser(prog="fedepd predict", allow_abbrev=False, description="Labels and calibrated probabilities for the nodes of a graph.")
+    parser.add_argument("model", metavar="MODEL", help="a folder of 'fedepd export'")
+    parser.add_argument("--data", default=None, metavar="FILE.npz", help="the new graph; its labels are not read")
+    parser.add_argument("--nodes", default=None, metavar="FILE", help="or its table of nodes, CSV or Parquet, with the columns of training")
+    parser.add_argument("--edges", default=None, metavar="FILE", help="and its table of edges")
+    parser.add_argument("--id", default="id", metavar="COLUMN", help="of the nodes' ids (default: id)")
+    parser.add_argument("--source", default=None, metavar="COLUMN", help="of the edges (default: source, else the first column)")
+    parser.add_argument("--target", default=None, metavar="COLUMN", help="of the edges (default: target, else the second column)")
+    parser.add_argument("--ids", default=None, metavar="A,B", help="only these nodes (their edges still count)")
+    parser.add_argument("--abstain-below", type=float, default=0.0, metavar="P", help="no label where the likeliest class has less than P")
+    parser.add_argument("-o", "--out", default=None, metavar="FILE", help=".csv, .parquet or .jsonl (default: CSV on the screen)")
+    return parser
+
+
+# --- how runs end ------------------------------------------------------------------------------------------------------------------------
+
+
+def by_resuming(folder: Path | None) -> str:
+    """How to go on with a run, where there is anything to go on with."""
+    return f"'fedepd resume {folder}' goes on" if folder is not None and (folder / "config.json").exists() else ""
+
+
+@contextmanager
+def stoppable(how_to_go_on: Callable[[], str]) -> Iterator[None]:
+    """SIGINT and SIGTERM end a run at once, with exit codes 130 and 143; what is on disk is whole at every instant.
+
+    ``how_to_go_on`` is asked then, and said if it is anything.
+    """
+
+    def stop(number: int, _: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except SystemExit:
+        complain("; ".join(["stopped", *filter(None, [how_to_go_on()])]))
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def show_result(result: RunResult, as_json: bool) -> int:
+    for warning in result.summary["warnings"]:
+        complain(f"warning: {warning}")
+    if as_json:
+        say_json(result.summary)
+    else:
+        _print_result(result)
+    return 0
+
+
+def _print_result(result: RunResult) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from fedepd.metrics import METRICS
+
+    s = result.summary
+    proxy = ", proxy features" if s["proxy_features"] else ""
+    title = f"{shown(s['method_label'])} on {shown(s['dataset'])}{proxy}, seed {s['seed']} (test, %)"
+    table = Table(title=title, caption=s["protocol"], box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("model", no_wrap=True)
+    for column in ("round", *(name.removesuffix("_acc") for name in METRICS)):
+        table.add_column(column, justify="right", no_wrap=True)
+    for model, rows in s["metrics"].items():
+        for averaged, scores in rows.items():
+            numbers = [f"{100 * scores[m]:.2f}" if scores[m] == scores[m] else "-" for m in METRICS]
+            table.add_row(f"{model}, {averaged.replace('_', ' ')}", str(s["best_rounds"][model]), *numbers)
+    up, down = s["bytes_up"] / 2**20, s["bytes_down"] / 2**20
+    identity = f"config {s['config_hash']}, weights {s['weights_sha256'][:12]}"
+    kept = f"kept in {result.folder}; 'fedepd report {result.folder}' draws it" if result.folder else "not kept: add --out FOLDER"
+    place = console()
+    place.print(table)
+    place.print(f"{s['seconds']:.1f} s, {up:.1f} MiB up, {down:.1f} MiB down, {identity}", soft_wrap=True)
+    place.print(kept, soft_wrap=True)

@@ -1,0 +1,151 @@
+"""``fedepd reproduce``: the paper's tables and figures, resumable, over worker processes."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedepd.cli.console import complain, console, say
+from fedepd.cli.dispatch import Parser, add_settings
+from fedepd.errors import BadConfig
+from fedepd.shown import sentence, slug
+
+if TYPE_CHECKING:
+    from fedepd.reproduction.pages.output import Written
+    from fedepd.reproduction.study.cells import Planned
+    from fedepd.reproduction.study.targets import Target
+
+Hooks = tuple[Callable[[], None], Callable[["Planned", str], None]]
+OWN = ("target", "list", "data", "data_dir", "seeds", "workers", "out", "quiet", "no_run")
+"""Options that are not settings of a run."""
+
+
+def reproduce(arguments: list[str]) -> int:
+    from fedepd.cli.model import stoppable
+    from fedepd.reproduction.study.cells import plan, run_planned, to_run
+    from fedepd.reproduction.study.targets import read_targets
+
+    values = _parser().parse(arguments)
+    if values.list or values.target is None:
+        return _list_targets(0 if values.list else 2)
+    if values.seeds is not None and values.seeds < 1:
+        raise BadConfig(f"seeds is {values.seeds}; give at least 1")
+    settings = {name: value for name, value in vars(values).items() if name not in OWN}
+    targets, out = read_targets(values.target), Path(values.out)
+    command = f"fedepd reproduce {shlex.join(arguments)}"
+    planned = plan(targets, _datasets(targets, values), out, settings, values.seeds, values.data_dir)
+    failures = 0
+    if not values.no_run:
+        waiting = to_run(planned)
+        bar = display(waiting, len({each.cell.out for each in planned}), values.workers, values.quiet)
+        with stoppable(lambda: f"'{command}' goes on where it was"), bar as hooks:
+            failures = run_planned(waiting, values.workers, *hooks)
+    write_results(values.target, targets, planned, out, command)
+    if failures:
+        them = "it" if failures == 1 else "them"
+        complain(f"{failures} cell{'s'[: failures != 1]} failed; the same command tries {them} again")
+    return 1 if failures else 0
+
+
+def _parser() -> Parser:
+    from fedepd.runs.experiment import GROUPS
+
+    parser = Parser(
+        prog="fedepd reproduce",
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+        description="Make a table or a figure of the paper, or all of them. Cells that are finished are not run again.",
+    )
+    parser.add_argument("target", nargs="?", default=None, metavar="TARGET", help="a name of --list, 'all', or your own FILE.toml")
+    parser.add_argument("--list", action="store_true", default=False, help="show the targets")
+    parser.add_argument("--data", nargs="+", default=None, metavar="NAME|FILE.npz", help="default: the graphs that are at hand")
+    parser.add_argument("--data-dir", default=None, metavar="FOLDER", help="where datasets are; default: $FEDEPD_DATA, else the user cache")
+    parser.add_argument("--seeds", type=int, default=None, metavar="N", help="how many seeds, from --seed on (default: the target's, 5)")
+    workers = "cells that run at a time (default: 2); changes no bit of any result"
+    parser.add_argument("--workers", type=int, default=2, metavar="N", help=workers)
+    parser.add_argument("--out", default="runs/reproduce", metavar="FOLDER", help="cells and results (default: runs/reproduce)")
+    parser.add_argument("--no-run", action="store_true", default=False, help="only write what the finished cells give")
+    parser.add_argument("--quiet", action="store_true", default=False, help="no progress display")
+    for name, cls in GROUPS.items():
+        add_settings(parser, name, cls)
+    return parser
+
+
+def _list_targets(code: int) -> int:
+    from rich.table import Table
+
+    from fedepd.reproduction.study.targets import read_target, target_names
+
+    table = Table("target", "what it makes", "datasets of the paper")
+    for target in map(read_target, target_names()):
+        table.add_row(target.name, target.title, ", ".join(target.datasets))
+    table.add_row("all", "all of the above but robustness, on one page", "")
+    console().print(table)
+    return code
+
+
+def _datasets(targets: Sequence[Target], values: argparse.Namespace) -> dict[str, list[str]]:
+    from fedepd.reproduction.study.cells import datasets_of
+
+    if values.data:
+        return {target.name: list(dict.fromkeys(values.data)) for target in targets}
+    found = {target.name: datasets_of(target, values.data_dir) for target in targets}
+    for line in dict.fromkeys(line for _, missing in found.values() for line in missing):
+        complain(line)
+    return {name: datasets for name, (datasets, _) in found.items()}
+
+
+@contextmanager
+def display(waiting: Sequence[Planned], total: int, workers: int, quiet: bool) -> Iterator[Hooks]:
+    """One live bar over the rounds of all cells on a terminal, else a line per cell; two functions that keep it true."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    place, done = console(stderr=True), total - len(waiting)
+    title = TextColumn("{task.description}", markup=False)
+    columns = (title, BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    live = place.is_terminal and not quiet
+    open_cells = {each.cell.out: each for each in waiting}
+    with Progress(*columns, console=place, disable=not live, transient=True, speed_estimate_period=600) as bar:
+        task = bar.add_task(f"{done}/{total} cells", total=sum(_rounds(each) for each in waiting))
+        finished = 0
+
+        def watch() -> None:
+            if live:
+                at_work = list(open_cells.values())[:workers]  # cells begin in this order
+                now = finished + sum(each.cell.rounds_done for each in at_work)
+                bar.update(task, completed=now, description=f"{done}/{total} cells done, {len(at_work)} running")
+
+        def ended(each: Planned, failure: str) -> None:
+            nonlocal done, finished
+            done, finished = done + 1, finished + _rounds(each)
+            del open_cells[each.cell.out]
+            if failure or not (live or quiet):
+                place.print(sentence(f"{done}/{total} {each.text}: {failure or 'done'}"), soft_wrap=True)
+
+        yield watch, ended
+
+
+def _rounds(planned: Planned) -> int:
+    from fedepd.runs.experiment import Protocol
+
+    return int(planned.cell.settings.get("rounds", Protocol.rounds))
+
+
+def write_results(name: str, targets: Sequence[Target], planned: Sequence[Planned], out: Path, command: str) -> list[Written]:
+    """The files of all targets and their page; says where they are."""
+    from fedepd.reproduction.judging.judgement import in_words
+    from fedepd.reproduction.pages.output import write_target
+    from fedepd.reproduction.pages.page import write_reproduction
+    from fedepd.reproduction.study.results import read_results
+
+    written = [write_target(read_results(target, planned), out) for target in targets]
+    for each in written:
+        claims = f"; of the paper's claims {in_words(each.verdicts)}" if each.verdicts else ""
+        say(f"{each.results.target.name}: {each.folder}{claims}")
+    page = out / f"{slug(Path(name).stem)}.html"
+    say(f"page: {write_reproduction(written, page, command)}")
+    return written

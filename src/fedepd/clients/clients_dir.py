@@ -1,0 +1,153 @@
+"""One folder per data owner, ``NAME/graph.npz`` each: what each site would hold, and a simulation from exactly those files.
+
+``manifest.json`` is the first file that is written, and says "unfinished"; it is also the last, and then lists every file with its size
+and sha256. A folder without one was made by hand (or by an older version), and is taken as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from fedepd.clients.client_file import read_client_file, write_client_file
+from fedepd.clients.split import SplitConfig
+from fedepd.errors import BadData
+from fedepd.files import read_json, regular_content, write_json
+from fedepd.folders import check_new_folder, new_folder
+from fedepd.network.sparse import csr_tensor, to_scipy
+from fedepd.shapes import MANIFEST as MANIFEST_SHAPE
+from fedepd.shapes import SPLIT_AGAIN, expect
+from fedepd.shown import shown
+from fedepd.types import ClientData, Graph
+
+FILE, MANIFEST = "graph.npz", "manifest.json"
+MAX_NAME_BYTES = 200
+"""Of a folder's name; file systems take 255."""
+MAX_BYTES = 64 * 2**30
+"""Of a client's file."""
+
+
+def write_clients(clients: Sequence[ClientData], names: Sequence[str], folder: str | Path) -> list[Path]:
+    """One file per client, in a new folder; sorted by folder name they are in the order of ``clients``."""
+    folder = Path(folder)
+    check_new_folder(folder)
+    owners = folder_names(names)
+    paths, listed = [folder / name / FILE for name in owners], dict[str, Any]()
+    with new_folder(folder, (MANIFEST, *owners)):
+        write_json(folder / MANIFEST, {"complete": False, "files": {}})
+        for client, path in zip(clients, paths, strict=True):
+            try:
+                path.parent.mkdir()
+            except OSError as error:
+                raise BadData(f"cannot make the folder '{shown(path.parent, 300)}' ({error.strerror}); give another one with -o") from None
+            # No site learns who the others are.
+            write_client_file(replace(client, graph=replace(client.graph, owner=None, owner_names=())), path)
+            listed[f"{path.parent.name}/{FILE}"] = _facts(path)
+        write_json(folder / MANIFEST, {"complete": True, "files": listed})
+    return paths
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    try:
+        content = regular_content(path, MAX_BYTES)
+    except OSError as cause:
+        raise BadData(f"'{shown(path, 300)}' cannot be read ({cause.strerror}); {SPLIT_AGAIN}") from cause
+    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def _check_manifest(folder: Path, paths: Sequence[Path]) -> None:
+    """Refuse the folder of a split that was cut short, and files that are not those that it wrote."""
+    path = folder / MANIFEST
+    if not os.path.lexists(path):
+        return
+    manifest = read_json(path, cure=SPLIT_AGAIN)
+    expect(manifest, MANIFEST_SHAPE, f"'{shown(path, 300)}'", SPLIT_AGAIN)
+    if not manifest["complete"]:
+        raise BadData(f"the split in '{shown(folder, 300)}' was cut short, so clients are missing; {SPLIT_AGAIN}")
+    found = {f"{each.parent.name}/{FILE}": each for each in paths}
+    changed = f"{SPLIT_AGAIN}, or remove '{MANIFEST}' if you have changed the folder on purpose"
+    for name in sorted(found.keys() ^ manifest["files"].keys()):
+        which = "is not in" if name in found else "is missing, but stands in"
+        raise BadData(f"'{shown(name)}' {which} '{shown(path, 300)}'; {changed}")
+    for name, each in found.items():
+        if _facts(each) != {key: manifest["files"][name][key] for key in ("bytes", "sha256")}:
+            raise BadData(f"'{shown(each, 300)}' is not the file of the split (its size or sha256 differs); {changed}")
+
+
+def folder_names(names: Sequence[str]) -> list[str]:
+    """Names that are safe as folders; numbered where they would not be distinct or not sort into the given order."""
+    safe = [_cut(re.sub(r"[^\w.-]", "_", name).strip(".")[:80]) or "client" for name in names]
+    lower = [name.lower() for name in safe]
+    if safe == sorted(safe) and len(set(lower)) == len(safe) and MANIFEST not in lower:
+        return safe
+    width = len(str(len(names) - 1))
+    return [f"{number:0{width}d}-{name}" for number, name in enumerate(safe)]
+
+
+def _cut(name: str) -> str:
+    """To ``MAX_NAME_BYTES`` as a file system counts them, never inside a character."""
+    return name.encode()[:MAX_NAME_BYTES].decode(errors="ignore")
+
+
+def read_clients(folder: str | Path, split: SplitConfig | None = None, seed: int = 0) -> list[ClientData]:
+    """The clients in a folder, by folder name. ``split`` and ``seed`` serve files without a split of their own."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise BadData(f"'{shown(folder, 300)}' is no folder; make one with 'fedepd data split FILE.npz --by owner -o NEW'")
+    # Not by glob, which passes over a link to nowhere, and with it a client.
+    paths = sorted((each / FILE for each in folder.iterdir() if os.path.lexists(each / FILE)), key=lambda path: path.parent.name)
+    if not paths and not os.path.lexists(folder / MANIFEST):
+        raise BadData(f"folder '{shown(folder, 300)}' has no NAME/{FILE}; make one with 'fedepd data split FILE.npz --by owner -o NEW'")
+    _check_manifest(folder, paths)
+    clients = [read_client_file(path, number, split or SplitConfig(), seed) for number, path in enumerate(paths)]
+    first = clients[0].graph
+    for client, path in zip(clients, paths, strict=True):
+        for what in ("num_features", "num_classes", "label_names", "is_sparse", "schema"):
+            if getattr(client.graph, what) != getattr(first, what):
+                both = f"'{paths[0]}' and '{path}'"
+                raise BadData(f"{both} differ in {what}; all clients need the same columns and classes: import them with the same options")
+    clients = [replace(client, graph=replace(client.graph, name=folder.resolve().name)) for client in clients]
+    return _numbered(clients)
+
+
+def _numbered(clients: Sequence[ClientData]) -> list[ClientData]:
+    """Global numbers that are 0..n-1 together: those of the files, or consecutive ones where sites numbered on their own."""
+    ids = torch.cat([client.global_ids for client in clients])
+    if torch.equal(ids.sort().values, torch.arange(ids.numel())):
+        return list(clients)
+    parts = torch.split(torch.arange(ids.numel()), [client.graph.num_nodes for client in clients])
+    return [replace(client, global_ids=part) for client, part in zip(clients, parts, strict=True)]
+
+
+def joined(clients: Sequence[ClientData]) -> Graph:
+    """All clients' nodes and inner edges as one graph with an owner column, for its sizes and for methods that merge clients."""
+    graphs = [client.graph for client in clients]
+    ids = torch.cat([client.global_ids for client in clients])  # [n]
+    back = torch.argsort(ids)  # [n]: position in the concatenation of each node
+    if graphs[0].is_sparse:
+        x = csr_tensor(sp.vstack([to_scipy(graph.x) for graph in graphs], format="csr")[back.numpy()])
+    else:
+        x = torch.cat([graph.x for graph in graphs])[back]
+    owner = torch.cat([torch.full((c.graph.num_nodes,), number) for number, c in enumerate(clients)])
+    names = [graph.node_ids for graph in graphs if graph.node_ids is not None]
+    return Graph.make(
+        x=x,
+        edge_index=torch.cat([client.global_ids[client.graph.edge_index] for client in clients], dim=1),
+        y=torch.cat([graph.y for graph in graphs])[back],
+        num_classes=graphs[0].num_classes,
+        name=graphs[0].name,
+        label_names=graphs[0].label_names,
+        owner=owner[back],
+        node_ids=np.concatenate(names)[back.numpy()] if len(names) == len(graphs) else None,
+        schema=graphs[0].schema,
+        proxy_features=any(graph.proxy_features for graph in graphs),
+    )

@@ -1,0 +1,114 @@
+"""What FedEPD reads off a client's graph: central nodes (Eq. 6), the homophily of classes (Eq. 13-14), the low-pass rows (Eq. 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedepd.methods.fedepd.purify import EPSILON
+from fedepd.methods.fedepd.vote import pruning_votes
+from fedepd.methods.steps import class_counts
+from fedepd.network.backbones import Inputs
+from fedepd.network.sparse import Sparse, adjacency, inverse_degrees, normalised
+from fedepd.types import ClientData
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What Algorithm 2 caches in its first round."""
+
+    inputs: Inputs
+    """On the graph that is trained on: the purified one, or the whole one."""
+    edges: Tensor
+    """That graph's edges, [2, e']."""
+    elites: Tensor
+    """int64 [m]: the elite nodes of all classes."""
+    elite_classes: Tensor
+    """int64 [m]: the class each of them stands for."""
+    margin: Tensor
+    """Δ of Eq. 15, [C], for present classes; absent ones as the method's ``absent`` says."""
+    absent: Tensor
+    """bool [C]."""
+    low_pass: Sparse | None
+    """For injection: the training rows of Eq. 10 on that graph, [t, n], whatever operator the backbone itself uses."""
+    inference: Inputs
+    """On the graph that predictions are made on."""
+
+
+class Graphs:
+    """A client's whole and purified graph. What the method derives from one is made when it is asked for; only the last one is kept."""
+
+    def __init__(self, data: ClientData, purified: Tensor, derive: Callable[[Tensor], Prepared]) -> None:
+        self._data, self._purified = data, purified
+        self._derived = lru_cache(maxsize=1)(lambda pruned: derive(self.edges(pruned)))
+
+    def edges(self, pruned: bool) -> Tensor:
+        return self._purified if pruned else self._data.graph.edge_index
+
+    def on(self, pruned: bool) -> Prepared:
+        return self._derived(pruned)
+
+    def votes(self) -> Tensor:
+        """How many training nodes are classified right on the purified and on the whole graph, [2]."""
+        return pruning_votes(self._data, self._purified)
+
+
+def central_nodes(data: ClientData, counts: Tensor, share: float, among: str, teleport: float, steps: int) -> tuple[Tensor, Tensor]:
+    """The top-m_k^c nodes of each class in ``counts``, by personalised PageRank on the original graph (Eq. 6), and their classes."""
+    if among == "train" and share == 1 and bool(counts.any()):
+        everyone = data.train_mask.nonzero().reshape(-1)
+        return everyone, data.graph.y[everyone]
+    present = counts.nonzero().reshape(-1)
+    ranks = walk_scores(data, present, teleport, steps)  # [n, present]
+    nodes, classes = [], []
+    for column, c in enumerate(present.tolist()):
+        # Choice: N_k^c counts training nodes; over all nodes it would read test labels (14.3).
+        m = max(1, int(np.floor(share * int(counts[c]))))
+        members = data.train_mask & (data.graph.y == c) if among == "train" else torch.ones_like(data.train_mask)
+        candidates = members.nonzero().reshape(-1)
+        order = torch.argsort(ranks[candidates, column], descending=True, stable=True)  # Choice: ties by node id (14.6)
+        nodes.append(candidates[order[:m]])
+        classes.append(torch.full((m,), c))
+    return (torch.cat(nodes), torch.cat(classes)) if nodes else (torch.empty(0, dtype=torch.int64),) * 2
+
+
+def walk_scores(data: ClientData, classes: Tensor, teleport: float, steps: int) -> Tensor:
+    """π^(L) of Eq. 6, one column per class, restarting from its training nodes: [n, classes]."""
+    train, labels = data.train_mask.numpy(), data.graph.y.numpy()
+    restart = (labels[:, None] == classes.numpy()) & train[:, None]
+    restart = restart / np.maximum(restart.sum(0), 1)  # r, [n, classes]
+    adj = adjacency(data.graph.edge_index, data.graph.num_nodes).astype(np.float64)
+    step = adj.multiply(inverse_degrees(adj)[None, :]).tocsr()  # A D^-1; an isolated node passes nothing on
+    scores = restart
+    for _ in range(steps):
+        scores = teleport * restart + (1 - teleport) * (step @ scores)  # Eq. 6
+    return torch.from_numpy(np.round(scores, 15))  # equal places score equally, whatever the order of the sums
+
+
+def class_homophily(data: ClientData, edges: Tensor, isolated: float) -> Tensor:
+    """q_k^c of Eq. 13-14 over training-labelled neighbours: float64 [C]; 0.5 for a class without training nodes.
+
+    Choice: a training node whose kept neighbours are all unlabelled has no statistic and counts as 0.5 (14.7).
+    """
+    y, n = data.hidden().graph.y, data.graph.num_nodes
+    src, dst = torch.cat([edges, edges.flip(0)], dim=1)
+    labelled = (y[dst] >= 0).to(torch.float64)
+    same = (y[src] == y[dst]).to(torch.float64) * labelled
+    neighbours = torch.bincount(src, minlength=n)
+    with_label = torch.zeros(n, dtype=torch.float64).index_add_(0, src, labelled)
+    node = torch.zeros(n, dtype=torch.float64).index_add_(0, src, same) / (with_label + EPSILON)  # Eq. 13
+    node = torch.where(with_label > 0, node, 0.5)
+    node = torch.where(neighbours > 0, node, isolated)
+    counts = class_counts(data)
+    sums = torch.zeros(counts.shape[0], dtype=torch.float64).index_add_(0, y[data.train_mask], node[data.train_mask])
+    return torch.where(counts > 0, sums / counts.clamp(min=1), 0.5)  # Eq. 14
+
+
+def low_pass_rows(data: ClientData, edges: Tensor) -> Sparse:
+    """The training nodes' rows of the operator: [t, n]."""
+    return Sparse.of(normalised(adjacency(edges, data.graph.num_nodes))[data.train_mask.numpy()])  # Eq. 10

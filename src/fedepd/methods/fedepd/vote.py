@@ -1,0 +1,78 @@
+"""FedEPD's vote on pruning: whether the training nodes of all clients get easier to classify by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from fedepd.cache import remembered
+from fedepd.methods.fedepd.purify import EPSILON, feature_arrays
+from fedepd.network.sparse import adjacency, normalised, to_scipy
+from fedepd.rng import seeded_numpy
+from fedepd.types import ClientData, Graph, Reply
+
+SAMPLE = 1000
+"""Most training nodes that are asked."""
+RIDGE = 0.1
+"""Penalty, for features of unit size."""
+COLUMNS = 2048
+"""Features multiplied at a time."""
+
+
+def pruning_votes(data: ClientData, edges: Tensor) -> Tensor:
+    """How many training nodes are classified right after two convolutions over ``edges``, and over all edges: [2].
+
+    By a ridge classifier that each node is left out of: it stands for the network to come.
+    """
+    train = data.train_mask.numpy()
+    key = (train, data.graph.y.numpy()[train], edges.numpy(), data.graph.edge_index.numpy(), *feature_arrays(data.graph))
+    hits = remembered(
+        "left-out-hits",
+        key,
+        lambda: np.array([left_out_hits(data, e) for e in (edges, data.graph.edge_index)]),
+        lambda found: found.shape == (2,) and found.dtype.kind == "i" and found.min() >= 0 and bool(found.max() <= train.sum()),
+    )
+    return torch.from_numpy(hits.astype(np.float32))
+
+
+def left_out_hits(data: ClientData, edges: Tensor) -> int:
+    """How many training nodes (at most ``SAMPLE`` of them) a ridge classifier fitted to the others classifies right."""
+    nodes = data.train_mask.numpy().nonzero()[0]
+    if nodes.shape[0] > SAMPLE:
+        nodes = np.sort(seeded_numpy("pruning gate", data.graph.num_nodes).choice(nodes, SAMPLE, replace=False))
+    if nodes.shape[0] == 0:
+        return 0
+    labels = data.graph.y[torch.from_numpy(nodes)]
+    operator = normalised(adjacency(edges, data.graph.num_nodes))
+    products = _gram((operator[nodes] @ operator).tocsr(), data.graph)
+    products -= products.mean(0) + products.mean(1)[:, None] - products.mean()  # of features with mean 0
+    products /= max(float(products.trace()) / nodes.shape[0], EPSILON)  # and rows of mean square norm 1
+    targets = torch.eye(data.graph.num_classes, dtype=torch.float64)[labels]  # [t, C]
+    inverse = torch.linalg.inv(products + 1.0 + RIDGE * torch.eye(nodes.shape[0], dtype=torch.float64))  # the 1 is the intercept's
+    left_out = targets - inverse @ targets / inverse.diagonal()[:, None]  # the fit without the row itself, in closed form
+    return int((left_out.argmax(1) == labels).sum())
+
+
+def _gram(rows: sp.csr_matrix, graph: Graph) -> Tensor:
+    """All scalar products of the rows of ``rows @ X``, some columns of X at a time: float64 [t, t].
+
+    By torch: unlike NumPy's, its products keep to the one thread of a run, so that no vote depends on how many cores there are.
+    """
+    x = to_scipy(graph.x).tocsc() if graph.is_sparse else graph.x.numpy()
+    total = torch.zeros(rows.shape[0], rows.shape[0], dtype=torch.float64)
+    for start in range(0, x.shape[1], COLUMNS):
+        part = rows @ x[:, start : start + COLUMNS]
+        part = torch.from_numpy(part.toarray() if sp.issparse(part) else part)
+        total += part @ part.T
+    return total
+
+
+def counted_votes(counted: Tensor, replies: Mapping[int, Reply]) -> Tensor:
+    """The votes of the first round in which there were any, [2]; no client has more than one for each of its training nodes."""
+    if bool(counted.any()):
+        return counted
+    return sum((r.tensors["pruning.votes"].clamp(0, r.num_train) for r in replies.values()), torch.zeros(2))

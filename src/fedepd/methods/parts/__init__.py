@@ -1,0 +1,1 @@
+"""Helpers that serve one method each."""

@@ -1,0 +1,1 @@
+"""A run folder in, a model folder and predictions out."""

@@ -1,0 +1,125 @@
+"""The README.md of an exported model: data, protocol, numbers, calibration and limits, in words that a reviewer can check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import isnan
+from typing import Any
+
+from fedepd.metrics import METRICS
+from fedepd.model.calibration import MIN_NODES
+from fedepd.model.model import Model
+from fedepd.report.runs import Run
+from fedepd.shown import markdown_code, markdown_text, sentence, shown
+
+USE = """Classify the nodes of a graph whose columns, edges and classes mean what they meant in training. It was measured on nodes of
+graphs that it was trained on (transductive), so expect less on a graph from elsewhere. It is not meant to decide alone about people."""
+
+LIMITS = (
+    "Every number above is of one run with one seed; see the report of several seeds for its spread.",
+    "The new graph is treated as one client: where the method purifies, edges are cut relative to all edges of that graph.",
+    "A node without edges is classified by its own features; a category not seen in training counts as none.",
+)
+
+LIMITS_OF_CALIBRATION = (
+    "Calibration was fitted on validation and measured on test nodes of the same graphs; another share of classes undoes it.",
+    "A node's tier is that of its predicted class: a tail node taken for a head class is calibrated as a head node.",
+)
+
+PRIVACY = (
+    "Weights were averaged from models trained at the clients, without differential privacy: they can reveal training nodes.",
+    "labels.json and schema.json name classes, columns and categories, with means and deviations over all owners; read them before you "
+    "pass the folder on.",
+    "Only tensors that change a prediction are in this folder; class prototypes, class counts and moments that do not were left out.",
+)
+
+
+def model_card(run: Run, model: Model, calibration: dict[str, Any], origin: str) -> str:
+    """The card in Markdown; no name in it can be more than text."""
+    data, settings, s, env = run.dataset, run.config["experiment"]["method"], run.summary, run.env
+    proxy = " Its features stand in for the official ones (proxy): compare with no published number." if s["proxy_features"] else ""
+    chosen = [_name(f"{name} = {value}") for name, value in settings.items() if name not in ("name", "preset")]
+    sites, graph, method = run.config.get("sites"), _name(data["name"]), _name(s["method_label"])
+    edges = "" if sites else f"{data['edges']:,} edges, "  # a coordinator never learns them
+    facts = f"{data['nodes']:,} nodes, {edges}{data['features']:,} features, {data['classes']:,} classes"
+    origin_of_data = f"At the sites {', '.join(map(_name, sites))}" if sites else f"sha256 {markdown_code(data['sha256'])}"
+    warnings = [markdown_text(sentence(warning)) for warning in s.get("warnings", [])]
+    round = f"{markdown_text(s['best_rounds'][run.headline])} of {markdown_text(s['rounds'])}"
+    versions = f"fedepd {_name(env.get('fedepd'))}, torch {_name(env.get('torch'))}"
+    parts = [
+        f"# {method} on {graph}",
+        f"A node classifier trained by {method} over {model.info.num_clients} clients; the weights are those of round {round}, "
+        "selected on validation nodes.",
+        *_section("Intended use", USE),
+        *_section("Data", f"{graph}: {facts}, imbalance ratio {data['imbalance_ratio']:.1f}.{proxy} {origin_of_data}."),
+        *_section(
+            "Protocol",
+            f"{markdown_text(sentence(s['protocol']))}; seed {markdown_text(s['seed'])}.",
+            f"Settings of the method: {', '.join(chosen) or 'none'}.",
+        ),
+        *_section("Test metrics", _metrics(s["metrics"][run.headline]), _tiers(model)),
+        *_section("Calibration", *_calibration(calibration)),
+        *_section("Limits", _list([*LIMITS, *([] if "unmeasured" in calibration else LIMITS_OF_CALIBRATION), *warnings])),
+        *_section("Privacy", _list(PRIVACY)),
+        *_section("How to use", "```console\n$ fedepd predict MODEL --nodes nodes.csv --edges edges.csv -o predictions.csv\n```"),
+        *_section("Identity", f"Run {markdown_code(origin)}, config {markdown_code(s['config_hash'])}, {versions}."),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _name(text: object) -> str:
+    return markdown_text(shown(text))
+
+
+def _section(title: str, *content: str) -> list[str]:
+    return [f"## {title}", *content]
+
+
+def _list(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, [":---", *["---:"] * (len(header) - 1)], *rows))
+
+
+def _metrics(scores: dict[str, dict[str, Any]]) -> str:
+    rows = [[_name(how.replace("_", " ")), *(_percent(values[name]) for name in METRICS)] for how, values in scores.items()]
+    return _table(["in percent", *(name.replace("_", " ") for name in METRICS)], rows)
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None or isnan(value) else f"{100 * value:.2f}"
+
+
+def _tiers(model: Model) -> str:
+    named = {tier: [_name(model.label_names[c]) for c in classes] for tier, classes in vars(model.tiers).items()}
+    return " ".join(f"{tier.capitalize()} classes ({len(names)}): {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}."
+                    for tier, names in named.items() if names)  # fmt: skip
+
+
+def _calibration(calibration: dict[str, Any]) -> list[str]:
+    if "unmeasured" in calibration:
+        return [markdown_text(sentence(calibration["unmeasured"]))]
+    rows = []
+    for tier, before in calibration["before"].items():
+        after = calibration["after"][tier]
+        heat = calibration["temperatures"].get(tier)
+        scores = [_interval(each[name]) for name in ("ece", "brier") for each in (before, after)]
+        rows.append([_name(tier), f"{before['nodes']:,}", "" if heat is None else f"{heat:.3f}", *scores])
+    header = ["predicted tier", "test nodes", "temperature", "ECE before", "ECE after", "Brier before", "Brier after"]
+    return [_table(header, rows), _how(calibration)]
+
+
+def _interval(triple: Sequence[float] | None) -> str:
+    return "–" if triple is None else f"{triple[0]:.3f} ({triple[1]:.3f} to {triple[2]:.3f})"
+
+
+def _how(calibration: dict[str, Any]) -> str:
+    return (
+        f"One temperature per tier of the predicted class, of least negative log-likelihood on {calibration['validation_nodes']:,} "
+        f"validation nodes (a tier with fewer than {MIN_NODES} of them takes the common one). ECE: expected calibration error of the "
+        f"likeliest class, {calibration['bins']} bins of equal mass; Brier: squared error over all classes, 0 to 2; in brackets 95 % "
+        f"intervals from {calibration['resamples']:,} bootstrap resamples of the test nodes. ECE of few nodes is too high by chance. "
+        "Labels do not change."
+    )

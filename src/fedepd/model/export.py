@@ -1,0 +1,182 @@
+"""From a finished run to a folder that predicts: weights, labels, schema, metrics, calibration and a model card."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedepd.datasets.tables import FeatureSchema
+from fedepd.errors import BadConfig, BadData
+from fedepd.files import read_tensors, write_json, write_text
+from fedepd.folders import check_new_folder, new_folder
+from fedepd.longtail import Tiers
+from fedepd.model.calibration import TIERS, calibrate
+from fedepd.model.card import model_card
+from fedepd.model.model import FORMAT, PROBE_NODES, Model, check_model, probe
+from fedepd.report.agreement import CHANGED
+from fedepd.report.runs import Run, read_run
+from fedepd.rounds.evaluate import SPLITS, confusions
+from fedepd.runs.experiment import Experiment
+from fedepd.runs.folder import weights_sha256, write_tensors
+from fedepd.runs.resume import experiment_of, rebuild
+from fedepd.runs.run import Simulation
+from fedepd.runs.selection import below
+from fedepd.shapes import DAMAGED, EVERY, FLAG, NUMBER, ROUND_NUMBER, TEXT, expect, whole
+from fedepd.shown import shown
+from fedepd.types import HIDDEN, ClientData, Graph, TaskInfo
+
+EXPORTED: dict[str, Any] = {"best_rounds": {EVERY: ROUND_NUMBER}, "proxy_features": FLAG, "config_hash": TEXT}
+DATA_OF_EXPORTED: dict[str, Any] = {
+    **dict.fromkeys(("nodes", "edges", "features", "classes"), whole()),
+    "imbalance_ratio": NUMBER,
+    "sha256": TEXT,
+}
+OTHERWISE = ("is classified otherwise than in the run, so a new graph would be too; export a run whose method does not use local labels at "
+             "inference (FedEPD: a sign other than post_hoc)")  # fmt: skip
+UNMEASURED = {
+    "temperatures": dict.fromkeys(TIERS, 1.0),
+    "unmeasured": "Not calibrated (all temperatures are 1), and not classified again to check the numbers above, because the graphs of a "
+    "federation stay at its sites and none was at hand for the export.",
+}
+
+
+def export(folder: str | Path, out: str | Path, data: Graph | str | Path | None = None, data_dir: str | Path | None = None) -> Path:
+    """Write the model of a finished run to the new folder ``out``. The run's data must be at hand: calibration is measured on them.
+
+    ``data`` is needed only where the run was given a graph from memory, or its file has moved. A federation's graphs stay at its sites, so
+    its model is exported without calibration.
+    """
+    run, out = read_run(folder), Path(out)
+    check_new_folder(out)
+    check_whole(run)
+    if "sites" in run.config:
+        if data is not None:
+            raise BadConfig(f"'{folder}' is the run of a federation, whose graphs stay at its sites; export it without --data")
+        _write(run, of_federation(run), UNMEASURED, out)
+        return out
+    simulation = rebuild(Path(folder), data, data_dir)
+    graph = simulation.graph
+    model = uncalibrated(run, simulation.experiment, simulation.server.info, graph.label_names, graph.schema)
+    model = needed_only(model, simulation.clients[0].graph)
+    val, test = held_out(run, simulation, model)
+    calibration = calibrate(val, test, model.tiers)
+    _write(run, model, calibration, out)
+    with suppress(BadConfig):  # for the report; a run folder that cannot be written to costs its diagram, not the model
+        write_json(run.path / "calibration.json", calibration)
+    return out
+
+
+def check_whole(run: Run) -> None:
+    """What an export needs beyond a report, and the weights by their hash: the final ones are those of summary.json."""
+    where, name = f"'{shown(run.path.name)}", f"{shown(run.path.name)}/final.safetensors"
+    expect(run.summary, EXPORTED, f"{where}/summary.json'")
+    if run.headline not in run.summary["best_rounds"]:
+        raise BadData(f"{where}/summary.json' has no best round of its headline model; {DAMAGED}")
+    expect(run.dataset, DATA_OF_EXPORTED, f"{where}/config.json': 'dataset'")
+    if not run.rounds or "weights_sha256" not in run.summary:  # reading the rounds holds the best one against them
+        return
+    if weights_sha256(read_tensors(run.path / "final.safetensors", DAMAGED, name)) != run.summary["weights_sha256"]:
+        raise BadData(f"'{name}' is not what the run ended with (its sha256 differs from summary.json's); {CHANGED}")
+
+
+def of_federation(run: Run) -> Model:
+    """The model of a run whose graphs nobody here has seen; a made-up graph shows what its predictions need."""
+    experiment, data = experiment_of(run.config), run.dataset
+    info = TaskInfo(data["features"], data["classes"], len(run.config["sites"]), experiment.training.weighting)
+    model = uncalibrated(run, experiment, info, tuple(data.get("label_names") or ()), "")
+    check_model(model, f"'{shown(run.path.name)}'", DAMAGED)
+    graph, n = probe(info), PROBE_NODES
+    model = needed_only(model, graph)
+    none = torch.zeros(n, dtype=torch.bool)
+    if not torch.equal(model.logits(graph), model.logits_at(ClientData(0, graph, ~none, none, none, torch.arange(n)))):
+        raise BadConfig(f"without its training labels a site {OTHERWISE}")
+    return model
+
+
+def uncalibrated(run: Run, experiment: Experiment, info: TaskInfo, label_names: tuple[str, ...], schema: str) -> Model:
+    """The selected round's model with temperatures of 1."""
+    method = experiment.method
+    if not (method.has_global or method.merges_clients):
+        # Choice: one client's model is not offered: such methods also predict from what only that client has (its classes, its labels).
+        raise BadConfig(f"{method.label} keeps a model per client and none for all, so there is none to export; export a run of a method "
+                        "whose headline model is 'global' in 'fedepd methods', or of 'centralised'")  # fmt: skip
+    name = f"{shown(run.path.name)}/model.safetensors"
+    tensors = read_tensors(run.path / "model.safetensors", DAMAGED, name)
+    stated = run.summary.get("weights_sha256")
+    if run.headline == "global" and run.summary["best_round"] == run.summary["rounds"] and stated not in (None, weights_sha256(tensors)):
+        raise BadData(f"'{name}' is not the last round's model (its sha256 differs from summary.json's); {CHANGED}")
+    return Model(
+        experiment=experiment,
+        info=info,
+        tensors=below(tensors, "client0.") if method.merges_clients else tensors,
+        label_names=label_names or tuple(map(str, range(info.num_classes))),
+        tiers=Tiers(**{name: tuple(classes) for name, classes in run.summary["tiers"].items()}),
+        temperatures=dict.fromkeys(TIERS, 1.0),
+        schema=FeatureSchema.from_json(schema) if schema else None,
+    )
+
+
+def needed_only(model: Model, graph: Graph) -> Model:
+    """Without the tensors that change no prediction: class prototypes and counts say more of the data than a user of the model needs."""
+    wanted = model.logits(graph)
+    for group in sorted({name.split(".")[0] for name in model.tensors}):
+        fewer = replace(model, tensors={name: value for name, value in model.tensors.items() if name.split(".")[0] != group})
+        try:
+            unchanged = torch.equal(fewer.logits(graph), wanted)
+        except KeyError:
+            unchanged = False
+        model = fewer if unchanged else model
+    return model
+
+
+def held_out(run: Run, simulation: Simulation, model: Model) -> list[tuple[Any, Any]]:
+    """(logits [n, C], classes [n]) of all clients' validation nodes, and of their test nodes, as the exported model classifies them.
+
+    The run's own confusion matrices must come out again, client by client: so nothing is exported that predicts otherwise than measured.
+    """
+    rows: dict[str, list[tuple[Tensor, Tensor]]] = {split: [] for split in SPLITS}
+    for number, client in enumerate(simulation.clients):
+        logits = model.logits(client.graph)
+        for split, matrix in confusions(logits, client).items():
+            if not np.array_equal(matrix.numpy(), run.confusion[f"{run.headline}_{split}"][number]):
+                raise BadConfig(f"without its training labels client {number} {OTHERWISE}")
+            mask = {"val": client.val_mask, "test": client.test_mask}[split] & (client.graph.y != HIDDEN)
+            rows[split].append((logits[mask], client.graph.y[mask]))
+    joined = {split: [torch.cat(parts).numpy() for parts in zip(*pairs, strict=True)] for split, pairs in rows.items()}
+    return [(logits.astype(np.float64), y) for logits, y in (joined[split] for split in SPLITS)]
+
+
+def _write(run: Run, model: Model, calibration: dict[str, Any], out: Path) -> None:
+    """config.json last: a folder without it is not taken for a model. All is made before anything is written, and removed if that fails."""
+    tensors, schema = model.tensors, model.schema
+    names = ("protocol", "dataset", "proxy_features", "best_round", "test_without_local_train", "warnings")
+    scores = run.summary["metrics"][run.headline]
+    config = {
+        "format": FORMAT,
+        "config_hash": run.config["config_hash"],
+        "weights_sha256": weights_sha256(tensors),
+        "experiment": run.config["experiment"],
+        "info": asdict(model.info),
+        "tiers": asdict(model.tiers),
+        "temperatures": calibration["temperatures"],
+    }
+    card = model_card(run, model, calibration, run.path.name)
+    files = {
+        "labels.json": {"labels": model.label_names},
+        "schema.json": {"features": model.info.num_features, "columns": json.loads(schema.to_json()) if schema else None},
+        "metrics.json": {"test": scores, **{name: run.summary.get(name) for name in names}},
+        "calibration.json": calibration,
+        "config.json": config,
+    }
+    with new_folder(out, ("model.safetensors", "README.md", *files)):
+        write_tensors(out / "model.safetensors", tensors)
+        write_text(out / "README.md", card)
+        for name, content in files.items():
+            write_json(out / name, content)

@@ -1,0 +1,227 @@
+"""An exported model, and what it says of the nodes of a new graph."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedepd.datasets.columns import needs, read_table
+from fedepd.datasets.tables import MISSING, FeatureSchema, Roles, new_graph
+from fedepd.errors import BadConfig, BadData
+from fedepd.files import clean, encoded, read_json, read_tensors, write_bytes
+from fedepd.longtail import Tiers
+from fedepd.methods import Client
+from fedepd.model.calibration import TIERS, probabilities, tier_of_class
+from fedepd.rng import seeded
+from fedepd.runs.experiment import Experiment
+from fedepd.runs.folder import weights_sha256
+from fedepd.runs.resume import experiment_of
+from fedepd.runs.run import with_features
+from fedepd.shapes import EXPORT_AGAIN, LABELS, MODEL_CONFIG, SCHEMA, expect
+from fedepd.shown import csv_text, listed, shown, whole
+from fedepd.types import HIDDEN, ClientData, Graph, TaskInfo, Tensors
+
+FORMAT = 1
+"""Of the model folder; raised when an older reader would misread it."""
+PROBE_NODES = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    node_ids: tuple[str, ...]
+    classes: NDArray[np.int64]
+    """The likeliest class of each node: [n]."""
+    probabilities: NDArray[np.float64]
+    """Calibrated, [n, C]."""
+    label_names: tuple[str, ...]
+    abstain_below: float = 0.0
+
+    @property
+    def labels(self) -> list[str | None]:
+        """The name of the likeliest class; None where its probability is below ``abstain_below``."""
+        sure = self.probabilities.max(1) >= self.abstain_below
+        return [self.label_names[c] if known else None for c, known in zip(self.classes.tolist(), sure.tolist(), strict=True)]
+
+    def of(self, ids: Sequence[str]) -> Predictions:
+        """Those of the named nodes, in that order."""
+        place = {node: number for number, node in enumerate(self.node_ids)}
+        if unknown := [node for node in ids if node not in place]:
+            first, last = shown(self.node_ids[0]), shown(self.node_ids[-1])
+            raise BadData(f"there is no node '{shown(unknown[0])}'; nodes are called '{first}' to '{last}'")
+        rows = [place[node] for node in ids]
+        return replace(self, node_ids=tuple(ids), classes=self.classes[rows], probabilities=self.probabilities[rows])
+
+    def table(self) -> dict[str, list[Any]]:
+        """Columns: id, label, probability of the label, then the probability of each class."""
+        columns: dict[str, list[Any]] = {"id": list(self.node_ids), "label": self.labels, "probability": self.probabilities.max(1).tolist()}
+        return columns | {f"p({name})": self.probabilities[:, c].tolist() for c, name in enumerate(self.label_names)}
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    experiment: Experiment
+    info: TaskInfo
+    tensors: Tensors
+    label_names: tuple[str, ...]
+    tiers: Tiers
+    temperatures: dict[str, float]
+    schema: FeatureSchema | None = None
+    """How columns become features, where the training data came from tables."""
+
+    def predict(self, graph: Graph, abstain_below: float = 0.0) -> Predictions:
+        """What the model says of every node; the graph's own labels are not looked at.
+
+        Edges are purified as in training, over the whole graph as if it were one client. A node without edges is classified by its
+        features alone.
+        """
+        if not 0 <= abstain_below <= 1:
+            raise BadConfig(f"abstain_below is {abstain_below}; a probability lies between 0 and 1")
+        if graph.num_features != self.info.num_features:
+            raise BadData(f"graph '{shown(graph.name)}' has {graph.num_features} features but the model was trained on "
+                          f"{self.info.num_features}; give the same columns in the same order")  # fmt: skip
+        if self.schema is not None and graph.schema and FeatureSchema.from_json(graph.schema) != self.schema:
+            raise BadData(f"the features of graph '{shown(graph.name)}' were made in another way than the model's (other columns, "
+                          "categories or scale); give the tables themselves with --nodes and --edges")  # fmt: skip
+        logits = self.logits(with_features(graph, self.experiment.protocol.features)).numpy().astype(np.float64)
+        p = probabilities(logits, self.temperatures, tier_of_class(self.tiers, self.info.num_classes))
+        ids = tuple(map(str, range(graph.num_nodes) if graph.node_ids is None else graph.node_ids.tolist()))
+        return Predictions(ids, logits.argmax(1), p, self.label_names, abstain_below)
+
+    def logits(self, graph: Graph) -> Tensor:
+        """[n, C], of a graph whose features are as the protocol wants them: a client without one training node."""
+        n = graph.num_nodes
+        none = torch.zeros(n, dtype=torch.bool)
+        graph = replace(graph, y=torch.full((n,), HIDDEN), num_classes=self.info.num_classes, label_names=(), owner=None, owner_names=())
+        return self.logits_at(ClientData(0, graph, none, none, none, torch.arange(n)))
+
+    def logits_at(self, data: ClientData) -> Tensor:
+        """[n, C], as a client with these data would have them."""
+        e = self.experiment
+        prepared = e.method.prepare(data, e.model)
+        client = Client(data, prepared, self.info, e.model, e.training, e.protocol.seed, 0, e.protocol.rounds)
+        with torch.no_grad():
+            return e.method.predict(client, e.method.message(self.tensors, 0))
+
+
+def load_model(folder: str | Path) -> Model:
+    """The model in a folder written by ``fedepd export``."""
+    folder = Path(folder)
+    config, where = _read(folder, "config.json", {}), f"'{shown(folder, 300)}/config.json'"
+    if config.get("format") != FORMAT:
+        found = shown(config.get("format"), 20)
+        raise BadData(f"{where} has format {found}, this version reads {FORMAT}; export the run again")
+    expect(config, MODEL_CONFIG, where, EXPORT_AGAIN)
+    tensors = read_tensors(folder / "model.safetensors", EXPORT_AGAIN)
+    if weights_sha256(tensors) != config["weights_sha256"]:
+        raise BadData(f"'{shown(folder, 300)}/model.safetensors' is not what was exported (its sha256 differs); {EXPORT_AGAIN}")
+    columns = _read(folder, "schema.json", SCHEMA).get("columns")
+    model = Model(
+        experiment=experiment_of(config, where, EXPORT_AGAIN),
+        info=TaskInfo(**{name: config["info"][name] for name in MODEL_CONFIG["info"]}),
+        tensors=tensors,
+        label_names=tuple(_read(folder, "labels.json", LABELS)["labels"]),
+        tiers=Tiers(**{name: tuple(config["tiers"][name]) for name in TIERS}),
+        temperatures={name: float(config["temperatures"][name]) for name in TIERS},
+        schema=FeatureSchema.from_json(json.dumps(columns)) if columns else None,
+    )
+    check_model(model, f"'{shown(folder, 300)}'", EXPORT_AGAIN)
+    return model
+
+
+def _read(folder: Path, name: str, shape: Any) -> dict[str, Any]:
+    if not os.path.lexists(folder / name):
+        raise BadData(f"'{shown(folder, 300)}' is no model folder (it has no {name}); make one with 'fedepd export RUN -o MODEL'")
+    content: dict[str, Any] = read_json(folder / name, cure=EXPORT_AGAIN)
+    expect(content, shape, f"'{shown(folder, 300)}/{name}'", EXPORT_AGAIN)
+    return content
+
+
+def check_model(model: Model, where: str, cure: str) -> None:
+    """Refuse labels, tiers, columns and weights that do not fit each other, before a product of them is computed."""
+    info, sizes = model.info, {name: value.numel() for name, value in model.tensors.items()}
+    classes = [*model.tiers.head, *model.tiers.medium, *model.tiers.tail]
+    if len(model.label_names) != info.num_classes or max(classes, default=0) >= info.num_classes or len(set(classes)) < len(classes):
+        raise BadData(f"{where}: its labels or tiers are not those of {info.num_classes} classes; {cure}")
+    if model.schema is not None and len(model.schema.feature_names) != info.num_features:
+        raise BadData(f"{where}: its columns do not make {info.num_features} features; {cure}")
+    if model.experiment.model.hidden * max(info.num_features, info.num_classes) > sum(sizes.values()):
+        raise BadData(f"{where}: its weights are fewer than its settings ask for; {cure}")
+    if broken := [name for name, value in model.tensors.items() if not bool(torch.isfinite(value).all())]:
+        raise BadData(f"{where}: '{shown(broken[0])}' of its weights is not finite; {cure}")
+    for name, value in model.experiment.model.initial(info, 0).items():
+        if name in model.tensors and (model.tensors[name].shape, model.tensors[name].dtype) != (value.shape, value.dtype):
+            raise BadData(f"{where}: '{name}' of its weights has another shape than its settings ask for; {cure}")
+    try:
+        fits = model.logits(probe(info)).shape == (PROBE_NODES, info.num_classes)
+    except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as cause:
+        raise BadData(f"{where}: its weights do not fit its settings ({shown(cause)}); {cure}") from cause
+    if not fits:
+        raise BadData(f"{where}: its weights do not fit its settings; {cure}")
+
+
+def probe(info: TaskInfo) -> Graph:
+    """A made-up graph that shows what predictions need."""
+    draws, n = seeded("export", "probe"), PROBE_NODES
+    x, edges = torch.randn(n, info.num_features, generator=draws), torch.randint(n, (2, 4 * n), generator=draws)
+    return Graph.make(x, edges, torch.arange(n) % info.num_classes, info.num_classes, part=True)
+
+
+def read_tables(model: Model, nodes: str | Path, edges: str | Path, roles: Roles) -> tuple[Graph, list[str]]:
+    """A new graph from two tables, its columns turned into features as in training, and a sentence for each thing not used."""
+    if model.schema is None:
+        raise BadConfig("the model does not know how columns become features (its data did not come from tables); give --data FILE.npz")
+    table = read_table(nodes)
+    graph = new_graph(table, read_table(edges), model.schema, model.info.num_classes, roles)
+    known = {roles.id, roles.label, *(rule.name for rule in model.schema.rules)}
+    unused = [name for name in table.columns if name not in known]
+    notes = [f"columns not used, as in training there were none such: {listed(unused, 20)}"] if unused else []
+    for rule in model.schema.rules:
+        texts = table.columns[rule.name].texts() if rule.categories is not None else []
+        unknown = [text for text in texts if text not in MISSING and text not in (rule.categories or ())]
+        if unknown:
+            what = f"{len(unknown):,} rows have a '{shown(rule.name)}' that was not seen in training"
+            notes.append(f"{what}, such as '{shown(unknown[0])}': all zeros")
+    return graph, notes
+
+
+def as_csv(predictions: Predictions, fit: Callable[[str], str] = whole) -> str:
+    """Ids and labels as they are but for an apostrophe before formulas (``shown.csv_text``); ``fit`` makes them so."""
+    table = predictions.table()
+    return csv_text([list(table), *zip(*table.values(), strict=True)], fit)
+
+
+def write_predictions(predictions: Predictions, path: Path) -> None:
+    """As CSV, Parquet or JSON lines, by the ending of the name. An abstention is an empty cell, or null.
+
+    In CSV alone an id or a label that a spreadsheet would take for a formula has an apostrophe in front; see ``shown.csv_text``.
+    """
+    if path.suffix == ".csv":
+        content = encoded(as_csv(predictions))
+    elif path.suffix == ".jsonl":
+        table = predictions.table()
+        rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+        content = encoded("".join(json.dumps(clean(row), ensure_ascii=False) + "\n" for row in rows))
+    elif path.suffix == ".parquet":
+        content = _parquet(predictions)
+    else:
+        raise BadConfig(f"cannot tell the format of '{path}'; give a name that ends in .csv, .parquet or .jsonl")
+    write_bytes(path, content)
+
+
+def _parquet(predictions: Predictions) -> bytes:
+    arrow, parquet, file = needs("pyarrow"), needs("pyarrow.parquet"), io.BytesIO()
+    labels = [None if label is None else whole(label) for label in predictions.labels]
+    table = predictions.table() | {"id": [*map(whole, predictions.node_ids)], "label": arrow.array(labels, arrow.string())}
+    table = {whole(name): column for name, column in table.items()}
+    parquet.write_table(arrow.table(table), file)
+    return file.getvalue()

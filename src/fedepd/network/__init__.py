@@ -1,0 +1,1 @@
+"""Tensors and adjacency in, logits and gradients out: kernels, sparse products, backbones, the optimiser."""

@@ -1,0 +1,125 @@
+"""Constant sparse matrices: adjacency, its normalisation (Eq. 10), bag-of-words features, and products with a backward.
+
+A matrix is kept as CSR with 32-bit indices beside its transpose, so that neither direction of a product ever transposes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from fedepd.errors import BadData
+from fedepd.network.kernels import Factor, check_cpu
+
+warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+
+
+def csr_tensor(matrix: sp.csr_matrix, index_type: type[np.signedinteger[Any]] = np.int64) -> Tensor:
+    """A ``torch.sparse_csr`` float32 tensor that shares nothing with ``matrix``."""
+    largest = max(int(matrix.indptr[-1]), *matrix.shape)
+    if largest > np.iinfo(index_type).max:  # else numbers would wrap without a word
+        size = f"[{matrix.shape[0]:,}, {matrix.shape[1]:,}] with {int(matrix.indptr[-1]):,} entries"
+        bits = np.iinfo(index_type).bits
+        raise BadData(f"a sparse matrix {size} is too large for {bits}-bit indices; give fewer nodes, edges or columns")
+    return torch.sparse_csr_tensor(
+        torch.tensor(matrix.indptr.astype(index_type)),
+        torch.tensor(matrix.indices.astype(index_type)),
+        torch.tensor(matrix.data.astype(np.float32)),
+        size=matrix.shape,
+        check_invariants=False,
+    )
+
+
+def to_scipy(x: Tensor) -> sp.csr_matrix:
+    """A scipy view of a ``torch.sparse_csr`` tensor."""
+    check_cpu(x)
+    return sp.csr_matrix((x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy()), shape=tuple(x.shape))
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """A constant matrix [r, c] and its transpose."""
+
+    matrix: Tensor
+    transposed: Tensor
+
+    @classmethod
+    def of(cls, matrix: sp.spmatrix, symmetric: bool = False) -> Sparse:
+        rows = _sorted(sp.csr_matrix(matrix))
+        forward = csr_tensor(rows, np.int32)
+        return cls(forward, forward if symmetric else csr_tensor(_sorted(sp.csr_matrix(rows.T)), np.int32))
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.matrix.shape
+
+    def rows(self, index: Tensor) -> Sparse:
+        """The chosen rows, in that order."""
+        return Sparse.of(to_scipy(self.matrix)[index.numpy()])
+
+    @cached_property
+    def _forward(self) -> Factor:
+        return Factor(self.matrix)
+
+    @cached_property
+    def _backward(self) -> Factor:
+        return self._forward if self.transposed is self.matrix else Factor(self.transposed)
+
+    def times(self, dense: Tensor) -> Tensor:
+        return self._forward.times(dense)
+
+    def transposed_times(self, dense: Tensor) -> Tensor:
+        return self._backward.times(dense)
+
+
+def _sorted(matrix: sp.csr_matrix) -> sp.csr_matrix:
+    return matrix if matrix.has_sorted_indices else matrix.sorted_indices()  # a copy: the arrays may be a client's own
+
+
+class _Spmm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, matrix: Sparse, dense: Tensor) -> Tensor:
+        ctx.matrix = matrix
+        return matrix.times(dense)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
+        return None, ctx.matrix.transposed_times(grads[0].contiguous())
+
+
+def spmm(matrix: Sparse, dense: Tensor) -> Tensor:
+    """``matrix @ dense`` with a gradient for ``dense``."""
+    out: Tensor = _Spmm.apply(matrix, dense)  # type: ignore[no-untyped-call]
+    return out
+
+
+def adjacency(edge_index: Tensor, num_nodes: int) -> sp.csr_matrix:
+    """0/1, symmetric, without self-loops, from each undirected edge once: [n, n]."""
+    src, dst = edge_index.numpy()
+    ones = np.ones(2 * src.shape[0], dtype=np.float32)
+    return sp.csr_matrix((ones, (np.concatenate([src, dst]), np.concatenate([dst, src]))), shape=(num_nodes, num_nodes))
+
+
+def normalised(adj: sp.csr_matrix) -> sp.csr_matrix:
+    """The convolution operator of Eq. 10: D^-1/2 (A + I) D^-1/2, degrees counted with the self-loop."""
+    with_loops = adj + sp.identity(adj.shape[0], dtype=np.float32, format="csr")
+    scale = sp.diags(1.0 / np.sqrt(np.asarray(with_loops.sum(1), dtype=np.float64).reshape(-1)))
+    return sp.csr_matrix(scale @ with_loops @ scale)
+
+
+def neighbour_mean(adj: sp.csr_matrix) -> sp.csr_matrix:
+    """D^-1 A: the mean over neighbours, zero for a node without any."""
+    return sp.csr_matrix(sp.diags(inverse_degrees(adj)) @ adj)
+
+
+def inverse_degrees(adj: sp.csr_matrix) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """1 / degree, 0 for an isolated node: [n]."""
+    degrees = np.asarray(adj.sum(1), dtype=np.float64).reshape(-1)
+    return np.divide(1.0, degrees, out=np.zeros_like(degrees), where=degrees > 0)

@@ -1,0 +1,1 @@
+"""Measured numbers and the paper's claims in, verdicts out."""

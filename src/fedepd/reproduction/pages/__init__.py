@@ -1,0 +1,1 @@
+"""Results and verdicts in, tables, figures and pages out."""

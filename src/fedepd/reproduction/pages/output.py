@@ -1,0 +1,138 @@
+"""The files of a target: Markdown, LaTeX, CSV and figures in a folder of its own, and what its page shows."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from fedepd.errors import BadConfig
+from fedepd.files import write_text
+from fedepd.report.tables import Table, markdown
+from fedepd.reproduction.judging.comparisons import Duel, duel_table, duels
+from fedepd.reproduction.judging.judgement import RULE, verdict_lines, verdict_table, verdicts_of
+from fedepd.reproduction.judging.verdicts import Verdict
+from fedepd.reproduction.pages.drawing import save_figure
+from fedepd.reproduction.pages.figure_tables import BY_DATASET, robustness_tables, shape_table
+from fedepd.reproduction.pages.illustrations import figures_of, points_of
+from fedepd.reproduction.pages.tables import failure_table, latex, latex_document, metric_tables, note
+from fedepd.reproduction.study.results import HEADLINE, METRICS, OPENFGL, Results, Scoring, numbers_csv
+from fedepd.shown import csv_text, markdown_text
+
+TESTED = ("comparison", "ablation")
+"""Kinds whose rows are tested against each other."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A target as it was written."""
+
+    results: Results
+    folder: Path
+    tables: dict[str, Table]
+    """By heading, the most important first."""
+    more: dict[str, dict[str, Table]]
+    """Folded away on the page, by what is written on the fold, then by heading."""
+    judged: dict[Scoring, list[Verdict]]
+    figures: list[Path]
+    """SVG files."""
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        return self.judged[HEADLINE]
+
+
+def write_target(results: Results, out: Path) -> Written:
+    """Everything but the page."""
+    name, folder = results.target.name, out / results.target.name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as cause:
+        raise BadConfig(f"cannot write to the output folder '{folder}': {cause.strerror}; give another --out") from cause
+    scorings = (HEADLINE, OPENFGL) if results.target.kind in TESTED else ()
+    tested = {scoring: duels(results, scoring) for scoring in scorings}
+    judged = {scoring: verdicts_of(results, scoring) for scoring in scorings or (HEADLINE,)}
+    tables, more = tables_of(results), folded_tables(results, tested, judged)
+    drawn = [save_figure(figure, folder / stem) for stem, figure in figures_of(results).items()]
+    figures = [svg for _, svg in drawn]
+    everything = tables | {heading: table for fold in more.values() for heading, table in fold.items()}
+    write_text(folder / f"{name}.md", _markdown(results, everything, figures))
+    write_text(folder / f"{name}.tex", latex_document([latex(table) for table in everything.values()]))
+    write_text(folder / f"{name}.csv", numbers_csv(results))
+    behind = {"points": points_of(results), "tests": _duel_lines(itertools.chain(*tested.values())), "verdicts": verdict_lines(judged)}
+    behind = {f"{name}-{suffix}.csv": lines for suffix, lines in behind.items() if lines}
+    for file, lines in behind.items():
+        write_text(folder / file, csv_text(lines))
+    _remove_others(folder, name, {*behind, *(path.name for pair in drawn for path in pair)})
+    return Written(results, folder, tables, more, judged, figures)
+
+
+def _remove_others(folder: Path, name: str, current: Set[str]) -> None:
+    """Files of ours that were right for other datasets or seeds, and that nothing here would replace."""
+    ours = re.compile(rf"{re.escape(name)}(-(points|tests|verdicts)\.csv|(-macro_f1|-ranks-\w+)?(-\d+)?\.(png|svg))")
+    for path in folder.iterdir():
+        if ours.fullmatch(path.name) and path.name not in current:
+            path.unlink()
+
+
+def tables_of(results: Results) -> dict[str, Table]:
+    """What a target shows at once, by heading, the most important first."""
+    kind, shown = results.target.kind, dict[str, Table]()
+    if kind in TESTED:
+        shown |= metric_tables(results, METRICS)
+    if kind == "tiers":
+        shown |= metric_tables(results, ("tail_acc", "medium_acc", "head_acc"))
+    if kind in BY_DATASET:
+        shown |= {results.title(d): BY_DATASET[kind](results, d) for d in results.datasets if results.finished(d, references=False)}
+    if kind == "robustness":
+        for dataset in (d for d in results.datasets if results.finished(d)):
+            tables = robustness_tables(results, dataset)
+            shown |= {f"{results.title(dataset)}: {metric.lower()}": table for metric, table in tables.items()}
+    if kind == "distribution" and results.runs:
+        shown["Datasets and clients"] = shape_table(results)
+    if any(entry.failures for entry in results.entries):
+        shown["Cells without a number"] = failure_table(results)
+    return shown
+
+
+def folded_tables(
+    results: Results, tested: Mapping[Scoring, Sequence[Duel]], judged: Mapping[Scoring, Sequence[Verdict]]
+) -> dict[str, dict[str, Table]]:
+    more: dict[str, dict[str, Table]] = {}
+    titles = {dataset: results.title(dataset) for dataset in results.datasets}
+    reasons = {
+        scoring: verdict_table(verdicts, titles, f"{results.target.name}-{scoring.name}", note(results, RULE, scoring, marked=False))
+        for scoring, verdicts in judged.items()
+        if verdicts
+    }
+    if HEADLINE in reasons:
+        more["Every verdict with its reason"] = {"Does each claim hold?": reasons[HEADLINE]}
+    if tested.get(HEADLINE):
+        against = "its best rival" if results.target.kind == "comparison" else "each other row"
+        more[f"Is the difference real? FedEPD against {against}"] = {"Is the difference real?": duel_table(results, tested[HEADLINE])}
+    if tested.get(OPENFGL):
+        fold = more[f"The same, {OPENFGL.words}: each client's own model, averaged over clients"] = metric_tables(results, METRICS, OPENFGL)
+        fold[f"Is the difference real? ({OPENFGL.words})"] = duel_table(results, tested[OPENFGL])
+        if OPENFGL in reasons:
+            fold[f"Does each claim hold? ({OPENFGL.words})"] = reasons[OPENFGL]
+    return more
+
+
+def _markdown(results: Results, tables: dict[str, Table], figures: Iterable[Path]) -> str:
+    title = markdown_text(results.target.title)
+    blocks = [f"## {markdown_text(heading)}\n\n{markdown(table)}" for heading, table in tables.items()]
+    pictures = [f"![{title}]({quote(figure.with_suffix('.png').name)})\n" for figure in figures]
+    return "\n".join([f"# {title}\n", *(pictures + blocks if results.target.kind not in TESTED else blocks + pictures)])
+
+
+def _duel_lines(found: Iterable[Duel]) -> list[list[object]]:
+    header: list[object] = ["scoring", "dataset", "metric", "ours", "against", "seeds", "difference_points", "half_width_95_points"]
+    lines = [[*header, "welch_p", "welch_p_holm", "wilcoxon_p", "wilcoxon_p_holm"]]
+    for duel in found:
+        who = [duel.scoring.name, duel.ours.dataset, duel.metric, duel.ours.row.key, duel.theirs.row.key]
+        tests = [duel.outcome.welch_p, duel.welch_p, duel.outcome.wilcoxon_p, duel.wilcoxon_p]
+        lines.append([*who, duel.outcome.n, duel.outcome.difference, duel.outcome.half_width, *tests])
+    return lines[1:] and lines

@@ -1,0 +1,92 @@
+"""One self-contained page of what was reproduced: no request leaves it."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fedepd.report.page import document, footer, section, write_page
+from fedepd.report.runs import Group
+from fedepd.report.tables import Table, html_table
+from fedepd.reproduction.judging.judgement import glance_table, in_words
+from fedepd.reproduction.pages.output import TESTED, Written
+from fedepd.reproduction.study.results import HEADLINE, OPENFGL
+from fedepd.shown import html_text, slug
+
+PIXELS_PER_POINT = 1.9
+"""How large a figure is shown: at page width it fills the page."""
+
+
+def write_reproduction(written: Sequence[Written], target: Path, command: str) -> Path:
+    """The page of one target, or of all with a table of contents."""
+    links = {"verdicts": "What holds"} | {each.results.target.name: each.results.target.title for each in written}
+    title = written[0].results.target.title if len(written) == 1 else "FedEPD reproduced: every table and figure"
+    groups = _groups(written)
+    foot = footer(groups) if groups else '<footer id="protocol"><p>No cell has been run yet.</p></footer>'
+    write_page(target, document(title, _scope(written, command), links, [_verdicts(written), *(_section(each) for each in written)], foot))
+    return target
+
+
+def _scope(written: Sequence[Written], command: str) -> str:
+    runs = {run.path for each in written for run in each.results.runs}
+    missing = {(entry.dataset, entry.row.key, seed) for each in written for entry in each.results.entries for seed in entry.failures}
+    gap = f", {len(missing)} more without a number" if missing else ""
+    return f"{len(runs)} runs{gap} on {', '.join(_titles(written, words=True).values())}. Made by: {command}"
+
+
+def _titles(written: Sequence[Written], words: bool = False) -> dict[str, str]:
+    """How each dataset is called: by its longest title, since a target without a run does not know of proxy features."""
+    found: dict[str, str] = {}
+    for results in (each.results for each in written):
+        found |= {name: max(found.get(name, ""), results.title(name, words), key=len) for name in results.datasets}
+    return found
+
+
+def _verdicts(written: Sequence[Written]) -> str:
+    """All claims at a glance, FedEPD as we read it and as printed."""
+    found = [verdict for each in written for verdict in each.verdicts]
+    counted = f"<p>The paper's claims, each by dataset and by reading of FedEPD: {html_text(in_words(found))}.{_otherwise(written)}</p>"
+    content = counted + html_table(glance_table(found, _titles(written))) if found else "<p>No claim can be tested with these rows.</p>"
+    return f'<section><h2 id="verdicts">What holds</h2>{content}</section>\n'
+
+
+def _otherwise(written: Sequence[Written]) -> str:
+    """How the same claims fare where a target is scored in another way too."""
+    twice = [each for each in written if each.judged.get(OPENFGL)]
+    if not twice:
+        return ""
+    names = " and ".join(each.results.target.name for each in twice)
+    ours, theirs = ([verdict for each in twice for verdict in each.judged[scoring]] for scoring in (HEADLINE, OPENFGL))
+    return html_text(f" Those of {names} alone: {in_words(ours)}; {OPENFGL.words}: {in_words(theirs)}.")
+
+
+def _section(written: Written) -> str:
+    target = written.results.target
+    figures = "".join(_figure(path, target.title) for path in written.figures)
+    folds = [f"<details><summary>{html_text(fold)}</summary>{_tables(tables)}</details>" for fold, tables in written.more.items()]
+    shown = [figures, _tables(written.tables)]
+    files = ", ".join(sorted(path.name for path in written.folder.iterdir() if path.suffix != ".part"))
+    note = f'<p class="note">In the folder {html_text(written.folder.name)}: {html_text(files)}.</p>'
+    content = "".join([*(reversed(shown) if target.kind in TESTED else shown), *folds, note])
+    return f'<section><h2 id="{slug(target.name)}">{html_text(target.title)}</h2>{content}</section>\n'
+
+
+def _tables(tables: Mapping[str, Table]) -> str:
+    return "".join(section(heading, html_table(table)) for heading, table in tables.items())
+
+
+def _figure(path: Path, title: str) -> str:
+    """As an image, so that the names inside one figure cannot meet those of another."""
+    content = path.read_bytes()
+    found = re.search(rb'width="([\d.]+)pt"', content)
+    width = f' width="{float(found[1]) * PIXELS_PER_POINT:.0f}"' if found else ""
+    source = f"data:image/svg+xml;base64,{base64.b64encode(content).decode()}"
+    return f'<figure><div><img{width} alt="{html_text(title)}" data-name="{html_text(path.stem)}" src="{source}"></div></figure>'
+
+
+def _groups(written: Sequence[Written]) -> list[Group]:
+    """Of all targets; those that share their cells once."""
+    groups = [entry.group for each in written for entry in each.results.entries if entry.runs]
+    return list({tuple(run.path for run in group.runs): group for group in reversed(groups)}.values())[::-1]

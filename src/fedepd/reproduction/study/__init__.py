@@ -1,0 +1,1 @@
+"""Which runs a table or figure is made from, and what they measured."""

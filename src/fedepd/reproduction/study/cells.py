@@ -1,0 +1,135 @@
+"""Cells: one row on one graph with one seed, in a folder named by its config hash, so that targets share them and none runs twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedepd.datasets import DATASETS, available, graph_sha256, load
+from fedepd.errors import BadConfig
+from fedepd.files import regular_content, write_text
+from fedepd.folders import held
+from fedepd.reproduction.study.targets import Row, Target, target_names
+from fedepd.runs.experiment import Experiment, Protocol
+from fedepd.runs.jobs import Cell, outcomes
+from fedepd.runs.run import with_features
+from fedepd.shown import shown
+from fedepd.types import Graph
+
+CHECKPOINT_EVERY = 20
+"""Rounds between the checkpoints of a cell: few, because they cost time that is measured."""
+
+MAX_NOTE = 2500
+"""Characters of the sentence that says why a cell failed."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A cell and where it stands in its target."""
+
+    target: str
+    row: Row
+    dataset: str
+    seed: int
+    cell: Cell
+
+    @property
+    def text(self) -> str:
+        return f"{shown(self.row.label)} on {shown(short_name(self.dataset))}, seed {self.seed}"
+
+    @property
+    def note(self) -> Path:
+        """Beside the run folder: why the cell failed."""
+        return self.cell.out.with_suffix(".failed")
+
+    @property
+    def failure(self) -> str:
+        """Empty where the cell is finished."""
+        if self.cell.is_finished:
+            return ""
+        try:
+            return shown(regular_content(self.note, MAX_NOTE).decode("utf-8", "replace"), MAX_NOTE)
+        except OSError:
+            return "not run yet"
+
+
+def short_name(dataset: str) -> str:
+    """A file without its folder and ending."""
+    return Path(dataset).stem if dataset.endswith(".npz") else dataset
+
+
+def datasets_of(target: Target, data_dir: str | Path | None) -> tuple[list[str], list[str]]:
+    """The target's datasets but for those that are yet to be fetched, and one line for each of these.
+
+    A target of ours also has the data folder's graphs that are not the paper's. Where there is none at all: the synthetic default.
+    """
+    present = [row.name for row in available(data_dir) if row.present]
+    missing = [name for name in target.datasets if name in DATASETS and name not in present]
+    lines = [f"{DATASETS[name].description.split(':')[0]} is not at hand; 'fedepd data fetch {name}' gets it" for name in missing]
+    at_hand = [name for name in target.datasets if name not in missing]
+    others = [name for name in present if name not in DATASETS] if target.name in target_names() else []
+    return [*at_hand, *others] or ["synthetic"], lines
+
+
+def plan(
+    targets: Sequence[Target],
+    datasets: Mapping[str, Sequence[str]],
+    out: Path,
+    settings: Mapping[str, Any],
+    seeds: int | None = None,
+    data_dir: str | None = None,
+) -> list[Planned]:
+    """All cells of the targets, by seed first, so that a study cut short has every row. Mistakes are found before anything runs."""
+    first = int(settings.get("seed", Protocol.seed))
+    settings = {name: value for name, value in settings.items() if name != "seed"}
+    found = []
+    for dataset in dict.fromkeys(name for target in targets for name in datasets[target.name]):
+        graph = load(dataset, data_dir)
+        hashes: dict[str, str] = {}
+        for target in (target for target in targets if dataset in datasets[target.name]):
+            for seed in range(first, first + (target.seeds if seeds is None else seeds)):
+                for row in target.rows:
+                    own = target.settings_of(row, {**settings, "seed": seed})
+                    folder = out / "cells" / _config_hash(Experiment.make(row.method, row.preset, **own), graph, hashes)
+                    cell = Cell(row.method, row.preset, dataset, folder, data_dir, own, CHECKPOINT_EVERY)
+                    found.append(Planned(target.name, row, dataset, seed, cell))
+    return sorted(found, key=lambda planned: planned.seed)
+
+
+def _config_hash(experiment: Experiment, graph: Graph, hashes: dict[str, str]) -> str:
+    """The hash that the run itself will have; ``hashes`` remembers the graph's."""
+    features = experiment.protocol.features
+    if features not in hashes:
+        hashes[features] = graph_sha256(with_features(graph, features))
+    return replace(experiment, partition=experiment.partition.resolved(graph)).config_hash(hashes[features])
+
+
+def to_run(planned: Iterable[Planned]) -> list[Planned]:
+    """One of each cell that is not finished."""
+    return list({each.cell.out: each for each in planned if not each.cell.is_finished}.values())
+
+
+def run_planned(planned: Sequence[Planned], workers: int, watch: Callable[[], None], ended: Callable[[Planned, str], None]) -> int:
+    """Run cells and remember why those that fail do; returns how many. One process at a time works in a study's folder."""
+    if not planned:
+        return 0
+    by_folder = {each.cell.out: each for each in planned}
+    cells = planned[0].cell.out.parent
+    try:
+        cells.mkdir(parents=True, exist_ok=True)
+    except OSError as cause:
+        raise BadConfig(f"cannot write to the output folder '{cells.parent}': {cause.strerror}; give another --out") from cause
+    failures = 0
+    with held(cells), closing(outcomes([each.cell for each in planned], workers, watch)) as outcome_of:
+        for outcome in outcome_of:
+            each = by_folder[outcome.cell.out]
+            if outcome.failure:
+                failures += 1
+                write_text(each.note, outcome.failure)
+            else:
+                each.note.unlink(missing_ok=True)
+            ended(each, outcome.failure)
+    return failures

@@ -1,0 +1,141 @@
+"""What the cells of a target have measured: an entry per row and dataset, complete or not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from fedepd.datasets.published import TABLE1
+from fedepd.report.numbers import mean_std
+from fedepd.report.runs import Group, Run, read_run
+from fedepd.reproduction.study.cells import Planned, short_name
+from fedepd.reproduction.study.targets import Row, Target
+from fedepd.shown import csv_text, shown
+
+METRICS = ("bacc", "macro_f1", "acc")
+"""The paper's, those it looks at first in front."""
+PROXY = " ‡"
+COLUMNS = ["dataset", "proxy_features", "row", "method", "preset", "settings", "seed", "config_hash"]
+COLUMNS += ["model", "average", "select", "best_round", "metric", "value", "failure"]
+
+
+class Scoring(NamedTuple):
+    """Whose predictions count, and how clients are put together."""
+
+    name: str
+    model: str
+    average: str
+    words: str
+
+
+HEADLINE = Scoring("headline", "headline", "pooled", "")
+# Choice: the paper does not say how it scores; its test bed's default is each client's own model after its local epochs, which is kinder
+# to every method than the averaged model that a newcomer would get. Both are shown, and ours stays the global model.
+OPENFGL = Scoring("openfgl", "personal", "client_mean", "scored as OpenFGL does by default")
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One row on one dataset over its seeds."""
+
+    row: Row
+    dataset: str
+    runs: Mapping[int, Run]
+    """By seed, ascending; those that are finished."""
+    failures: Mapping[int, str]
+    """By seed: why there is no run."""
+
+    @property
+    def group(self) -> Group:
+        return Group(shown(self.row.label), tuple(self.runs.values()))
+
+    def values(self, metric: str, scoring: Scoring = HEADLINE) -> dict[int, float]:
+        """In percent, by seed."""
+        return {seed: 100 * run.metric(metric, scoring.model, scoring.average) for seed, run in self.runs.items()}
+
+    def mean(self, metric: str, scoring: Scoring = HEADLINE) -> float:
+        return mean_std(self.values(metric, scoring).values())[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """All entries of a target."""
+
+    target: Target
+    entries: Sequence[Entry]
+    """By dataset, then in the order of the target's rows."""
+
+    @property
+    def datasets(self) -> list[str]:
+        return list(dict.fromkeys(entry.dataset for entry in self.entries))
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        return [run for entry in self.entries for run in entry.runs.values()]
+
+    def of(self, dataset: str) -> list[Entry]:
+        return [entry for entry in self.entries if entry.dataset == dataset]
+
+    def finished(self, dataset: str, references: bool = True) -> list[Entry]:
+        """Entries with at least one run."""
+        return [entry for entry in self.of(dataset) if entry.runs and (references or not entry.row.reference)]
+
+    def title(self, dataset: str, words: bool = False) -> str:
+        """As the paper spells it, or its name; proxy features are marked by a sign or in words."""
+        if self.is_official(dataset):
+            return TABLE1[dataset].title
+        names = [short_name(name) for name in self.datasets]
+        name = shown(short_name(dataset) if names.count(short_name(dataset)) == 1 else dataset)
+        if [shown(other) for other in self.datasets].count(name) > 1:  # long paths that differ at their ends
+            name = f"{shown(name, 70)} #{self.datasets.index(dataset) + 1}"
+        return name + ((" (proxy features)" if words else PROXY) if self.is_proxy(dataset) else "")
+
+    def is_proxy(self, dataset: str) -> bool:
+        return any(bool(run.dataset.get("proxy_features")) for entry in self.of(dataset) for run in entry.runs.values())
+
+    def is_official(self, dataset: str) -> bool:
+        """Whether the paper's numbers may stand beside these."""
+        return dataset in TABLE1 and not self.is_proxy(dataset)
+
+
+def read_results(target: Target, planned: Iterable[Planned]) -> Results:
+    found: dict[tuple[str, str], list[Planned]] = {}
+    for each in planned:
+        if each.target == target.name:
+            found.setdefault((each.dataset, each.row.key), []).append(each)
+    entries = [_entry(cells) for cells in found.values()]
+    order = list(dict.fromkeys(entry.dataset for entry in entries))
+    rows = [row.key for row in target.rows]
+    return Results(target, sorted(entries, key=lambda entry: (order.index(entry.dataset), rows.index(entry.row.key))))
+
+
+def _entry(cells: Sequence[Planned]) -> Entry:
+    by_seed = sorted(cells, key=lambda each: each.seed)
+    runs = {each.seed: read_run(each.cell.out) for each in by_seed if each.cell.is_finished}
+    return Entry(cells[0].row, cells[0].dataset, runs, {each.seed: each.failure for each in by_seed if each.failure})
+
+
+def numbers_csv(results: Results) -> str:
+    """Every number of every run, one per line with its protocol; a cell without a run has a line that says why."""
+    lines: list[Sequence[object]] = [COLUMNS]
+    for entry in results.entries:
+        row, proxy = entry.row, results.is_proxy(entry.dataset)
+        head = [entry.dataset, str(proxy).lower(), row.label, row.method, row.preset, json.dumps(dict(row.settings))]
+        for seed, run in entry.runs.items():
+            lines += [[*head, seed, run.config["config_hash"], *line, ""] for line in _numbers(run)]
+        for seed, why in entry.failures.items():
+            lines.append([*head, seed, *[""] * 7, why])
+    return csv_text(lines)
+
+
+def _numbers(run: Run) -> Iterator[list[object]]:
+    select = run.config["experiment"]["protocol"]["select"]
+    for model, averages in run.summary["metrics"].items():
+        best = run.summary.get("best_rounds", {}).get(model, "")
+        for average, scores in averages.items():
+            yield from ([model, average, select, best, metric, value] for metric, value in scores.items())
+    for cost in ("seconds", "cpu_seconds", "bytes_up", "bytes_down", "peak_rss_mb"):
+        yield ["", "", "", "", cost, run.summary.get(cost)]

@@ -1,0 +1,84 @@
+"""One client as a running thing: its data, what the method prepared from it, and its state between rounds.
+
+The simulator holds one per client in one process, a deployment one per site: they run the same lines.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor
+
+from fedepd.errors import ClientFailed, FedEPDError
+from fedepd.methods.base import Client, Method
+from fedepd.network.backbones import Backbone
+from fedepd.network.training import Training
+from fedepd.rounds.evaluate import client_facts, confusions, sizes
+from fedepd.types import ClientData, Reply, Sizes, TaskInfo, Tensors
+
+
+class Participant:
+    def __init__(
+        self, method: Method[Any], data: ClientData, info: TaskInfo, model: Backbone, training: Training, seed: int, last_round: int
+    ) -> None:
+        self.method, self.info, self.model, self.training, self.seed, self.last_round = method, info, model, training, seed, last_round
+        self.state: Tensors = {}
+        self._true = data
+        self._hidden = data.hidden()
+        self._prepared: Any = None
+
+    @property
+    def client_id(self) -> int:
+        return self._hidden.client_id
+
+    @property
+    def size(self) -> int:
+        return self._hidden.graph.num_nodes
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        """What the client declares before its first reply."""
+        return sizes(self._true)
+
+    def prepare(self) -> None:
+        """Derive what the method needs from the local data, once."""
+        if self._prepared is None:
+            try:
+                self._prepared = self.method.prepare(self._hidden, self.model)
+            except Exception as cause:
+                raise self._failure(0, "prepare", cause) from cause
+
+    def step(self, round: int, message: Tensors) -> Reply:
+        self.prepare()
+        try:
+            reply, self.state = self.method.client_step(self._client(round), message, self.state)
+        except Exception as cause:
+            raise self._failure(round, "client_step", cause) from cause
+        return reply
+
+    def evaluate(self, round: int, message: Tensors) -> dict[str, Tensor]:
+        """Confusion matrices "global_val", "global_test", "personal_val", "personal_test" (no "global_*" where there is no such model)."""
+        self.prepare()
+        tensors = {"personal": {**message, **self.state}}
+        if self.method.has_global:
+            tensors["global"] = message
+        out: dict[str, Tensor] = {}
+        try:
+            for kind, named in tensors.items():
+                logits = self.method.predict(self._client(round), named)
+                out.update({f"{kind}_{split}": matrix for split, matrix in confusions(logits, self._true).items()})
+        except Exception as cause:
+            raise self._failure(round, "evaluate", cause) from cause
+        return out
+
+    def facts(self, tensors: Tensors) -> dict[str, float | int | None]:
+        """For the report, with the server's tensors."""
+        self.prepare()
+        return client_facts(self._true, self.method.training_edges(self._hidden, self._prepared, tensors))
+
+    def _client(self, round: int) -> Client[Any]:
+        return Client(self._hidden, self._prepared, self.info, self.model, self.training, self.seed, round, self.last_round)
+
+    def _failure(self, round: int, stage: str, cause: Exception) -> FedEPDError:
+        return cause if isinstance(cause, FedEPDError) else ClientFailed(self.client_id, round, stage, cause)

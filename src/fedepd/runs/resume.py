@@ -1,0 +1,100 @@
+"""A run folder taken up again: to finish what was interrupted, or to measure what was finished."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fedepd.runs import checkpoint
+from fedepd.runs.experiment import ADDED, GROUPS, Experiment
+from fedepd.errors import BadConfig, BadData
+from fedepd.files import read_json
+from fedepd.folders import held
+from fedepd.rounds.loop import Round
+from fedepd.runs.run import RunResult, Simulation, build, complete
+from fedepd.shapes import CONFIG, DATASET, ROUND_NUMBER, TABLE, TEXT, expect
+from fedepd.shown import shown
+from fedepd.runs.source import Data, Source
+
+AGAIN = "restore it or run again in another folder"
+EXPERIMENT: dict[str, Any] = {"method": {"name": TEXT, "preset": TEXT}}
+EXPERIMENT |= {f"{group}?" if group in ADDED else group: TABLE for group in GROUPS}
+RESUMABLE = {**CONFIG, "method": TEXT, "rounds": ROUND_NUMBER, "dataset": {**DATASET, "sha256": TEXT}}
+
+
+def resume(
+    folder: str | Path,
+    data: Data | str | Path | None = None,
+    *,
+    workers: int = 1,
+    data_dir: str | Path | None = None,
+    on_round: Callable[[Round], None] | None = None,
+    checkpoint_every: int = 1,
+) -> RunResult:
+    """Finish the run in ``folder``: the weights, the metrics and rounds.jsonl (but for its seconds) are those of a run never interrupted.
+
+    ``data`` is needed only where the run was given a graph from memory, or its file has moved.
+    """
+    folder, started = Path(folder), (time.perf_counter(), time.process_time())
+    if is_finished(folder):
+        raise BadConfig(f"the run in '{folder}' is already finished; read its summary.json or start another with 'fedepd run'")
+    with held(folder):
+        simulation, notes = rebuild(folder, data, data_dir, workers), read_config(folder).get("notes", [])
+        return complete(simulation, folder, on_round, checkpoint_every, started, notes)
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether a run folder needs no more rounds; what a crash after the last of them left is cleared away."""
+    read_config(folder)
+    done = (folder / "summary.json").is_file()
+    if done:
+        checkpoint.remove(folder)
+    return done
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    if not os.path.lexists(folder / "config.json"):
+        raise BadData(f"'{shown(folder, 300)}' holds no run (it has no config.json); start one with 'fedepd run METHOD --out NEW'")
+    config: dict[str, Any] = read_json(folder / "config.json", cure=AGAIN)
+    expect(config, RESUMABLE, f"'{shown(folder, 300)}/config.json'", AGAIN)
+    return config
+
+
+def rebuild(folder: Path, data: Data | str | Path | None = None, data_dir: str | Path | None = None, workers: int = 1) -> Simulation:
+    """The simulation of a run folder as it was before its first round, on the very same data."""
+    config = read_config(folder)
+    experiment = experiment_of(config)
+    if data is None or isinstance(data, (str, Path)):
+        data = _source(folder, config, data, data_dir).load(experiment)
+    simulation = build(experiment, data, workers)
+    was, now = config["dataset"]["sha256"], simulation.config["dataset"]["sha256"]
+    if was != now:
+        raise BadData(f"the data of '{folder}' have changed since the run began (sha256 {was[:12]}, now {now[:12]}); give the old ones")
+    if simulation.config["config_hash"] != config["config_hash"]:
+        raise BadData(f"'{folder}/config.json' was changed, or written by another version of fedepd; run again in another folder")
+    return simulation
+
+
+def _source(folder: Path, config: dict[str, Any], data: str | Path | None, data_dir: str | Path | None) -> Source:
+    if data is not None:
+        return Source.make(None, clients_dir=data) if Path(data).is_dir() else Source.make(data, data_dir)
+    if not config.get("source"):
+        raise BadConfig(f"the run in '{folder}' was given a graph from memory; give it again as 'data', or its file with --data")
+    known = Source(**{name: config["source"].get(name) for name in ("data", "data_dir", "clients_dir")})
+    return known if data_dir is None or known.data is None else Source.make(known.data, data_dir)
+
+
+def experiment_of(config: dict[str, Any], where: str = "config.json", cure: str = AGAIN) -> Experiment:
+    """From the resolved settings in a config.json; a name that no longer exists is refused by name."""
+    settings = config["experiment"]
+    expect(settings, EXPERIMENT, f"{where}: 'experiment'", cure)
+    flat: dict[str, Any] = {}
+    for group in (*GROUPS, "method"):
+        own = {name: value for name, value in settings.get(group, {}).items() if group != "method" or name not in ("name", "preset")}
+        if twice := sorted(own.keys() & {*flat, "method", "preset"}):
+            raise BadData(f"{where}: '{shown(twice[0])}' in '{group}' has no place there; {cure}")
+        flat |= own
+    return Experiment.make(settings["method"]["name"], settings["method"]["preset"], **flat)

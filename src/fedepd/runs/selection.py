@@ -1,0 +1,134 @@
+"""What a run has achieved so far: server tensors, one line per round, and the selected round of each model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedepd import metrics
+from fedepd.rounds.defence import shares
+from fedepd.rounds.evaluate import SPLITS
+from fedepd.longtail import Tiers
+from fedepd.rounds.loop import Round
+from fedepd.runs.folder import clean
+from fedepd.types import Tensors
+
+Confusions = dict[str, NDArray[np.int64]]
+"""By model and split, e.g. "global_test": [K, C, C], clients ascending."""
+
+HEADLINE_SCORES = ("acc", "bacc", "macro_f1")
+
+
+@dataclass
+class Best:
+    """The round selected so far for one model, by validation alone."""
+
+    score: float
+    round: int
+    confusions: Confusions
+    tensors: Tensors
+
+
+@dataclass
+class Progress:
+    tensors: Tensors
+    select: str
+    """val_macro_f1, val_acc or last."""
+    tiers: Tiers
+    first: int = 1
+    """No earlier round may be selected (methods with stages)."""
+    cap_weights: bool = False
+    """Whether a client's held-out nodes, which it declares itself, are capped where rounds are compared."""
+    best: dict[str, Best] = field(default_factory=dict)
+    lines: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, each: Round, personal: Callable[[], Tensors]) -> dict[str, Any]:
+        """Take a round in; returns its line. ``personal`` gives the clients' models, kept with the personal selection."""
+        self.tensors = each.tensors
+        line: dict[str, Any] = {
+            "round": each.number,
+            "loss": each.loss,
+            "clients": each.clients,
+            "seconds": each.seconds,
+            "cpu_seconds": each.cpu_seconds,
+            "bytes_up": each.bytes_up,
+            "bytes_down": each.bytes_down,
+        }
+        if not each.clients:
+            line["empty"] = True
+        if each.refused:
+            line["refused"] = [asdict(refusal) for refusal in each.refused]
+        if deeds := each.deeds.as_json():
+            line["defence"] = deeds
+        if each.excluded:
+            line["excluded"] = each.excluded
+        if each.confusions is not None:
+            stacked = stack(each.confusions)
+            line["val"] = {}
+            for kind in sorted({name.split("_")[0] for name in stacked}):
+                held_out = stacked[f"{kind}_val"]
+                counted = shares(held_out.sum((1, 2)).tolist()) if self.cap_weights else None
+                scores = metrics.pooled(held_out, self.tiers, counted)
+                line["val"][kind] = {name: scores[name] for name in HEADLINE_SCORES}
+                if each.number >= self.first:
+                    self._consider(kind, each, stacked, scores, personal)
+        self.lines.append(line)
+        return line
+
+    def _consider(self, kind: str, each: Round, stacked: Confusions, scores: dict[str, float], personal: Callable[[], Tensors]) -> None:
+        score = float(each.number) if self.select == "last" else scores[self.select.removeprefix("val_")]
+        old = self.best[kind].score if kind in self.best else float("nan")
+        # Strictly: the earliest round wins a tie. While no validation node was ever scored, the last round is the only honest choice.
+        if score > old or old != old:
+            confusions = {f"{kind}_{split}": stacked[f"{kind}_{split}"] for split in SPLITS}
+            self.best[kind] = Best(score, each.number, confusions, personal() if kind == "personal" else each.tensors)
+
+    def confusions(self) -> Confusions:
+        return {name: matrix for best in self.best.values() for name, matrix in best.confusions.items()}
+
+    def metrics(self) -> dict[str, Any]:
+        """Test scores of each model at its selected round, pooled and as the clients' mean."""
+        out: dict[str, Any] = {}
+        for kind, best in self.best.items():
+            test = best.confusions[f"{kind}_test"]
+            out[kind] = {"pooled": metrics.pooled(test, self.tiers), "client_mean": metrics.client_mean(test, self.tiers)}
+        return out
+
+    def packed(self) -> tuple[Tensors, dict[str, Any]]:
+        """As named tensors and JSON; ``restore`` takes it back in."""
+        tensors = {f"server/{name}": value for name, value in self.tensors.items()}
+        for kind, best in self.best.items():
+            tensors |= {f"best/{kind}/tensors/{name}": value for name, value in best.tensors.items()}
+            tensors |= {f"best/{kind}/confusions/{name}": torch.from_numpy(value) for name, value in best.confusions.items()}
+        found = {kind: {"score": best.score, "round": best.round} for kind, best in self.best.items()}
+        return tensors, {"lines": clean(self.lines), "best": found}
+
+    def restore(self, tensors: Tensors, about: dict[str, Any]) -> None:
+        self.tensors, self.lines = below(tensors, "server/"), about["lines"]
+        for kind, best in about["best"].items():
+            confusions = {name: value.numpy() for name, value in below(tensors, f"best/{kind}/confusions/").items()}
+            self.best[kind] = Best(best["score"], best["round"], confusions, below(tensors, f"best/{kind}/tensors/"))
+
+
+def offences(lines: Sequence[Mapping[str, Any]]) -> dict[int, int]:
+    """In how many rounds each client's answers were refused, from the lines of these rounds."""
+    out: dict[int, int] = {}
+    for line in lines:
+        for client in {refusal["client"] for refusal in line.get("refused", []) if not refusal.get("absent")}:
+            out[client] = out.get(client, 0) + 1
+    return out
+
+
+def below(tensors: Tensors, prefix: str) -> Tensors:
+    """The tensors under a prefix, without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def stack(confusions: dict[int, dict[str, Any]]) -> Confusions:
+    clients = sorted(confusions)
+    return {name: np.stack([confusions[k][name].numpy() for k in clients]) for name in confusions[clients[0]]}

@@ -1,0 +1,38 @@
+"""Where a run's data came from, so that resuming and exporting find it again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedepd.runs.experiment import Experiment
+from fedepd.datasets import data_folder, load
+from fedepd.clients.clients_dir import read_clients
+from fedepd.files import absolute
+from fedepd.types import ClientData, Graph
+
+Data = Graph | Sequence[ClientData]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset's name or a file, or a folder of clients. No part of a run's identity: the hash of the content is."""
+
+    data: str | None = None
+    data_dir: str | None = None
+    clients_dir: str | None = None
+
+    @classmethod
+    def make(cls, data: str | Path | None, data_dir: str | Path | None = None, clients_dir: str | Path | None = None) -> Source:
+        """With absolute paths, so that it is found from any folder."""
+        if clients_dir is not None:
+            return cls(clients_dir=str(absolute(clients_dir)))
+        is_file = data is not None and (str(data).endswith(".npz") or os.path.isfile(data))
+        return cls(str(absolute(str(data))) if is_file else str(data), str(absolute(data_folder(data_dir))))
+
+    def load(self, experiment: Experiment) -> Data:
+        if self.clients_dir is not None:
+            return read_clients(self.clients_dir, experiment.split, experiment.protocol.seed)
+        return load(str(self.data), self.data_dir)

@@ -1,0 +1,157 @@
+"""``fedepd reproduce`` as users meet it: it goes on where it was, says what failed, and stops cleanly."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedepd.cli import main
+from fedepd.datasets import synthetic, write_npz
+
+TARGET = """
+title = "Mine"
+kind = "comparison"
+datasets = ["synthetic"]
+seeds = 2
+[settings]
+shuffle_nodes = true
+rounds = 2
+hidden = 8
+clients = 3
+[[rows]]
+method = "fedavg"
+[[rows]]
+method = "fedepd"
+"""
+Reproduce = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def reproduce(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Reproduce:
+    """Of the target above on a graph of 300 nodes."""
+    (tmp_path / "mine.toml").write_text(TARGET)
+    write_npz(synthetic(nodes=300, edges=900, classes=4, imbalance=10, smallest=None, communities=6), tmp_path / "small.npz")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        given = [str(tmp_path / "mine.toml"), "--data", str(tmp_path / "small.npz"), "--out", str(tmp_path / "o"), "--workers", "1"]
+        return main(["reproduce", *given, *arguments]), *capsys.readouterr()
+
+    return run
+
+
+def test_a_target_of_ones_own_and_nothing_runs_twice(reproduce: Reproduce, tmp_path: Path) -> None:
+    code, out, err = reproduce()
+    assert code == 0
+    assert err.splitlines()[0].endswith("FedAvg on small, seed 0: done")
+    assert len(err.splitlines()) == 4
+    assert out.splitlines()[-1] == f"page: {tmp_path / 'o' / 'mine.html'}"
+    made = {path.name for path in (tmp_path / "o" / "mine").iterdir()}
+    assert made == {"mine.md", "mine.tex", "mine.csv", "mine-tests.csv", "mine-verdicts.csv"}
+    stale, own = tmp_path / "o" / "mine" / "mine-2.png", tmp_path / "o" / "mine" / "mine-by-hand.csv"
+    for path in (stale, own):
+        path.touch()
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "o" / "cells").rglob("*")}
+    code, _, err = reproduce()
+    assert (stale.exists(), own.exists()) == (False, True)
+    assert (code, err) == (0, "")
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "o" / "cells").rglob("*")} == before
+    code, _, err = reproduce("--seeds", "3", "--quiet")
+    assert (code, err) == (0, "")
+    assert len(list((tmp_path / "o" / "cells").iterdir())) == 6
+
+
+def test_without_running_it_shows_what_is_there(reproduce: Reproduce, tmp_path: Path) -> None:
+    code, _, _ = reproduce("--no-run")
+    assert code == 0
+    assert not (tmp_path / "o" / "cells").exists()
+    text = (tmp_path / "o" / "mine" / "mine.md").read_text()
+    assert "| FedAvg | – not run | – not run | – not run |" in text
+    assert "No cell has been run yet" in (tmp_path / "o" / "mine.html").read_text()
+
+
+def test_a_failed_cell_is_shown_and_the_others_go_on(reproduce: Reproduce, tmp_path: Path) -> None:
+    """FedEPD with gamma 0.5 is fine; the folder of one of its cells is blocked by a file."""
+    reproduce("--seeds", "1")
+    (tmp_path / "mine.toml").write_text(TARGET.replace('method = "fedepd"', 'method = "fedepd"\nsettings = { mu = 2.0 }'))
+    reproduce("--no-run")
+    from fedepd.reproduction.study.cells import plan, to_run
+    from fedepd.reproduction.study.targets import read_targets
+
+    data = str(tmp_path / "small.npz")
+    waiting = to_run(plan(read_targets(str(tmp_path / "mine.toml")), {"mine": [data]}, tmp_path / "o", {}))
+    blocked = next(each for each in waiting if each.row.method == "fedepd")
+    blocked.cell.out.write_text("in the way")
+    code, _, err = reproduce()
+    assert code == 1
+    assert "fedepd: 1 cell failed; the same command tries it again" in err
+    text = (tmp_path / "o" / "mine" / "mine.md").read_text()
+    assert "(1 of 2 seeds)" in text
+    assert "is a file; give a folder with --out" in text
+    blocked.cell.out.unlink()
+    assert reproduce()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["tabel2"], "unknown target 'tabel2'; did you mean 'table2'?"),
+        (["table2", "--seeds", "0"], "seeds is 0; give at least 1"),
+        (["table2", "--round", "3"], "unknown option '--round'; did you mean '--rounds'?"),
+        (["table2", "--rounds", "0", "--data", "synthetic"], "rounds is 0; give at least 1"),
+        (["table2", "--workers", "0", "--data", "synthetic"], "workers is 0; give at least 1"),
+        (["table2", "--data", "sinthetic"], "unknown dataset 'sinthetic'; did you mean 'synthetic'?"),
+    ],
+)
+def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", *arguments, "--out", str(tmp_path / "o")]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"fedepd: {sentence}")
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "o" / "cells").exists() or not list((tmp_path / "o" / "cells").iterdir())
+
+
+def test_the_list_names_every_target(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "--list"]) == 0
+    shown = capsys.readouterr().out
+    for name in ("table2", "table3", "fig-tiers", "all"):
+        assert name in shown
+
+
+def test_missing_datasets_are_named_with_their_cure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "table3", "--data-dir", str(tmp_path), "--out", str(tmp_path / "o"), "--no-run"]) == 0
+    err = capsys.readouterr().err
+    assert "fedepd: CoraFull is not at hand; 'fedepd data fetch corafull' gets it" in err
+    assert "synthetic" in (tmp_path / "o" / "table3" / "table3.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_study_stops_cleanly_and_goes_on(reproduce: Reproduce, tmp_path: Path, number: signal.Signals) -> None:
+    arguments = [str(tmp_path / "mine.toml"), "--data", str(tmp_path / "small.npz"), "--out", str(tmp_path / "o"), "--rounds", "200"]
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from fedepd.cli import main; sys.exit(main(sys.argv[1:]))",
+        "reproduce",
+        *arguments,
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not any((tmp_path / "o").glob("cells/*/checkpoint-*")):
+            time.sleep(0.05)
+        os.killpg(process.pid, number)  # as a terminal does
+        err = process.communicate(timeout=30)[1]
+    assert process.returncode == 128 + number
+    assert "Traceback" not in err
+    assert err.splitlines()[-1].startswith("fedepd: stopped; 'fedepd reproduce ")
+    begun = next((tmp_path / "o").glob("cells/*/config.json")).parent
+    assert not (begun / "summary.json").exists()
+    assert reproduce("--rounds", "200", "--seeds", "1", "--quiet")[0] == 0
+    assert (begun / "summary.json").exists()

@@ -1,0 +1,186 @@
+"""A split is whole or refused: a manifest says so, first that it is unfinished, last what it holds."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedepd.cli import main
+from fedepd.clients.clients_dir import MANIFEST, folder_names, read_clients, write_clients
+from fedepd.datasets import synthetic, write_npz
+from fedepd.errors import BadConfig, BadData
+from hostile import ANY_FILE, ANY_JSON, everything, refusal
+from toy import toy_clients
+
+hostile = pytest.mark.hostile
+QUICK = ["--rounds", "1", "--hidden", "4", "--quiet"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_clients(toy_clients(), ["north", "south", "west"], tmp_path / "clients")
+    return tmp_path / "clients"
+
+
+def test_a_whole_split_is_read(folder: Path) -> None:
+    assert len(read_clients(folder)) == 3
+    manifest = json.loads((folder / MANIFEST).read_text())
+    assert manifest["complete"] is True
+    assert list(manifest["files"]) == ["north/graph.npz", "south/graph.npz", "west/graph.npz"]
+    assert manifest["files"]["west/graph.npz"]["bytes"] == (folder / "west" / "graph.npz").stat().st_size
+
+
+def test_folders_made_by_hand_need_no_manifest(folder: Path) -> None:
+    (folder / MANIFEST).unlink()
+    shutil.rmtree(folder / "south")
+    assert len(read_clients(folder)) == 2
+
+
+def split_and_die(file: Path, folder: Path, die_at: int) -> None:
+    """In a process of its own: killed at the n-th time that a file takes its place or a folder is made."""
+    count = 0
+
+    def deadly(act: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*arguments: Any, **named: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == die_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return act(*arguments, **named)
+
+        return wrapped
+
+    os.replace, os.mkdir = deadly(os.replace), deadly(os.mkdir)  # type: ignore[assignment]
+    raise SystemExit(main(["data", "split", str(file), "--clients", "3", "--by", "balanced", "-o", str(folder)]))
+
+
+@hostile
+def test_a_split_that_was_killed_is_never_taken_for_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every instant between two files; what is left is refused, until the split is whole."""
+    write_npz(synthetic(nodes=60, edges=150, classes=3, imbalance=3, features=6, smallest=None), tmp_path / "g.npz")
+    server, ends = multiprocessing.get_context("fork"), list[int]()
+    for die_at in range(1, 40):
+        folder = tmp_path / f"clients{die_at}"
+        process = server.Process(target=split_and_die, args=(tmp_path / "g.npz", folder, die_at))
+        process.start()
+        process.join()
+        ends.append(process.exitcode or 0)
+        if process.exitcode == 0:
+            break
+        said = refusal(capsys, tmp_path, "run", "fedavg", "--clients-dir", str(folder), *QUICK)
+        assert any(words in said for words in ("was cut short", "is no folder", "has no NAME/graph.npz"))
+    assert ends[-1] == 0
+    assert len(ends) > 10
+    assert set(ends[:-1]) == {-signal.SIGKILL}
+    assert len(read_clients(folder)) == 3
+
+
+@hostile
+@pytest.mark.parametrize("case", ["removed", "added", "changed", "cut", "renamed", "empty"])
+def test_files_that_are_not_those_of_the_split_are_named(folder: Path, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = folder / "south" / "graph.npz"
+    if case == "removed":
+        shutil.rmtree(folder / "south")
+    elif case == "added":
+        shutil.copytree(folder / "south", folder / "spy")
+    elif case == "renamed":
+        (folder / "south").rename(folder / "east")
+    else:
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes({"changed": bytes(content), "cut": bytes(content[:-1]), "empty": b""}[case])
+    said = refusal(capsys, folder.parent, "run", "fedavg", "--clients-dir", str(folder), *QUICK)
+    assert "graph.npz' is" in said
+    assert "remove 'manifest.json' if you have changed the folder on purpose" in said
+
+
+@hostile
+@pytest.mark.parametrize("case", [*(case for case in ANY_FILE if case != "missing"), *ANY_JSON])
+def test_a_manifest_that_is_none_is_refused(folder: Path, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    {**ANY_FILE, **ANY_JSON}[case](folder / MANIFEST)
+    assert MANIFEST in refusal(capsys, folder.parent, "run", "fedavg", "--clients-dir", str(folder), *QUICK)
+
+
+@hostile
+@pytest.mark.parametrize("case", ["fifo", "folder", "loop of links", "device"])
+def test_a_clients_file_that_is_no_file_is_refused(folder: Path, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    ANY_FILE[case](folder / "south" / "graph.npz")
+    refusal(capsys, folder.parent, "run", "fedavg", "--clients-dir", str(folder), *QUICK)
+    (folder / MANIFEST).unlink()
+    refusal(capsys, folder.parent, "run", "fedavg", "--clients-dir", str(folder), *QUICK)
+
+
+@hostile
+@pytest.mark.parametrize("files", [[], 3, {"north/graph.npz": 3}, {"north/graph.npz": {"bytes": "1", "sha256": "a" * 64}}])
+def test_a_list_of_files_that_is_none_is_refused(folder: Path, files: Any) -> None:
+    (folder / MANIFEST).write_text(json.dumps({"complete": True, "files": files}))
+    with pytest.raises(BadData, match="'files"):
+        read_clients(folder)
+
+
+def test_a_split_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedepd.clients import clients_dir
+
+    write, count = clients_dir.write_client_file, 0
+
+    def full(*arguments: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == 3:
+            raise BadData("cannot write (no room)")
+        write(*arguments)
+
+    monkeypatch.setattr(clients_dir, "write_client_file", full)
+    with pytest.raises(BadData, match="no room"):
+        write_clients(toy_clients(), ["a", "b", "c"], tmp_path / "new" / "clients")
+    assert everything(tmp_path) == {"new": everything(tmp_path)["new"]}
+    with pytest.raises(BadConfig, match="not empty"):
+        write_clients(toy_clients(), ["a", "b", "c"], tmp_path)
+
+
+NAMES: dict[str, list[str]] = {
+    "four bytes each": ["𝔘" * 80, "𝔙" * 80],
+    "alike but for their end": ["𝔘" * 79 + "a", "𝔘" * 79 + "b"],
+    "alike but for their end, in ASCII": ["x" * 90 + "a", "x" * 90 + "b"],
+    "the manifest": ["manifest.json", "north"],
+    "dots": ["..", "."],
+    "a way out": ["../../etc", "/etc/passwd"],
+    "nothing": ["", "\0"],
+    "control characters": ["a\nb", "a\x1b[31mb"],
+    "halves of pairs": ["a\ud800", "a\udfff"],
+    "case": ["North", "north"],
+}
+
+
+@hostile
+@pytest.mark.parametrize("case", NAMES)
+def test_owners_names_become_folders(tmp_path: Path, case: str) -> None:
+    found = folder_names(NAMES[case])
+    assert len({name.lower() for name in found}) == 2
+    assert found == sorted(found)
+    assert all(len(os.fsencode(name)) <= 255 and "/" not in name and name not in (".", "..", MANIFEST) for name in found)
+    paths = write_clients(toy_clients(2), NAMES[case], tmp_path / "clients")
+    assert all(path.parent.parent == tmp_path / "clients" for path in paths)
+    assert [client.graph.num_nodes for client in read_clients(tmp_path / "clients")] == [20, 24]
+
+
+@hostile
+def test_an_owner_with_a_long_name_in_the_data(tmp_path: Path) -> None:
+    graph = synthetic(nodes=60, edges=150, classes=3, imbalance=3, features=6, smallest=None)
+    from dataclasses import replace
+
+    graph = replace(graph, owner=torch.arange(60) % 2, owner_names=("𝔘" * 80, "𝔘" * 79 + "𝔙"))
+    write_npz(graph, tmp_path / "g.npz")
+    assert main(["data", "split", str(tmp_path / "g.npz"), "--by", "owner", "-o", str(tmp_path / "clients")]) == 0
+    assert [client.graph.num_nodes for client in read_clients(tmp_path / "clients")] == [30, 30]
+    assert np.all([client.graph.num_classes == 3 for client in read_clients(tmp_path / "clients")])

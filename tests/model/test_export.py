@@ -1,0 +1,142 @@
+"""From a run to a model folder that says what it is, holds no more than it needs, and predicts as was measured."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+import fedepd
+from fedepd.cli import main
+from fedepd.errors import BadConfig, BadData
+from fedepd.model.calibration import TIERS
+from fedepd.model.export import export
+from fedepd.report.page import build_report
+from fedepd.runs.run import run
+from fedepd.types import Graph
+
+QUICK: dict[str, Any] = {"rounds": 6, "hidden": 8, "clients": 3, "evaluate_every": 3}
+FILES = {"model.safetensors", "config.json", "labels.json", "schema.json", "metrics.json", "calibration.json", "README.md"}
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return fedepd.load("synthetic")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    run("synthetic", "fedepd", out=folder, **QUICK)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export(finished, tmp_path_factory.mktemp("models") / "model")
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def test_the_folder_is_complete(model: Path, finished: Path) -> None:
+    assert {path.name for path in model.iterdir()} == FILES
+    summary = read(finished / "summary.json")
+    metrics = read(model / "metrics.json")
+    assert metrics["test"] == summary["metrics"]["global"]
+    assert metrics["protocol"] == summary["protocol"]
+    assert read(model / "labels.json") == {"labels": [str(c) for c in range(10)]}
+    assert read(model / "schema.json") == {"features": 64, "columns": None}
+    assert read(model / "config.json")["temperatures"].keys() == set(TIERS)
+
+
+def test_only_what_predictions_need_leaves_the_run(model: Path, finished: Path) -> None:
+    """The run's best tensors hold class prototypes and counts; the model does not."""
+    kept, everything = load_file(model / "model.safetensors"), load_file(finished / "model.safetensors")
+    assert "prototype.count" in everything
+    assert kept.keys() == {"encoder.weight", "encoder.bias", "classifier.weight", "classifier.bias", "pruning.votes"}
+
+
+def test_the_card_says_what_a_reviewer_asks(model: Path, finished: Path) -> None:
+    card = (model / "README.md").read_text()
+    summary = read(finished / "summary.json")
+    for title in ("Intended use", "Data", "Protocol", "Test metrics", "Calibration", "Limits", "Privacy", "How to use", "Identity"):
+        assert f"## {title}\n" in card
+    assert summary["protocol"] in card
+    assert f"| pooled | {100 * summary['metrics']['global']['pooled']['acc']:.2f} |" in card
+    calibration = read(model / "calibration.json")
+    for tier in TIERS:
+        before, after = (calibration[when][tier]["ece"] for when in ("before", "after"))
+        shown = [f"{value:.3f} ({low:.3f} to {high:.3f})" for value, low, high in filter(None, (before, after))]
+        assert f"| {tier} | {calibration['after'][tier]['nodes']} | {calibration['temperatures'][tier]:.3f} | {' | '.join(shown)}" in card
+    assert "1,500 nodes, 6,000 edges, 64 features, 10 classes" in card
+
+
+def test_calibration_is_measured_on_the_runs_own_test_nodes(model: Path, finished: Path) -> None:
+    summary, calibration = read(finished / "summary.json"), read(model / "calibration.json")
+    accuracy = summary["metrics"]["global"]["pooled"]["acc"]
+    assert calibration["before"]["all"]["accuracy"] == pytest.approx(accuracy)
+    assert calibration["after"]["all"]["accuracy"] == pytest.approx(accuracy)
+
+
+def test_the_report_draws_reliability_once_it_is_measured(model: Path, finished: Path, tmp_path: Path) -> None:
+    page = build_report(finished, tmp_path / "with.html").read_text()
+    assert "Reliability of FedEPD" in page
+    run("synthetic", "fedavg", out=tmp_path / "other", **QUICK)
+    assert "Reliability of" not in build_report(tmp_path / "other", tmp_path / "without.html").read_text()
+
+
+def test_the_ceiling_has_one_model(graph: Graph, tmp_path: Path) -> None:
+    run(graph, "centralised", out=tmp_path / "run", **QUICK)
+    export(tmp_path / "run", tmp_path / "model", graph)
+    assert fedepd.load_model(tmp_path / "model").predict(graph).probabilities.shape == (1500, 10)
+
+
+def test_no_model_for_all_is_refused(tmp_path: Path) -> None:
+    run("synthetic", "isolated", out=tmp_path / "run", **QUICK)
+    with pytest.raises(BadConfig, match="Isolated keeps a model per client and none for all"):
+        export(tmp_path / "run", tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_method_that_needs_local_labels_to_predict_is_refused(tmp_path: Path) -> None:
+    """With sign = post_hoc the margin of a client's own class counts is added at inference; a new graph has no such counts."""
+    run("synthetic", "fedepd", out=tmp_path / "run", sign="post_hoc", mu=5, **QUICK)
+    with pytest.raises(BadConfig, match="is classified otherwise than in the run"):
+        export(tmp_path / "run", tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_other_data_and_used_folders_are_refused(graph: Graph, finished: Path, model: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadConfig, match="already holds another run"):
+        export(finished, model)
+    with pytest.raises(BadData, match="have changed"):
+        export(finished, tmp_path / "model", fedepd.load("twin:email"))
+    with pytest.raises(BadData, match="not a run folder"):
+        export(tmp_path, tmp_path / "model")
+
+
+def test_the_pages_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """docs/model-card.md, from top to bottom, on a small CSV made here."""
+    page = (Path(__file__).parents[2] / "docs" / "model-card.md").read_text()
+    commands = [line.removeprefix("$ fedepd ") for line in page.splitlines() if line.startswith("$ fedepd ")]
+    assert len(commands) >= 6
+    monkeypatch.chdir(tmp_path)
+    lines = [f"n{i},{i % 3},{i % 3 + 0.01 * i},{'abc'[i % 3]}" for i in range(90)]
+    Path("nodes.csv").write_text("\n".join(["id,label,amount,country", *lines]))
+    Path("edges.csv").write_text("\n".join(["source,target", *(f"n{i},n{(7 * i + 3) % 90}" for i in range(90))]))
+    for command in commands:
+        assert main(shlex.split(command)) == 0, capsys.readouterr().err
+    assert len(Path("predictions.csv").read_text().splitlines()) == 91
+
+
+def test_the_commands(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(finished), "-o", str(tmp_path / "model")]) == 0
+    assert "README.md" in capsys.readouterr().out
+    assert main(["export", str(finished)]) == 2
+    assert "-o/--out" in capsys.readouterr().err

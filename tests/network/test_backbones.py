@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fedepd.errors import BadConfig
+from fedepd.network.backbones import Backbone
+from fedepd.rng import seeded
+from fedepd.types import ClientData, TaskInfo, Tensors
+from toy import CLASSES, FEATURES, assert_same, toy_client
+
+INFO = TaskInfo(FEATURES, CLASSES, 1)
+every_network = pytest.mark.parametrize(
+    ("backbone", "head", "hidden", "sparse"),
+    [(b, h, size, s) for b in ("gcn", "sage") for h in ("gcn", "linear") for size in (2, 8) for s in (False, True)],
+)
+"""Hidden 2 < C = 3 < 8: both orders of the second product."""
+
+
+def made(model: Backbone, seed: int = 0) -> Tensors:
+    """Initial weights with biases that are not zero, so that a forgotten bias shows."""
+    params = model.init(INFO, seeded(seed, "init"))
+    return {name: value + 0.1 * torch.arange(value.shape[-1]) if "bias" in name else value for name, value in params.items()}
+
+
+def dense_operator(data: ClientData, backbone: str) -> Tensor:
+    n = data.graph.num_nodes
+    a = torch.zeros(n, n)
+    a[tuple(data.graph.edge_index)] = 1
+    a = a + a.t()
+    if backbone == "sage":
+        return a / a.sum(1, keepdim=True).clamp(min=1)
+    a = a + torch.eye(n)
+    return a / (a.sum(1)[:, None] * a.sum(0)[None, :]).sqrt()  # Eq. 10
+
+
+def plain_logits(model: Backbone, params: Tensors, data: ClientData, masks: list[Tensor | None]) -> Tensor:
+    """The network written out with dense matrices: [n, C]."""
+    operator = dense_operator(data, model.backbone)
+
+    def spread(h: Tensor) -> Tensor:
+        return operator @ h if model.backbone == "gcn" else torch.cat([operator @ h, h], dim=1)
+
+    def layer(h: Tensor, name: str, mask: Tensor | None) -> Tensor:
+        out = torch.relu(spread(h) @ params[f"{name}.weight"] + params[f"{name}.bias"])
+        return out if mask is None else out * mask
+
+    h = layer(data.graph.x.to_dense(), "encoder", masks[0])
+    s = spread(h) if model.head == "gcn" else layer(h, "encoder.second", masks[1])
+    return s @ params["classifier.weight"] + params["classifier.bias"]
+
+
+@pytest.mark.parametrize("hidden", [2, 8])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("edges", [True, False])
+def test_gcn_equals_two_gcn_convolutions_of_torch_geometric(hidden: int, sparse: bool, edges: bool) -> None:
+    conv = pytest.importorskip("torch_geometric.nn").GCNConv
+    data, model = toy_client(sparse=sparse, edges=edges), Backbone(hidden=hidden)
+    params = made(model)
+    first, second = conv(FEATURES, hidden), conv(hidden, CLASSES)
+    for layer, name in ((first, "encoder"), (second, "classifier")):
+        layer.lin.weight.data, layer.bias.data = params[f"{name}.weight"].t().clone(), params[f"{name}.bias"].clone()
+    edge_index = data.graph.to_pyg().edge_index
+    with torch.no_grad():
+        expected = second(torch.relu(first(data.graph.x.to_dense(), edge_index)), edge_index)
+    torch.testing.assert_close(model.predict(params, model.inputs(data)), expected, rtol=1e-5, atol=1e-5)
+
+
+@every_network
+@pytest.mark.parametrize("edges", [True, False])
+def test_predictions_equal_the_dense_formula(backbone: Any, head: Any, hidden: int, sparse: bool, edges: bool) -> None:
+    model, data = Backbone(backbone, hidden, head=head), toy_client(sparse=sparse, edges=edges)
+    params = made(model)
+    predicted = model.predict(params, model.inputs(data))
+    torch.testing.assert_close(predicted, plain_logits(model, params, data, [None, None]), rtol=1e-5, atol=1e-5)
+    assert torch.equal(predicted, model.predict(params, model.inputs(data)))
+    assert not predicted.requires_grad
+
+
+@every_network
+@pytest.mark.parametrize("train_only", [True, False])
+@pytest.mark.parametrize("dropout", [0.0, 0.5, 0.3])
+def test_gradients_equal_plain_autograd(backbone: Any, head: Any, hidden: int, sparse: bool, train_only: bool, dropout: float) -> None:
+    model, data = Backbone(backbone, hidden, dropout, head), toy_client(sparse=sparse)
+    inputs, start = model.inputs(data), made(model)
+    draws = np.random.default_rng(5)
+    masks = [model.dropout_mask(data.graph.num_nodes, draws) for _ in range(2)]
+    weights = torch.randn(data.graph.num_nodes, CLASSES, generator=torch.Generator().manual_seed(1))
+    rows = inputs.train if train_only else torch.arange(data.graph.num_nodes)
+
+    ours = {name: value.clone().requires_grad_() for name, value in start.items()}
+    logits = model.logits(ours, model.encode(ours, inputs, np.random.default_rng(5)), inputs, train_only)
+    theirs = {name: value.clone().requires_grad_() for name, value in start.items()}
+    expected = plain_logits(model, theirs, data, masks)[rows]
+
+    torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
+    for a, b in zip(
+        torch.autograd.grad((logits * weights[rows]).sum(), list(ours.values())),
+        torch.autograd.grad((expected * weights[rows]).sum(), list(theirs.values())),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+@every_network
+@pytest.mark.parametrize("dropout", [0.0, 0.5, 0.3])
+def test_a_whole_step_without_autograd_has_its_gradients(backbone: Any, head: Any, hidden: int, sparse: bool, dropout: float) -> None:
+    """The loss is Σ w z² over the training nodes' logits: its error 2 w z is no constant, so that wrong logits show too."""
+    model, data = Backbone(backbone, hidden, dropout, head), toy_client(sparse=sparse)
+    inputs, params = model.inputs(data), made(model)
+    draws = np.random.default_rng(5)
+    masks = [model.dropout_mask(data.graph.num_nodes, draws) for _ in range(2)]
+    weights = torch.randn(inputs.train.shape[0], CLASSES, generator=torch.Generator().manual_seed(1))
+
+    loss, grads = model.gradient(params, inputs, np.random.default_rng(5), lambda z: (float((weights * z * z).sum()), z.mul_(2 * weights)))
+    leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
+    expected = (weights * plain_logits(model, leaves, data, masks)[inputs.train].square()).sum()
+
+    assert loss == pytest.approx(float(expected.detach()), rel=1e-5, abs=1e-5)
+    assert grads.keys() == params.keys()
+    for name, grad in zip(leaves, torch.autograd.grad(expected, list(leaves.values())), strict=True):
+        torch.testing.assert_close(grads[name], grad, rtol=1e-5, atol=1e-5)
+
+
+@every_network
+def test_the_three_functions_compose_to_the_logits(backbone: Any, head: Any, hidden: int, sparse: bool) -> None:
+    """``logits`` may take the products in another order; training rows are rows of the whole."""
+    model, data = Backbone(backbone, hidden, head=head), toy_client(sparse=sparse)
+    inputs, params = model.inputs(data), made(model)
+    h = model.encode(params, inputs)
+    assert h.shape == (data.graph.num_nodes, hidden)
+    whole = model.smooth(h, inputs)
+    assert whole.shape[1] == model.width == params["classifier.weight"].shape[0]
+    torch.testing.assert_close(model.smooth(h, inputs, train_only=True), whole[inputs.train])
+    for train_only, s in ((False, whole), (True, whole[inputs.train])):
+        torch.testing.assert_close(model.logits(params, h, inputs, train_only), model.classify(params, s))
+
+
+def test_other_edges_take_the_place_of_the_graphs() -> None:
+    model, data = Backbone(hidden=4), toy_client()
+    params = made(model)
+    without = toy_client(edges=False)
+    replaced = model.inputs(data, torch.empty(2, 0, dtype=torch.int64))
+    assert torch.equal(model.predict(params, replaced), model.predict(params, model.inputs(without)))
+
+
+def test_inputs_name_the_training_nodes() -> None:
+    data = toy_client().hidden()
+    inputs = Backbone().inputs(data)
+    assert inputs.train.tolist() == [i for i in range(24) if i % 5 < 3]
+    assert torch.equal(inputs.labels, data.graph.y[inputs.train])
+    assert int(inputs.labels.min()) >= 0
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("backbone", ["gcn", "sage"])
+def test_a_client_without_training_nodes_has_empty_rows(sparse: bool, backbone: Any) -> None:
+    model, data = Backbone(backbone, hidden=4), toy_client(sparse=sparse, train=False)
+    inputs, params = model.inputs(data), made(Backbone(backbone, hidden=4))
+    assert model.logits(params, model.encode(params, inputs), inputs, train_only=True).shape == (0, CLASSES)
+
+
+@pytest.mark.parametrize(("dropout", "scale"), [(0.5, 2.0), (0.3, 1 / 0.7)])
+@pytest.mark.parametrize("hidden", [64, 3])
+def test_dropout_masks(dropout: float, scale: float, hidden: int) -> None:
+    """Every entry is 0 or 1 / (1 - p), and of n entries p n ± 4 √(p (1 - p) n) are 0."""
+    model = Backbone(hidden=hidden, dropout=dropout)
+    mask = model.dropout_mask(1001, np.random.default_rng(0))
+    assert mask is not None
+    assert mask.shape == (1001, hidden)
+    assert mask.dtype == torch.float32
+    torch.testing.assert_close(mask.unique(), torch.tensor([0.0, scale]), rtol=1e-6, atol=0)
+    n = mask.numel()
+    assert abs(int((mask == 0).sum()) - dropout * n) < 4 * (dropout * (1 - dropout) * n) ** 0.5
+    per_unit = (mask == 0).float().mean(0)
+    assert float((per_unit - dropout).abs().max()) < 5 * (dropout * (1 - dropout) / 1001) ** 0.5
+
+
+@pytest.mark.parametrize("dropout", [0.5, 0.3])
+def test_the_same_generator_gives_the_same_mask_and_goes_on(dropout: float) -> None:
+    model = Backbone(hidden=8, dropout=dropout)
+    (a, b), (c, d) = ([model.dropout_mask(20, g) for _ in range(2)] for g in (np.random.default_rng(3), np.random.default_rng(3)))
+    assert a is not None
+    assert b is not None
+    assert_same({"first": a, "second": b}, {"first": c, "second": d})  # type: ignore[dict-item]
+    assert not torch.equal(a, b)
+
+
+def test_no_dropout_is_no_mask_and_draws_nothing() -> None:
+    draws, untouched = np.random.default_rng(0), np.random.default_rng(0)
+    assert Backbone(dropout=0.0).dropout_mask(10, draws) is None
+    assert draws.random() == untouched.random()
+
+
+def test_initial_weights() -> None:
+    """Glorot: uniform in ±√(6 / (rows + columns)); biases zero; the same generator gives the same weights."""
+    model = Backbone(hidden=50)
+    params = model.init(INFO, seeded(0, "init"))
+    assert list(params) == ["encoder.weight", "encoder.bias", "classifier.weight", "classifier.bias"]
+    bound = (6 / (FEATURES + 50)) ** 0.5
+    assert 0.95 * bound < float(params["encoder.weight"].abs().max()) <= bound
+    assert not params["encoder.bias"].any()
+    assert_same(params, model.init(INFO, seeded(0, "init")))
+    assert not torch.equal(params["encoder.weight"], model.init(INFO, seeded(1, "init"))["encoder.weight"])
+
+
+@pytest.mark.parametrize(("backbone", "head", "shapes"), [
+    ("gcn", "gcn", {"encoder": (6, 4), "classifier": (4, 3)}),
+    ("gcn", "linear", {"encoder": (6, 4), "encoder.second": (4, 4), "classifier": (4, 3)}),
+    ("sage", "gcn", {"encoder": (12, 4), "classifier": (8, 3)}),
+    ("sage", "linear", {"encoder": (12, 4), "encoder.second": (8, 4), "classifier": (4, 3)}),
+])  # fmt: skip
+def test_parameter_shapes(backbone: Any, head: Any, shapes: dict[str, tuple[int, int]]) -> None:
+    params = Backbone(backbone, 4, head=head).init(INFO, seeded(0))
+    assert {name.removesuffix(".weight"): tuple(value.shape) for name, value in params.items() if "weight" in name} == shapes
+
+
+@pytest.mark.parametrize("setting", [{"hidden": 0}, {"dropout": 1.0}, {"dropout": -0.1}, {"dropout": float("nan")}], ids=str)
+def test_values_out_of_range_are_refused_by_name(setting: dict[str, Any]) -> None:
+    with pytest.raises(BadConfig, match=next(iter(setting))):
+        Backbone(**setting)

@@ -1,0 +1,243 @@
+"""The compiled kernels against torch and scipy: the same numbers for every width, the same bits every time."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedepd.errors import BadData
+from fedepd.network import kernels
+from fedepd.network.sparse import csr_tensor
+
+compiled = pytest.mark.skipif(kernels.name() != "compiled", reason="the package was built without a C compiler")
+
+
+@pytest.fixture
+def on_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_library", None)
+
+
+def matrix(rows: int, columns: int, seed: int = 0) -> sp.csr_matrix:
+    return sp.random(rows, columns, 0.3, format="csr", dtype=np.float32, random_state=seed)
+
+
+@given(rows=st.integers(1, 12), columns=st.integers(1, 12), width=st.integers(1, 150), seed=st.integers(0, 9))
+def test_product_equals_scipy(rows: int, columns: int, width: int, seed: int) -> None:
+    """Widths cover every strip (64, 32 and 8 columns), the overlapping last strip and rows narrower than one."""
+    a = matrix(rows, columns, seed)
+    dense = torch.randn(columns, width, generator=torch.Generator().manual_seed(seed))
+    out = kernels.Factor(csr_tensor(a, np.int32)).times(dense)
+    assert torch.allclose(out, torch.from_numpy(a @ dense.numpy()), atol=1e-5)
+
+
+def test_product_of_a_transposed_view() -> None:
+    a, dense = matrix(6, 9), torch.randn(5, 9).t()
+    assert torch.allclose(kernels.Factor(csr_tensor(a, np.int32)).times(dense), torch.from_numpy(a @ dense.numpy()), atol=1e-5)
+
+
+def test_product_with_an_empty_matrix() -> None:
+    empty = kernels.Factor(csr_tensor(sp.csr_matrix((3, 4), dtype=np.float32), np.int32))
+    assert torch.equal(empty.times(torch.ones(4, 2)), torch.zeros(3, 2))
+
+
+def test_product_refuses_rows_that_are_not_there() -> None:
+    """The matrix has 9 columns: with 3 rows of the other factor the kernel would read beyond them."""
+    with pytest.raises(RuntimeError):
+        kernels.Factor(csr_tensor(matrix(6, 9), np.int32)).times(torch.ones(3, 4))
+
+
+def test_product_with_64_bit_indices_and_with_values_that_share_one_place() -> None:
+    a = matrix(6, 9)
+    a.data[:] = 2.0
+    wide = csr_tensor(a)
+    expected = torch.from_numpy(a @ np.ones((9, 4), np.float32))
+    assert torch.allclose(kernels.Factor(wide).times(torch.ones(9, 4)), expected)
+    narrow = csr_tensor(a, np.int32)
+    shared = torch.tensor([2.0]).expand(a.nnz)
+    spread = torch.sparse_csr_tensor(narrow.crow_indices(), narrow.col_indices(), shared, size=a.shape, check_invariants=False)
+    assert torch.allclose(kernels.Factor(spread).times(torch.ones(9, 4)), expected)
+
+
+def test_activate_in_double_precision_and_on_a_transposed_view() -> None:
+    for h in (torch.tensor([[1.5, -1.0]], dtype=torch.float64), torch.randn(3, 2).t()):
+        bias = torch.ones(h.shape[1], dtype=h.dtype)
+        expected = (h + bias).relu()
+        kernels.activate(h, bias, None)
+        assert torch.equal(h, expected)
+
+
+def test_what_is_not_a_number_is_not_hidden() -> None:
+    """A diverged unit is no dead unit: relu(NaN) is NaN, and its gradient passes, as in torch."""
+    h = torch.tensor([[float("nan"), 1.0, -1.0]])
+    kernels.activate(h, torch.zeros(3), None)
+    assert h.isnan().tolist() == [[True, False, False]]
+    assert kernels.activate_backward(torch.ones(1, 3), h, 2.0)[0].tolist() == [[2.0, 2.0, 0.0]]
+
+
+def test_activate_by_hand() -> None:
+    """h + bias = [[1, -1, 3]]; relu: [[1, 0, 3]]; bits 0b101: first kept and doubled, second dropped, third doubled: [[2, 0, 6]]."""
+    h = torch.tensor([[0.5, -2.0, 1.0]])
+    kernels.activate(h, torch.tensor([0.5, 1.0, 2.0]), bytes([0b10100000]))
+    assert h.tolist() == [[2.0, 0.0, 6.0]]
+
+
+@compiled
+@pytest.mark.parametrize("width", [3, 8, 13, 64])
+@pytest.mark.parametrize("dropout", [False, True])
+def test_activate_equals_torch(monkeypatch: pytest.MonkeyPatch, width: int, dropout: bool) -> None:
+    h, bias, grad = torch.randn(11, width), torch.randn(width), torch.randn(11, width)
+    bits = np.random.default_rng(1).bytes((11 * width + 7) // 8) if dropout else None
+    mine, theirs = h.clone(), h.clone()
+    kernels.activate(mine, bias, bits)
+    back = kernels.activate_backward(grad, mine, 2.0)
+    monkeypatch.setattr(kernels, "_library", None)
+    kernels.activate(theirs, bias, bits)
+    assert torch.equal(mine, theirs)
+    for a, b in zip(back, kernels.activate_backward(grad, theirs, 2.0), strict=True):
+        assert torch.allclose(a, b, atol=1e-5)
+
+
+@given(rows=st.integers(0, 70), units=st.sampled_from([3, 8, 24]), width=st.integers(1, 11), seed=st.integers(0, 9))
+def test_transposed_product_equals_torch(rows: int, units: int, width: int, seed: int) -> None:
+    """8 · width covers every number of lanes and a second strip; 70 rows are three blocks of 32; widths without factor 8 are torch's."""
+    generator = torch.Generator().manual_seed(seed)
+    holey = torch.randn(rows, units, generator=generator).relu()
+    for columns in (width, 8 * width):
+        dense = torch.randn(rows, columns, generator=generator)
+        torch.testing.assert_close(kernels.transposed_product(holey, dense), holey.t() @ dense, rtol=1e-5, atol=1e-5)
+
+
+def test_transposed_product_lets_no_nan_pass_and_refuses_rows_that_are_not_there() -> None:
+    """A NaN is not 0, so its row of the result shows it."""
+    holey = torch.zeros(2, 8)
+    holey[1, 3] = float("nan")
+    assert kernels.transposed_product(holey, torch.ones(2, 8)).isnan().any(1).tolist() == [j == 3 for j in range(8)]
+    with pytest.raises(RuntimeError):
+        kernels.transposed_product(torch.zeros(3, 8), torch.zeros(2, 8))
+
+
+def test_cross_entropy_by_hand() -> None:
+    """z + shift = [[0, ln 3], [ln 3, 0]]: p = [1/4, 3/4] and [3/4, 1/4]; both labels are 1, so the losses are -ln 3/4 and -ln 1/4, their
+    mean ln 4 - ln(3)/2, doubled by the weight; the gradient is 2 (p - onehot) / 2 rows."""
+    z, shift = torch.tensor([[0.0, 0.0], [math.log(3), -math.log(3)]]), torch.tensor([0.0, math.log(3)])
+    assert kernels.cross_entropy_(z, torch.tensor([1, 1]), shift, 2.0) == pytest.approx(2 * math.log(4) - math.log(3), abs=1e-6)
+    torch.testing.assert_close(z, torch.tensor([[0.25, -0.25], [0.75, -0.75]]))
+
+
+@pytest.mark.parametrize("library", ["compiled", "torch"])
+@given(rows=st.integers(1, 9), width=st.integers(1, 40), scale=st.sampled_from([0.1, 3.0, 60.0, 1000.0]), seed=st.integers(0, 9))
+def test_cross_entropy_equals_autograd(library: str, rows: int, width: int, scale: float, seed: int) -> None:
+    """Large scales put e^x below what a float holds; a shift of -inf takes a class out of the softmax."""
+    generator = torch.Generator().manual_seed(seed)
+    z, shift = scale * torch.randn(rows, width, generator=generator), torch.randn(width, generator=generator)
+    labels = torch.randint(width, (rows,), generator=generator)
+    out = int(torch.randint(width, (), generator=generator))
+    if out not in labels.tolist():
+        shift[out] = float("-inf")
+    leaf = z.clone().requires_grad_()
+    expected = 0.7 * F.cross_entropy(leaf + shift, labels)
+    with pytest.MonkeyPatch.context() as patch:
+        if library == "torch":
+            patch.setattr(kernels, "_library", None)
+        loss = kernels.cross_entropy_(z, labels, shift, 0.7)
+    assert loss == pytest.approx(float(expected.detach()), rel=1e-5, abs=1e-5)
+    torch.testing.assert_close(z, torch.autograd.grad(expected, leaf)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_cross_entropy_refuses_a_class_that_is_not_there_and_hides_no_nan() -> None:
+    for label in (-1, 3):
+        with pytest.raises(IndexError):
+            kernels.cross_entropy_(torch.zeros(1, 3), torch.tensor([label]))
+    z = torch.tensor([[0.0, float("nan"), 1.0]])
+    assert math.isnan(kernels.cross_entropy_(z, torch.tensor([0])))
+    assert bool(z.isnan().all())
+
+
+@compiled
+@pytest.mark.parametrize("size", [1, 7, 64, 1001])
+def test_adam_equals_torchs(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    mine = [torch.randn(size, generator=generator), torch.zeros(size), torch.zeros(size)]
+    theirs = [part.clone() for part in mine]
+    for step in (1, 2, 3):
+        grad = torch.randn(size, generator=generator)
+        kernels.Adam(*mine).step(grad, step, 0.01, 0.1)
+        with monkeypatch.context() as patch:
+            patch.setattr(kernels, "_library", None)
+            kernels.Adam(*theirs).step(grad, step, 0.01, 0.1)
+    for a, b in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("on_torch")
+def test_torch_computes_without_the_library() -> None:
+    a, dense = matrix(7, 5), torch.randn(5, 3)
+    assert kernels.name() == "torch"
+    assert torch.allclose(kernels.Factor(csr_tensor(a, np.int32)).times(dense), torch.from_numpy(a @ dense.numpy()), atol=1e-5)
+
+
+@pytest.mark.parametrize(("value", "expected"), [("torch", "torch"), ("gpu", "FEDEPD_KERNELS is 'gpu'")])
+def test_environment_variable(value: str, expected: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from fedepd import kernels; print(kernels.name())"],
+        env={**os.environ, "FEDEPD_KERNELS": value}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert expected in done.stdout + done.stderr
+
+
+# --- what the compiled functions must never follow ---------------------------------------------------------------------------------------
+
+ELSEWHERE = torch.ones(8, 8, device="meta")
+"""A tensor whose memory is not the machine's: its address is 0."""
+HERE = torch.ones(8, 8)
+
+
+def product(dense: torch.Tensor) -> object:
+    return kernels.Factor(csr_tensor(matrix(8, 8), np.int32)).times(dense)
+
+
+CALLS = {
+    "product": lambda: product(ELSEWHERE),
+    "product of an empty matrix": lambda: kernels.Factor(csr_tensor(sp.csr_matrix((8, 8)), np.int32)).times(ELSEWHERE),
+    "transposed product, first": lambda: kernels.transposed_product(ELSEWHERE, HERE),
+    "transposed product, second": lambda: kernels.transposed_product(HERE, ELSEWHERE),
+    "cross-entropy, logits": lambda: kernels.cross_entropy_(ELSEWHERE, torch.zeros(8, dtype=torch.int64)),
+    "cross-entropy, labels": lambda: kernels.cross_entropy_(HERE.clone(), torch.zeros(8, dtype=torch.int64, device="meta")),
+    "cross-entropy, shift": lambda: kernels.cross_entropy_(HERE.clone(), torch.zeros(8, dtype=torch.int64), ELSEWHERE[0]),
+    "activation": lambda: kernels.activate(ELSEWHERE, HERE[0], None),
+    "activation, bias": lambda: kernels.activate(HERE.clone(), ELSEWHERE[0], None),
+    "activation backward": lambda: kernels.activate_backward(ELSEWHERE, HERE, 1.0),
+    "activation backward, second": lambda: kernels.activate_backward(HERE, ELSEWHERE, 1.0),
+    "Adam": lambda: kernels.Adam(ELSEWHERE, HERE, HERE),
+    "Adam, moments": lambda: kernels.Adam(HERE, HERE, ELSEWHERE),
+    "Adam, gradient": lambda: kernels.Adam(HERE.clone(), HERE.clone(), HERE.clone()).step(ELSEWHERE, 1, 0.1, 0.0),
+}
+
+
+@compiled
+@pytest.mark.hostile
+@pytest.mark.parametrize("case", CALLS)
+def test_tensors_on_another_device_never_reach_the_compiled_functions(case: str) -> None:
+    with pytest.raises(BadData, match=r"lies on the device 'meta', .* \.cpu\(\)"):
+        CALLS[case]()
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    ("starts", "columns"),
+    [([0, 1, 2], [0, 2]), ([0, 1, 2], [0, -1]), ([0, 3, 2], [0, 1]), ([1, 1, 2], [0, 1]), ([0, 1, 9], [0, 1]), ([0, -5, 2], [0, 1])],
+)
+def test_indices_outside_the_matrix_never_reach_the_compiled_product(starts: list[int], columns: list[int]) -> None:
+    parts = torch.tensor(starts, dtype=torch.int32), torch.tensor(columns, dtype=torch.int32), torch.ones(2)
+    with pytest.raises(BadData, match="indices outside its shape"):
+        kernels.Factor(torch.sparse_csr_tensor(*parts, size=(2, 2), check_invariants=False))

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedepd.errors import BadData
+from fedepd.network.sparse import Sparse, adjacency, csr_tensor, inverse_degrees, neighbour_mean, normalised, spmm, to_scipy
+
+
+def random_matrix(rows: int, columns: int, seed: int = 0, density: float = 0.4) -> sp.csr_matrix:
+    rng = np.random.default_rng(seed)
+    return sp.csr_matrix(rng.standard_normal((rows, columns)) * (rng.random((rows, columns)) < density), dtype=np.float32)
+
+
+@given(size=st.tuples(*[st.integers(1, 8)] * 3), density=st.sampled_from([0.0, 0.1, 0.5, 1.0]), seed=st.integers(0, 99))
+@settings(max_examples=40)
+def test_products_and_their_backward_equal_dense_torch(size: tuple[int, int, int], density: float, seed: int) -> None:
+    rows, columns, width = size
+    matrix = random_matrix(rows, columns, seed, density)
+    dense, sparse = torch.tensor(matrix.toarray()), Sparse.of(matrix)
+    generator = torch.Generator().manual_seed(seed)
+    a, upstream = torch.randn(columns, width, generator=generator), torch.randn(rows, width, generator=generator)
+    torch.testing.assert_close(sparse.times(a), dense @ a)
+    torch.testing.assert_close(sparse.transposed_times(upstream), dense.t() @ upstream)
+    ours, theirs = a.clone().requires_grad_(), a.clone().requires_grad_()
+    spmm(sparse, ours).backward(upstream)  # type: ignore[no-untyped-call]
+    (dense @ theirs).backward(upstream)  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_a_gradient_that_is_not_contiguous() -> None:
+    """``sum`` hands back an expanded gradient, ``t`` a transposed one."""
+    matrix = random_matrix(4, 3)
+    dense = torch.tensor(matrix.toarray())
+    for reduce in (torch.Tensor.sum, lambda z: (z.t() @ torch.arange(8.0).reshape(4, 2)).sum()):
+        ours, theirs = torch.ones(3, 2, requires_grad=True), torch.ones(3, 2, requires_grad=True)
+        reduce(spmm(Sparse.of(matrix), ours)).backward()
+        reduce(dense @ theirs).backward()
+        torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(3, 4), (0, 4)])
+def test_an_empty_matrix_gives_zeros(rows: int, columns: int) -> None:
+    sparse = Sparse.of(sp.csr_matrix((rows, columns), dtype=np.float32))
+    assert torch.equal(sparse.times(torch.ones(columns, 2)), torch.zeros(rows, 2))
+    assert torch.equal(sparse.transposed_times(torch.ones(rows, 2)), torch.zeros(columns, 2))
+
+
+def test_chosen_rows_in_their_order_and_none() -> None:
+    matrix = random_matrix(5, 3, density=0.8)
+    sparse = Sparse.of(matrix)
+    assert np.array_equal(to_scipy(sparse.rows(torch.tensor([4, 1, 1])).matrix).toarray(), matrix.toarray()[[4, 1, 1]])
+    none = sparse.rows(torch.empty(0, dtype=torch.int64))
+    assert none.shape == (0, 3)
+    assert none.times(torch.ones(3, 2)).shape == (0, 2)
+    assert torch.equal(none.transposed_times(torch.ones(0, 2)), torch.zeros(3, 2))
+
+
+def test_there_and_back_and_nothing_shared() -> None:
+    matrix = random_matrix(4, 6)
+    tensor = csr_tensor(matrix)
+    assert tensor.layout == torch.sparse_csr
+    assert tensor.dtype == torch.float32
+    before = matrix.toarray()
+    tensor.values().zero_()
+    assert np.array_equal(matrix.toarray(), before)
+    assert np.array_equal(to_scipy(csr_tensor(matrix)).toarray(), before)
+
+
+def test_unsorted_columns_are_sorted_in_a_copy() -> None:
+    """Features may come with unsorted columns; making them ready must not write into them."""
+    matrix = sp.csr_matrix((np.array([1.0, 2.0], dtype=np.float32), np.array([2, 0]), np.array([0, 2])), shape=(1, 3))
+    sparse = Sparse.of(matrix)
+    assert matrix.indices.tolist() == [2, 0]
+    assert matrix.data.tolist() == [1.0, 2.0]
+    assert sparse.times(torch.tensor([[1.0], [10.0], [100.0]])).tolist() == [[102.0]]
+
+
+PATH = torch.tensor([[0, 1], [1, 2]])
+
+
+def test_adjacency_is_symmetric_without_loops() -> None:
+    assert adjacency(PATH, 4).toarray().tolist() == [[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
+    assert adjacency(torch.empty(2, 0, dtype=torch.int64), 2).toarray().tolist() == [[0, 0], [0, 0]]
+
+
+def test_normalised_adjacency_of_the_path_by_hand() -> None:
+    """Eq. 10 on a-b-c and an isolated node: degrees with self-loops 2, 3, 2, 1, entries 1/√(d_i d_j)."""
+    end, middle, across = 1 / 2, 1 / 3, 1 / math.sqrt(6)
+    expected = [[end, across, 0, 0], [across, middle, across, 0], [0, across, end, 0], [0, 0, 0, 1]]
+    matrix = normalised(adjacency(PATH, 4))
+    np.testing.assert_allclose(matrix.toarray(), expected, rtol=1e-7)
+    assert (matrix != matrix.T).nnz == 0
+
+
+def test_neighbour_mean_of_the_path_by_hand() -> None:
+    """Each row averages its neighbours; the isolated node's is zero."""
+    adj = adjacency(PATH, 4)
+    assert inverse_degrees(adj).tolist() == [1, 0.5, 1, 0]
+    assert neighbour_mean(adj).toarray().tolist() == [[0, 1, 0, 0], [0.5, 0, 0.5, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(("entries", "shape"), [(2**31, (3, 3)), (2**33, (3, 3)), (0, (3, 2**31)), (0, (2**31, 3)), (0, (3, 2**40))])
+def test_what_32_bit_indices_cannot_count_is_refused_and_does_not_wrap(entries: int, shape: tuple[int, int]) -> None:
+    """Only the number of entries is there: with the entries themselves the test would need 24 GB."""
+    matrix = SimpleNamespace(indptr=np.array([0, entries]), indices=np.empty(0), data=np.empty(0), shape=shape)
+    with pytest.raises(BadData, match="too large for 32-bit indices; give fewer"):
+        csr_tensor(matrix, np.int32)
+
+
+@pytest.mark.hostile
+def test_a_sparse_tensor_on_another_device_is_refused() -> None:
+    with pytest.raises(BadData, match="device 'meta'"):
+        to_scipy(csr_tensor(random_matrix(3, 3)).to("meta"))

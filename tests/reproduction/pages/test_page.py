@@ -1,0 +1,103 @@
+"""``reproduce all`` from the command to the page in a real browser."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chromium import check_fits_a_phone, check_nothing_leaves, needs_browser, opened, visit
+from fedepd.cli import main
+from fedepd.reproduction.pages.output import Written
+from fedepd.reproduction.pages.page import _scope, _titles
+from fedepd.reproduction.study.targets import read_targets
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("study")]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every target on the synthetic default: 116 cells, about 40 seconds of CPU."""
+    out = tmp_path_factory.mktemp("study")
+    size = ["--data", "synthetic", "--seeds", "2", "--rounds", "5", "--evaluate-every", "1", "--workers", "1"]
+    assert main(["reproduce", "all", *size, "--quiet", "--out", str(out)]) == 0
+    return out
+
+
+def test_every_target_has_its_files(study: Path) -> None:
+    figures = {"fig-convergence": 2, "fig-efficiency": 2}
+    for name in [target.name for target in read_targets("all")]:
+        files = {path.name for path in (study / name).iterdir()}
+        assert {f"{name}.md", f"{name}.tex", f"{name}.csv"} <= files
+        expected = figures.get(name, 1 if name.startswith("fig") else 0)  # ranks need two datasets
+        assert [len(list((study / name).glob(f"*{kind}"))) for kind in (".png", ".svg")] == [expected] * 2
+        for path in (study / name).glob("*.svg"):
+            ET.parse(path)
+    assert not list(study.glob("cells/*.failed"))
+    assert len(list(study.glob("cells/*"))) == 116
+
+
+def test_cells_are_shared(study: Path) -> None:
+    """15 rows of Table 2; of the 14 of Table 3 fedepd, printed and fedavg are there already; of the 25 of the grid one; of the 13 steps
+    all but seven; and one round of FedAvg for the distribution: (15 + 11 + 24 + 7 + 1) rows of two seeds.
+    """
+    assert len(list(study.glob("cells/*/summary.json"))) == 2 * (15 + 11 + 24 + 7 + 1)
+
+
+def test_claims_are_counted_by_both_scorings(study: Path) -> None:
+    """Two seeds tell nothing, so every verdict of the two tables is the same by either scoring."""
+    lines = [line for name in ("table2", "table3") for line in (study / name / f"{name}-verdicts.csv").read_text().splitlines()[1:]]
+    found = [sum(line.startswith(f"{scoring},") for line in lines) for scoring in ("headline", "openfgl")]
+    assert found[0] == found[1] > 0
+    counted = f"0 hold, 0 do not hold, {found[0]} cannot be told"
+    told = f"Those of table2 and table3 alone: {counted}; scored as OpenFGL does by default: {counted}."
+    assert told in (study / "all.html").read_text()
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Any]:
+    with opened(tmp_path / "profile") as driver:
+        yield driver
+
+
+@pytest.mark.browser
+@needs_browser[1]
+def test_the_page_works(browser: Any, study: Path) -> None:
+    url = (study / "all.html").as_uri()
+    browser.set_window_size(1000, 800)
+    visit(browser, url)
+    images = browser.execute_script(
+        "return [...document.querySelectorAll('figure img')].map(i => [i.dataset.name, i.naturalWidth, i.getBoundingClientRect().width])"
+    )
+    assert len(images) == 8
+    assert all(natural > 200 and shown > 300 for _, natural, shown in images)
+    links = browser.execute_script("return [...document.querySelectorAll('nav a')].map(a => a.getAttribute('href'))")
+    assert links == ["#verdicts", *(f"#{name}" for name in [target.name for target in read_targets("all")]), "#protocol"]
+    assert all(browser.execute_script("return document.querySelector(arguments[0]) !== null", link) for link in links)
+
+    table = "table[data-name='table2-headline-all']"
+    first = f'return document.querySelector("{table}").tBodies[0].rows[0].cells[0].textContent'
+    assert browser.execute_script(first) == "FedAvg"
+    button = browser.find_elements("css selector", f"{table} th button")[1]
+    browser.execute_script("arguments[0].click()", button)
+    values = browser.execute_script(
+        f'return [...document.querySelector("{table}").tBodies[0].rows].map(r => Number(r.cells[1].dataset.value))'
+    )
+    assert len(values) == 13
+    assert values == sorted(values, reverse=True)
+
+    assert browser.execute_script("return performance.getEntriesByType('resource').filter(e => !e.name.startsWith('data:')).length") == 0
+    check_nothing_leaves(browser, url)
+    check_fits_a_phone(browser, url)
+
+
+def test_a_proxy_graph_is_named_once_and_as_such_though_a_target_has_no_run_of_it(make_results: Any, tmp_path: Path) -> None:
+    """A target without a run does not know of proxy features; whichever comes first, the page says so."""
+    run, waiting = make_results({("a", "x"): [50]}, proxies=["x"]), make_results({("a", "x"): [None]})
+    for order in ((run, waiting), (waiting, run)):
+        written = [Written(results, tmp_path, {}, {}, {}, []) for results in order]
+        assert _scope(written, "fedepd") == "1 runs, 1 more without a number on x (proxy features). Made by: fedepd"
+        assert _titles(written) == {"x": "x ‡"}  # over the columns of the verdicts

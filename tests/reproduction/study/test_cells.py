@@ -1,0 +1,117 @@
+"""Cells: keyed by what is computed, shared by targets, run once, and remembered when they fail."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedepd.datasets import synthetic, write_npz
+from fedepd.errors import BadConfig, UnknownName
+from fedepd.reproduction.study.cells import Planned, datasets_of, plan, run_planned, to_run
+from fedepd.reproduction.study.results import read_results
+from fedepd.reproduction.study.targets import Row, Target, read_target
+
+QUICK: dict[str, Any] = {"rounds": 2, "hidden": 8, "clients": 3}
+TARGET = Target("mine", "Mine", "comparison", (Row("fedavg", label="FedAvg"), Row("fedepd", label="FedEPD")), ("synthetic",), 2)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("data") / "small.npz"
+    write_npz(synthetic(nodes=300, edges=900, classes=4, imbalance=10, smallest=None, communities=6), path)
+    return str(path)
+
+
+def planned(data: str, out: Path, *targets: Target, **settings: Any) -> list[Planned]:
+    return plan(targets, {target.name: [data] for target in targets}, out, {**QUICK, **settings})
+
+
+def test_the_folder_is_named_by_the_hash_of_the_run_in_it(data: str, tmp_path: Path) -> None:
+    """And seeds vary the clients too, once the nodes are shuffled."""
+    cells = planned(data, tmp_path, TARGET, shuffle_nodes=True)
+    assert [(each.row.method, each.seed) for each in cells] == [("fedavg", 0), ("fedepd", 0), ("fedavg", 1), ("fedepd", 1)]
+    said: list[str] = []
+    assert run_planned(to_run(cells), 2, lambda: None, lambda each, failure: said.append(each.text + failure)) == 0
+    assert sorted(said) == sorted(each.text for each in cells)
+    summaries = [json.loads((each.cell.out / "summary.json").read_text()) for each in cells]
+    assert [summary["config_hash"] for summary in summaries] == [each.cell.out.name for each in cells]
+    assert len({summary["partition_sha256"] for summary in summaries}) == 2
+    assert to_run(cells) == []
+    results = read_results(TARGET, cells)
+    assert [sorted(entry.runs) for entry in results.entries] == [[0, 1], [0, 1]]
+
+
+def test_a_target_of_ones_own_names_files_and_what_is_nowhere_is_named(data: str, tmp_path: Path) -> None:
+    mine = replace(TARGET, datasets=(data, "corafull", "nowhere"))
+    datasets, lines = datasets_of(mine, tmp_path)
+    assert datasets == [data, "nowhere"]
+    assert lines == ["CoraFull is not at hand; 'fedepd data fetch corafull' gets it"]
+    with pytest.raises(UnknownName, match="'nowhere'"):
+        plan([mine], {mine.name: datasets}, tmp_path, QUICK)
+
+
+def test_targets_share_cells_that_compute_the_same(data: str, tmp_path: Path) -> None:
+    """``without_purification`` and ``purify = false`` are one computation; another setting is another."""
+    rows = (Row("fedepd", "without_purification"), Row("fedepd", "default", "x", {"purify": False}), Row("fedepd", "default", "y"))
+    other = replace(TARGET, name="other", rows=rows)
+    cells = planned(data, tmp_path, TARGET, other)
+    names = {(each.target, each.row.key, each.seed): each.cell.out.name for each in cells}
+    assert names["other", "fedepd:without_purification", 0] == names["other", "fedepd:purify=False", 0]
+    assert names["mine", "fedepd", 0] == names["other", "fedepd", 0]
+    assert len(set(names.values())) == len(to_run(cells)) == 6  # fedavg, fedepd, fedepd without purification; two seeds each
+
+
+def test_what_moves_no_number_moves_no_hash_and_what_does_moves_it(data: str, tmp_path: Path) -> None:
+    def hashes(**settings: Any) -> list[str]:
+        return [each.cell.out.name for each in planned(data, tmp_path, TARGET, **settings)]
+
+    assert hashes() == hashes(partition="openfgl")  # what "auto" means here
+    assert not set(hashes()) & set(hashes(lr=0.02))
+    assert not set(hashes()) & set(hashes(features="row_normalised"))
+    assert hashes(seed=1)[:2] == hashes()[2:]  # seeds from 1 on
+
+
+def test_a_failed_cell_is_remembered_until_it_succeeds(data: str, tmp_path: Path) -> None:
+    """A file where the run folder should be is a failure that a user can mend."""
+    cells = planned(data, tmp_path, replace(TARGET, seeds=1))
+    first = cells[0]
+    assert first.failure == "not run yet"
+    first.cell.out.parent.mkdir()
+    first.cell.out.write_text("in the way")
+    assert run_planned(to_run(cells), 1, lambda: None, lambda *_: None) == 1
+    assert "is a file; give a folder" in first.failure
+    assert cells[1].failure == ""
+    results = read_results(TARGET, cells)
+    assert [dict(entry.failures) for entry in results.entries] == [{0: first.failure}, {}]
+    first.cell.out.unlink()
+    assert to_run(cells) == [first]
+    assert run_planned(to_run(cells), 1, lambda: None, lambda *_: None) == 0
+    assert first.failure == ""
+    assert not first.note.exists()
+
+
+def test_a_mistake_is_found_before_anything_runs(data: str, tmp_path: Path) -> None:
+    with pytest.raises(BadConfig, match="unknown setting 'round'; did you mean 'rounds'"):
+        planned(data, tmp_path, TARGET, round=3)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_datasets_by_default(tmp_path: Path) -> None:
+    target = read_target("table3")
+    at_hand, missing = datasets_of(target, tmp_path)
+    assert at_hand == ["synthetic"]
+    assert missing[0] == "CoraFull is not at hand; 'fedepd data fetch corafull' gets it"
+    assert len(missing) == 3
+    (tmp_path / "graphs").mkdir()
+    (tmp_path / "graphs" / "corafull.npz").touch()
+    at_hand, missing = datasets_of(target, tmp_path)
+    assert at_hand == ["corafull"]
+    assert len(missing) == 2
+    for other in ("mine", "email"):  # email is the paper's, but not in its Table 3
+        (tmp_path / "graphs" / f"{other}.npz").touch()
+    assert datasets_of(target, tmp_path)[0] == ["corafull", "mine"]
+    assert datasets_of(replace(target, name="of my own"), tmp_path)[0] == ["corafull"]

@@ -1,0 +1,113 @@
+"""Targets as they ship, and as a user writes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedepd.datasets.published import TABLE1
+from fedepd.errors import BadConfig
+from fedepd.methods import METHODS
+from fedepd.reproduction.study.targets import Target, read_target, read_targets, target_names
+from fedepd.runs.experiment import Experiment
+
+MINE = """
+title = "Mine"
+kind = "ablation"
+datasets = ["synthetic"]
+[settings]
+hidden = 8
+epochs = 2
+[[rows]]
+method = "fedavg"
+[[rows]]
+method = "fedavg"
+label = "longer"
+settings = { epochs = 6 }
+"""
+
+
+def written(folder: Path, text: str) -> Target:
+    path = folder / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    return read_target(str(path))
+
+
+def test_every_table_and_figure_of_the_paper_ships_and_our_own_steps() -> None:
+    assert target_names() == [
+        "robustness", "steps", "table2", "table3",
+        "fig-convergence", "fig-distribution", "fig-efficiency", "fig-perclass", "fig-sensitivity", "fig-tiers",
+    ]  # fmt: skip
+    assert [target.name for target in read_targets("all")] == [name for name in target_names() if name != "robustness"]
+
+
+@pytest.mark.parametrize("name", target_names())
+def test_a_shipped_target_can_be_run(name: str) -> None:
+    target = read_target(name)
+    assert set(target.datasets) <= TABLE1.keys()
+    assert target.settings["shuffle_nodes"] is True  # else every seed has the same clients
+    for row in target.rows:
+        Experiment.make(row.method, row.preset, **target.settings_of(row, {"seed": 1}))
+
+
+def test_table2_has_every_method_and_both_readings_of_fedepd() -> None:
+    rows = read_target("table2").rows
+    assert {row.method for row in rows} == METHODS.keys()
+    assert [row.key for row in rows if row.method == "fedepd"] == ["fedepd", "fedepd:printed"]
+    assert [row.method for row in rows if row.reference] == ["isolated", "centralised"]
+    assert read_target("fig-tiers").rows == rows
+
+
+def test_a_grid_is_a_row_for_every_combination() -> None:
+    """Five values of mu and five of gamma: 25 rows; the middle one is the printed preset's, so that Table 2's cell is shared."""
+    target = read_target("fig-sensitivity")
+    assert len(target.rows) == 25
+    assert target.rows[0].settings == {"mu": 0.1, "gamma": 0.1}
+    assert target.rows[0].label == "FedEPD (printed), mu 0.1, gamma 0.1"
+    printed = Experiment.make("fedepd", "printed")
+    assert Experiment.make("fedepd", "printed", mu=1.0, gamma=0.5).config_hash("g") == printed.config_hash("g")
+    assert {"mu": 1.0, "gamma": 0.5} in [row.settings for row in target.rows]
+
+
+def test_a_row_wins_over_the_user_who_wins_over_the_target(tmp_path: Path) -> None:
+    plain, longer = (target := written(tmp_path, MINE)).rows
+    assert (target.name, target.seeds, plain.label) == ("mine", 5, "FedAvg")
+    assert target.settings_of(plain, {"epochs": 4}) == {"hidden": 8, "epochs": 4}
+    assert target.settings_of(longer, {"epochs": 4}) == {"hidden": 8, "epochs": 6}
+    assert longer.key == "fedavg:epochs=6"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ('kind = "ablation"', 'kind = "ablatio"', "unknown kind in '.*mine.toml' 'ablatio'; did you mean 'ablation'"),
+        ('kind = "ablation"', "", "'.*mine.toml' has no 'kind'; add it"),
+        ('title = "Mine"', 'titel = "Mine"', "unknown key in '.*mine.toml' 'titel'; did you mean 'title'"),
+        ('label = "longer"', 'lable = "longer"', "unknown key in '.*' 'lable'; did you mean 'label'"),
+        ('method = "fedavg"', 'method = "fedavq"', "unknown method in '.*' 'fedavq'; did you mean 'fedavg'"),
+        ("settings = { epochs = 6 }", "", "the row 'fedavg' stands twice in '.*mine.toml'"),
+        ('kind = "ablation"', 'kind = "sensitivity"', r"needs a \[grid\] of two settings; it has 0"),
+        ('title = "Mine"', "title = Mine", "is not TOML"),
+        (MINE[MINE.index("[[rows]]") :], "", r"has no \[\[rows\]\]"),
+        ('datasets = ["synthetic"]', 'datasets = "synthetic"', "'datasets' in '.*' is 'synthetic'; give a list of names"),
+        ('datasets = ["synthetic"]', "datasets = [1]", r"'datasets' in '.*' is \[1\]; give a list of names"),
+        ('title = "Mine"', "title = 'Mine'\nseeds = 'five'", "'seeds' in '.*' is 'five'; give a whole number"),
+        ('title = "Mine"', "title = 'Mine'\nseeds = 0", "'seeds' in '.*' is 0; give a whole number, 1 or more"),
+        ('title = "Mine"', "title = 'Mine'\ngrid = { mu = 1 }", r"'mu' in the \[grid\] of '.*' is 1; give a list of numbers"),
+        ("settings = { epochs = 6 }", "settings = 6", "'settings' in '.*' is 6; give a table"),
+        (MINE[MINE.index("[settings]") :], "rows = [1]", r"'rows' in '.*' is \[1\]; give \[\[rows\]\]"),
+        (MINE[MINE.index("[settings]") :], "rows = 'fig-tiers'", r"'fig-tiers.toml' gives its rows .* take them from 'table2'"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, sentence: str) -> None:
+    assert old in MINE
+    with pytest.raises(BadConfig, match=sentence):
+        written(tmp_path, MINE.replace(old, new))
+
+
+def test_an_unknown_target() -> None:
+    with pytest.raises(BadConfig, match="unknown target 'tabel2'; did you mean 'table2'"):
+        read_target("tabel2")
+    with pytest.raises(BadConfig, match=r"cannot read the target 'none\.toml'"):
+        read_target("none.toml")

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedepd.rounds.evaluate import client_facts, confusion, confusions, homophily
+from fedepd.types import HIDDEN
+from toy import toy_client
+
+
+@given(seed=st.integers(0, 10_000), nodes=st.integers(1, 30), classes=st.integers(2, 6))
+@settings(max_examples=40)
+def test_confusion_equals_scikit_learn(seed: int, nodes: int, classes: int) -> None:
+    from sklearn.metrics import confusion_matrix
+
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(nodes, classes, generator=generator)
+    y = torch.randint(HIDDEN, classes, (nodes,), generator=generator)
+    mask = torch.rand(nodes, generator=generator) < 0.7
+    counts = confusion(logits.argmax(1), y, mask, classes)
+    scored = mask & (y != HIDDEN)
+    assert counts.dtype == torch.int64
+    assert int(counts.sum()) == int(scored.sum())
+    if bool(scored.any()):
+        expected = confusion_matrix(y[scored], logits[scored].argmax(1), labels=np.arange(classes))
+        assert np.array_equal(counts, expected)
+
+
+def test_rows_are_true_and_columns_predicted_classes() -> None:
+    logits = torch.tensor([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
+    y, mask = torch.tensor([0, 0, 1, 1]), torch.tensor([True, True, True, False])
+    assert confusion(logits.argmax(1), y, mask, 2).tolist() == [[0, 2], [1, 0]]
+
+
+def test_no_node_to_score_gives_zeros() -> None:
+    assert confusion(torch.zeros(2, dtype=torch.int64), torch.tensor([0, 1]), torch.zeros(2, dtype=torch.bool), 3).tolist() == [[0] * 3] * 3
+
+
+def test_each_split_is_scored_on_its_own_mask() -> None:
+    data = toy_client()
+    perfect = torch.eye(3)[data.graph.y]
+    for split, mask in (("val", data.val_mask), ("test", data.test_mask)):
+        expected = torch.diag(torch.bincount(data.graph.y[mask], minlength=3))
+        assert torch.equal(confusions(perfect, data)[split], expected)
+
+
+def test_homophily_by_hand() -> None:
+    """Of 0-1 (same), 1-2 (not), 2-3 (one end unlabelled) two edges count: 1/2."""
+    y = torch.tensor([0, 0, 1, HIDDEN])
+    assert homophily(torch.tensor([[0, 1, 2], [1, 2, 3]]), y) == 0.5
+    assert homophily(torch.tensor([[2], [3]]), y) is None
+    assert homophily(torch.empty(2, 0, dtype=torch.int64), y) is None
+
+
+def test_facts_by_hand() -> None:
+    """24 nodes, roles 0 1 2 train, 3 val, 4 test by node number modulo 5: 15, 5 and 4. Keeping no edge isolates everyone."""
+    data = toy_client(missing_class=True)
+    facts = client_facts(data, data.graph.edge_index[:, :0])
+    sizes = {name: facts[name] for name in ("client", "nodes", "train", "val", "test", "classes", "edges_kept", "isolated_after")}
+    assert sizes == {"client": 0, "nodes": 24, "train": 15, "val": 5, "test": 4, "classes": 2, "edges_kept": 0, "isolated_after": 24}
+    assert facts["homophily_after"] is None
+    assert facts["homophily_before"] == homophily(data.graph.edge_index, data.graph.y)
+    same = client_facts(data, data.graph.edge_index)
+    assert same["homophily_after"] == pytest.approx(facts["homophily_before"])
+    assert same["isolated_after"] == same["isolated_before"] == 24 - data.graph.edge_index.unique().numel()

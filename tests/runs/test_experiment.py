@@ -1,0 +1,159 @@
+"""Settings under one flat set of names, from Python, TOML and the command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedepd.runs.experiment import GROUPS, Experiment, coerced, read_toml, setting_owners
+from fedepd.errors import BadConfig, UnknownName
+from fedepd.methods import METHODS
+
+SAMPLE = {"clients": 4, "train_share": 0.5, "val_share": 0.3, "head": "linear"}
+
+
+def other_value(name: str, kind: Any, value: Any) -> Any:
+    """A legal value that differs from ``value``."""
+    if get_origin(kind) is Literal:
+        return next(choice for choice in get_args(kind) if choice != value)
+    if kind is bool:
+        return not value
+    if kind is int:
+        return value + 1
+    if value is None:
+        return 0.5
+    return value * 0.75 if value else 0.25
+
+
+def test_flat_settings_reach_their_group() -> None:
+    made = Experiment.make("fedepd", clients=3, split="keep_one", hidden=8, lr=0.1, rounds=7, gamma=0.25)
+    assert (made.partition.clients, made.split.split, made.model.hidden) == (3, "keep_one", 8)
+    assert (made.training.lr, made.protocol.rounds, made.method.gamma) == (0.1, 7, 0.25)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_name_has_two_meanings(method: str) -> None:
+    owners = setting_owners(method)
+    assert len(owners) == sum(len(fields(cls)) for cls in (*GROUPS.values(), METHODS[method]))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_setting_moves_the_hash(method: str) -> None:
+    plain = Experiment.make(method)
+    default = {name: value for group in plain.resolved().values() for name, value in group.items()}
+    hashes = {plain.config_hash("data")}
+    owners = setting_owners(method)
+    for name, (_, kind) in owners.items():
+        with_partner = {"consensus_by": "injection"} if (method, name) == ("fedepd", "elites") else {}  # rehearsal refuses the other value
+        hashes.add(Experiment.make(method, **with_partner, **{name: other_value(name, kind, default[name])}).config_hash("data"))
+    assert len(hashes) == len(owners) + 1
+
+
+def test_hash_depends_on_data_and_method_but_not_on_how_it_was_spelled() -> None:
+    one = Experiment.make("fedepd", **SAMPLE).config_hash("data")
+    assert Experiment.make("fedepd", **dict(reversed(SAMPLE.items()))).config_hash("data") == one
+    assert Experiment.make("fedepd", **SAMPLE, rounds="200", lr="1e-2").config_hash("data") == one  # the defaults, as a shell gives them
+    assert Experiment.make("fedepd", **SAMPLE).config_hash("other data") != one
+    assert Experiment.make("fedavg", **SAMPLE).config_hash("data") != one
+
+
+def test_hash_of_a_preset_is_the_hash_of_its_values() -> None:
+    printed = Experiment.make("fedepd", "printed")
+    spelled = Experiment.make("fedepd", **METHODS["fedepd"].presets["printed"])
+    assert printed.config_hash("data") == spelled.config_hash("data") != Experiment.make("fedepd").config_hash("data")
+
+
+def test_hash_is_the_same_in_another_process() -> None:
+    code = f"from fedepd.runs.experiment import Experiment; print(Experiment.make('fedepd', **{SAMPLE!r}).config_hash('data'))"
+    there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "7"})
+    assert there.stdout.strip() == Experiment.make("fedepd", **SAMPLE).config_hash("data")
+
+
+def test_a_setting_wins_over_its_preset() -> None:
+    made = Experiment.make("fedepd", "printed", absent="zero")
+    assert (made.method.sign, made.method.absent) == ("plus", "zero")
+
+
+def test_tables_of_a_file_only_group(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text('method = "fedavg"\nrounds = 5\n[training]\nlr = 0.5\n[model]\nhidden = 8\n')
+    assert read_toml(path) == {"method": "fedavg", "rounds": 5, "lr": 0.5, "hidden": 8}
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [("rounds = ", "is not TOML"), ("lr = 1.0\n[training]\nlr = 0.5\n", "'lr' is given twice"), (b"\xff\xfe", "is not TOML")],
+)
+def test_files_that_cannot_be_used(tmp_path: Path, content: str | bytes, says: str) -> None:
+    path = tmp_path / "a.toml"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(BadConfig, match=says):
+        read_toml(path)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(BadConfig, match=r"cannot read the settings file .*none\.toml: No such file"):
+        read_toml(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "expected"),
+    [
+        ("5", int, 5), (5.0, int, 5), ("1e-2", float, 0.01), (1, float, 1.0), ("none", float | None, None), ("0.5", float | None, 0.5),
+        ("yes", bool, True), ("off", bool, False), (True, bool, True), ("2", Literal[1, 2], 2), ("a", Literal["a", "b"], "a"),
+    ],
+)  # fmt: skip
+def test_text_becomes_the_fields_type(value: Any, kind: Any, expected: Any) -> None:
+    made = coerced("x", value, kind)
+    assert made == expected
+    assert type(made) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [("five", int), ("1.5", int), (1.5, int), (True, int), (float("nan"), int), (float("inf"), int), ("", float), ("nan", float),
+     ("inf", float), ([1], float), (None, float), (False, float), ("maybe", bool), ("c", Literal["a", "b"])],
+)  # fmt: skip
+def test_values_that_are_not_of_the_fields_type(value: Any, kind: Any) -> None:
+    with pytest.raises(BadConfig, match="x"):
+        coerced("x", value, kind)
+
+
+@given(st.integers())
+def test_any_whole_number_survives_its_text(value: int) -> None:
+    assert coerced("x", str(value), int) == value
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_any_finite_number_survives_its_text(value: float) -> None:
+    assert coerced("x", repr(value), float) == value
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"method": "fedepp"}, "unknown method 'fedepp'; did you mean 'fedepd'?"),
+        ({"preset": "print"}, "unknown preset of fedepd 'print'; did you mean 'printed'?"),
+        ({"gama": 0.5}, "unknown setting 'gama'; did you mean 'gamma'?"),
+        ({"method": "fedavg", "gamma": 0.5}, "unknown setting 'gamma'"),
+        ({"split": "flor"}, "unknown value of split 'flor'; did you mean 'floor'?"),
+    ],
+)
+def test_unknown_names_come_with_a_guess(arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(UnknownName) as caught:
+        Experiment.make(**arguments)
+    assert str(caught.value).startswith(says)
+
+
+def test_the_sentence_names_what_moves_the_numbers() -> None:
+    settings = {"clients": 4, "partition": "openfgl", "rounds": 7, "lr": 0.5, "participation": 0.5, "select": "last"}
+    said = Experiment.make("fedavg", **settings, features="row_normalised").sentence()
+    for part in ("4 clients (openfgl)", "60/20/20", "7 rounds", "lr 0.5", "50 % participation", "last round", "row normalised"):
+        assert part in said
