@@ -233,3 +233,36 @@ class Reply:
     num_train: int
     scalars: Mapping[str, float] = field(default_factory=dict)
     round: int = 0
+
+
+FieldKind = Literal["real", "count", "presence", "votes", "weight", "sum", "mean", "rows"]
+
+
+@dataclass(frozen=True)
+class Field:
+    """What a reply must carry under one name."""
+
+    shape: tuple[int, ...]
+    """-1 where any size is right."""
+    kind: FieldKind = "real"
+    """What the numbers mean, which says how far they are believed:
+
+    real: anything of a bounded norm.
+    count: training nodes of each class, so none is more than the client declared of that class.
+    presence: 1 for a class that the client has, else 0.
+    votes: each at most one per training node.
+    weight: the client's say in an average, 0 or more.
+    sum: class rows [C, ...], each the sum over the nodes that ``of`` counts.
+    mean: class rows [C, ...], each the mean over the nodes that ``of`` counts.
+    rows: one row for each class that ``of`` names, in order.
+    """
+    of: str | None = None
+    """The field that says which classes the rows of this one belong to."""
+
+
+Fields = Mapping[str, Field]
+
+
+def same_fields(tensors: Mapping[str, Tensor]) -> dict[str, Field]:
+    """Replies that carry the same names and shapes as ``tensors``."""
+    return {name: Field(tuple(value.shape)) for name, value in tensors.items()}

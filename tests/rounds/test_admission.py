@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from fedepd.rounds.admission import Field, admit, admit_confusions, same_fields, sizes_fault
-from fedepd.types import Reply, Sizes
+from fedepd.rounds.admission import admit, admit_confusions, sizes_fault
+from fedepd.types import Field, Reply, Sizes, same_fields
 
 SIZES = Sizes(9, 5, torch.tensor([3, 2]), torch.tensor([1, 0]), torch.tensor([2, 1]))
 """Nine nodes: three and two train, one and none validate, two and one test."""

@@ -10,11 +10,10 @@ import torch
 
 from fedepd.datasets import load
 from fedepd.errors import BadConfig
-from fedepd.rounds.admission import Field
 from fedepd.rounds.attack import ACTS, CLAIMED, NAMES, Attack, poisoned
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.run import build, run
-from fedepd.types import Reply
+from fedepd.types import Field, Reply
 from toy import toy_clients
 
 FIELDS = {

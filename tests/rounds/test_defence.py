@@ -14,11 +14,10 @@ import torch
 from fedepd.errors import BadConfig
 from fedepd.methods.fedavg import FedAvg
 from fedepd.methods.steps import average
-from fedepd.rounds.admission import Field
 from fedepd.rounds.defence import Deeds, Defence, cap_weights, coordinate_median, defend, multi_krum, trimmed_mean
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.run import run
-from fedepd.types import Reply, TaskInfo, Tensors
+from fedepd.types import Field, Reply, TaskInfo, Tensors
 from toy import assert_same
 
 FLOWER = json.loads((Path(__file__).parents[1] / "numbers" / "flower_robust.json").read_text())["cases"]

@@ -6,7 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedepd.rounds.evaluate import client_facts, confusion, confusions, homophily
+from fedepd.datasets.facts import homophily
+from fedepd.rounds.evaluate import client_facts, confusion, confusions
 from fedepd.types import HIDDEN
 from toy import toy_client
 

@@ -16,11 +16,10 @@ from fedepd.methods.isolated import Isolated
 from fedepd.network.backbones import Backbone
 from fedepd.network.training import Training
 from fedepd.rounds import in_process as simulate
-from fedepd.rounds.admission import Fields, same_fields
 from fedepd.rounds.evaluate import confusions
 from fedepd.rounds.in_process import InProcess
 from fedepd.rounds.participant import Participant
-from fedepd.types import HIDDEN, ClientData, Reply, Tensors
+from fedepd.types import HIDDEN, ClientData, Fields, Reply, Tensors, same_fields
 from toy import assert_same, initial, make_client, make_server, run_rounds, toy_client, toy_clients
 
 

@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 
 from fedepd.clients.split import SplitConfig, split
+from fedepd.datasets.facts import homophily
 from fedepd.datasets.published import class_sizes
 from fedepd.datasets.tables import FeatureSchema
 from fedepd.longtail import imbalance_ratio, tiers
 from fedepd.network.sparse import to_scipy
 from fedepd.rng import seeded_numpy
-from fedepd.rounds.evaluate import homophily
 from fedepd.shown import listed, shown
 from fedepd.types import Graph
 

@@ -73,7 +73,7 @@ class FederationController(Controller):  # type: ignore[misc]
             stack.callback(exchange.close)
             method, tensors, first = ledger.experiment.method, ledger.progress.tensors, ledger.next_round
             known = offences(ledger.progress.lines)
-            for each in train(method, ledger.server, tensors, clients, exchange, every, first, known):
+            for each in train(method, ledger.server, tensors, clients, exchange, every, first, known, ledger.experiment.defence):
                 ledger.declare(exchange.sizes)
                 line = ledger.add(each, exchange.counts)
                 ledger.save(folder)

@@ -43,9 +43,9 @@ from nvflare.fuel.utils.fobs.decomposers.via_downloader import ViaDownloaderDeco
 from fedepd.deploy.limits import expected_message
 from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import KINDS
-from fedepd.rounds.admission import Fields
 from fedepd.rounds.evaluate import SPLITS
 from fedepd.shown import shown
+from fedepd.types import Fields
 
 SLACK = 2**20
 """Bytes for names, headers and NVFlare's own entries."""

@@ -22,7 +22,8 @@ def rehearse(task: FederationTask, files: Sequence[str | Path]) -> Ledger:
     exchange.prepare()
     ids = [c.client_id for c in clients]
     ledger.declare(exchange.declared(ids))
-    every = ledger.experiment.protocol.evaluate_every
-    for each in train(ledger.experiment.method, ledger.server, ledger.progress.tensors, ids, exchange, every):
+    e = ledger.experiment
+    every = e.protocol.evaluate_every
+    for each in train(e.method, ledger.server, ledger.progress.tensors, ids, exchange, every, defence=e.defence):
         ledger.add(each)
     return ledger

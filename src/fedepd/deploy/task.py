@@ -103,7 +103,7 @@ class FederationTask:
 
     def server(self) -> Server:
         e = self.experiment()
-        return Server(self.info(), e.model, e.training, e.protocol.seed, 0, e.protocol.rounds, e.defence)
+        return Server(self.info(), e.model, e.training, e.protocol.seed, 0, e.protocol.rounds)
 
     def participant(self, data: ClientData) -> Participant:
         e = self.experiment()

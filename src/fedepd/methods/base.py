@@ -18,9 +18,7 @@ from torch import Tensor
 from fedepd.network.backbones import Backbone
 from fedepd.network.training import Training
 from fedepd.rng import fast_numpy, seeded
-from fedepd.rounds.admission import Fields
-from fedepd.rounds.defence import Defence
-from fedepd.types import ClientData, Reply, TaskInfo, Tensors
+from fedepd.types import ClientData, Fields, Reply, TaskInfo, Tensors
 
 P = TypeVar("P")
 
@@ -63,7 +61,6 @@ class Server:
     seed: int
     round: int
     last_round: int
-    defence: Defence = Defence()
 
     def torch_draws(self, purpose: str) -> torch.Generator:
         return seeded(self.seed, purpose, self.round, "server")

@@ -14,8 +14,7 @@ from torch import Tensor
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.steps import own_model, train_alone
 from fedepd.network.backbones import Backbone, Inputs
-from fedepd.rounds.admission import Fields
-from fedepd.types import ClientData, Reply, Tensors
+from fedepd.types import ClientData, Fields, Reply, Tensors
 
 
 @final

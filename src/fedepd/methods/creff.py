@@ -26,8 +26,7 @@ from fedepd.methods.steps import average, class_counts, cross_entropy, fit, mode
 from fedepd.network.backbones import Backbone, Inputs, glorot
 from fedepd.network.training import Training, descend
 from fedepd.options import option
-from fedepd.rounds.admission import Field, Fields, same_fields
-from fedepd.types import ClientData, Reply, Tensors
+from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields
 
 GUARD = 1e-6
 """Added to the denominator of a cosine, as in the official code: a row without gradient then costs a constant."""

@@ -15,8 +15,7 @@ from torch import Tensor
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.steps import average, cross_entropy, fit, model_part, reply
 from fedepd.network.backbones import Backbone, Inputs
-from fedepd.rounds.admission import Fields, same_fields
-from fedepd.types import ClientData, Reply, Tensors
+from fedepd.types import ClientData, Fields, Reply, Tensors, same_fields
 
 
 @final

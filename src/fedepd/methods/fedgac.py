@@ -26,8 +26,7 @@ from fedepd.methods.steps import class_counts, class_mean, fit, model_part, repl
 from fedepd.network.backbones import Backbone, glorot
 from fedepd.network.sparse import Sparse, to_scipy
 from fedepd.options import option
-from fedepd.rounds.admission import Field, Fields, same_fields
-from fedepd.types import ClientData, Reply, Tensors
+from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields
 
 _LOWEST = -80.0
 """Below about -87 the exponential is a denormal number, ten times slower to compute."""

@@ -26,8 +26,7 @@ from fedepd.methods.steps import cross_entropy, fit, model_part, renamed, reply
 from fedepd.network.backbones import Backbone, Inputs
 from fedepd.network.sparse import Sparse, adjacency, inverse_degrees, normalised
 from fedepd.options import option
-from fedepd.rounds.admission import Field, Fields, same_fields
-from fedepd.types import ClientData, Reply, Tensors
+from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields
 
 Moments = Literal["hybrid", "raw", "central"]
 

@@ -21,8 +21,7 @@ from fedepd.methods.steps import average, class_counts, cross_entropy, fit, mode
 from fedepd.network.backbones import Backbone, Inputs
 from fedepd.network.training import Gradient
 from fedepd.options import option
-from fedepd.rounds.admission import Fields, same_fields
-from fedepd.types import ClientData, Reply, Tensors
+from fedepd.types import ClientData, Fields, Reply, Tensors, same_fields
 
 CLAMP = 1e-8
 """FL-bench's count of an absent class: a margin of 100 tau, so the class all but leaves the softmax."""

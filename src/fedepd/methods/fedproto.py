@@ -23,8 +23,7 @@ from fedepd.methods.steps import class_counts, class_mean, class_sums, cross_ent
 from fedepd.network.backbones import Backbone, Inputs
 from fedepd.network.training import Objective
 from fedepd.options import option
-from fedepd.rounds.admission import Field, Fields
-from fedepd.types import ClientData, Reply, TaskInfo, Tensors
+from fedepd.types import ClientData, Field, Fields, Reply, TaskInfo, Tensors
 
 
 @dataclass(frozen=True, eq=False)

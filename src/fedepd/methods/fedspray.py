@@ -36,8 +36,7 @@ from fedepd.network.backbones import Backbone, Inputs, glorot
 from fedepd.network.sparse import Sparse, spmm, to_scipy
 from fedepd.network.training import Objective
 from fedepd.options import option
-from fedepd.rounds.admission import Field, Fields, same_fields
-from fedepd.types import ClientData, Reply, Tensors
+from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields
 
 PROXY_START = 0.1
 """Every coordinate of a proxy before training."""

@@ -43,8 +43,7 @@ from fedepd.network.backbones import Backbone, Inputs, glorot
 from fedepd.network.sparse import Sparse, to_scipy
 from fedepd.network.training import Gradient, Loss
 from fedepd.options import option
-from fedepd.rounds.admission import Field, Fields, same_fields
-from fedepd.types import ClientData, Reply, Tensors
+from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields
 
 WIDTHS = (256, 128)
 """Hidden layers of the discriminator."""

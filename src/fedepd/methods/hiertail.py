@@ -30,8 +30,7 @@ from fedepd.network.backbones import Backbone, Inputs, glorot
 from fedepd.network.sparse import Sparse, adjacency, normalised
 from fedepd.network.training import Loss
 from fedepd.options import option
-from fedepd.rounds.admission import Fields, same_fields
-from fedepd.types import ClientData, Reply, Tensors
+from fedepd.types import ClientData, Fields, Reply, Tensors, same_fields
 
 OWN_LR = 1e-3
 _FLOOR = 1e-7

@@ -23,8 +23,7 @@ from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.steps import average, class_counts, class_mean, cross_entropy, fit, model_part, reply, with_prefix
 from fedepd.network.backbones import Backbone, Inputs
 from fedepd.options import option
-from fedepd.rounds.admission import Field, Fields, same_fields
-from fedepd.types import ClientData, Reply, Tensors
+from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields
 
 OWN_LR, OWN_WEIGHT_DECAY = 0.2, 5e-4
 

@@ -4,40 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from fedepd.shown import shown
-from fedepd.types import Reply, Sizes
+from fedepd.types import Field, Fields, Reply, Sizes
 
 MOST_NODES = 2**40
 """No client has more nodes; sums of so few counts over any number of clients fit an int64."""
-
-Kind = Literal["real", "count", "presence", "votes", "weight", "sum", "mean", "rows"]
-
-
-@dataclass(frozen=True)
-class Field:
-    """What a reply must carry under one name."""
-
-    shape: tuple[int, ...]
-    """-1 where any size is right."""
-    kind: Kind = "real"
-    """What the numbers mean, which says how far they are believed:
-
-    real: anything of a bounded norm.
-    count: training nodes of each class, so none is more than the client declared of that class.
-    presence: 1 for a class that the client has, else 0.
-    votes: each at most one per training node.
-    weight: the client's say in an average, 0 or more.
-    sum: class rows [C, ...], each the sum over the nodes that ``of`` counts.
-    mean: class rows [C, ...], each the mean over the nodes that ``of`` counts.
-    rows: one row for each class that ``of`` names, in order.
-    """
-    of: str | None = None
-    """The field that says which classes the rows of this one belong to."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +24,8 @@ class Refusal:
     """True where nothing came that could be judged. A client is not blamed for that."""
 
 
-Fields = Mapping[str, Field]
 Fault = tuple[str, str]
 """A field's name and what is wrong with it."""
-
-
-def same_fields(tensors: Mapping[str, Tensor]) -> dict[str, Field]:
-    """Replies that carry the same names and shapes as ``tensors``."""
-    return {name: Field(tuple(value.shape)) for name, value in tensors.items()}
 
 
 def admit(

@@ -16,10 +16,9 @@ from torch import Tensor
 from fedepd.errors import BadConfig
 from fedepd.options import option
 from fedepd.rng import seeded_numpy
-from fedepd.rounds.admission import Fields
 from fedepd.rounds.in_process import InProcess
 from fedepd.rounds.participant import Participant
-from fedepd.types import ClientData, Reply, Sizes, Tensors
+from fedepd.types import ClientData, Fields, Reply, Sizes, Tensors
 
 Name = Literal["none", "honest", "sign-flip", "scale", "alie", "label-flip", "prototype-swap", "prototype-far", "size", "votes"]
 NAMES: tuple[Name, ...] = get_args(Name)[1:]

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.options import option
-from fedepd.rounds.admission import Field, Fields
-from fedepd.types import Reply, Tensors
+from fedepd.types import Field, Fields, Reply, Tensors
 
 Rule = Literal["off", "clip", "median", "trimmed", "multi-krum"]
 
@@ -62,6 +61,9 @@ class Defence:
         if clients < self.least:
             told = f"{self.robust} needs at least {self.least} clients to tolerate {self.tolerate}"
             raise BadConfig(f"{told}, but a round has {clients}; use another rule, or --tolerate with a smaller number")
+
+
+NO_DEFENCE = Defence()
 
 
 @dataclass(frozen=True)

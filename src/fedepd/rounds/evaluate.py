@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fedepd.datasets.facts import homophily
 from fedepd.types import HIDDEN, ClientData, Sizes
 
 SPLITS = ("val", "test")
@@ -33,15 +34,6 @@ def sizes(data: ClientData) -> Sizes:
 
     train, val, test = (by_class(mask) for mask in (data.train_mask, data.val_mask, data.test_mask))
     return Sizes(data.graph.num_nodes, int(data.train_mask.sum()), train, val, test)
-
-
-def homophily(edges: Tensor, y: Tensor) -> float | None:
-    """The share of edges, both ends labelled, that join nodes of one class; None where there is no such edge."""
-    src, dst = edges
-    labelled = (y[src] != HIDDEN) & (y[dst] != HIDDEN)
-    if not bool(labelled.any()):
-        return None
-    return float((y[src] == y[dst])[labelled].to(torch.float64).mean())
 
 
 def client_facts(data: ClientData, kept: Tensor) -> dict[str, float | int | None]:

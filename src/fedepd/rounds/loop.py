@@ -14,7 +14,7 @@ from fedepd.methods.base import Method, Server
 from fedepd.network.training import Training
 from fedepd.rng import seeded_numpy
 from fedepd.rounds.admission import Refusal, admit, admit_confusions
-from fedepd.rounds.defence import Deeds, defend
+from fedepd.rounds.defence import NO_DEFENCE, Deeds, Defence, defend
 from fedepd.types import Reply, Sizes, Tensors
 
 GIVE_UP = 5
@@ -73,6 +73,7 @@ def train(
     evaluate_every: int,
     first_round: int = 1,
     offences: Mapping[int, int] | None = None,
+    defence: Defence = NO_DEFENCE,
 ) -> Iterator[Round]:
     """Rounds ``first_round`` .. ``server.last_round``; evaluated every ``evaluate_every`` rounds and at the last.
 
@@ -87,7 +88,7 @@ def train(
         fields = method.reply_fields(here, tensors)
         declared = exchange.declared(asked)
         replies, refused = admit(exchange.step(number, messages), messages, fields, number, server.training.max_norm, declared)
-        used, deeds = defend(replies, messages, fields, server.defence)
+        used, deeds = defend(replies, messages, fields, defence)
         trained = any(reply.num_train > 0 for reply in used.values())
         refused = [*exchange.take_refusals(), *refused]
         empty = 0 if trained else empty + 1

@@ -129,7 +129,7 @@ def build(experiment: Experiment, data: Graph | Sequence[ClientData], workers: i
     info = TaskInfo(graph.num_features, graph.num_classes, len(clients), training.weighting)
     participants = [Participant(experiment.method, c, info, experiment.model, training, seed, rounds) for c in clients]
     experiment.defence.check(experiment.method.label, experiment.method.averages, cohort_size(len(clients), training))
-    server = Server(info, experiment.model, training, seed, 0, rounds, experiment.defence)
+    server = Server(info, experiment.model, training, seed, 0, rounds)
     exchange = InProcess(participants, workers)
     if attack.on:
         tensors = experiment.method.server_init(server, server.model.initial(info, seed))
@@ -195,7 +195,7 @@ def complete(
             saver = checkpoint.Saver(out, checkpoint_every, simulation.config["config_hash"])
         ids, every, first = [c.client_id for c in simulation.clients], experiment.protocol.evaluate_every, len(progress.lines) + 1
         known = offences(progress.lines)
-        for each in train(experiment.method, simulation.server, progress.tensors, ids, exchange, every, first, known):
+        for each in train(experiment.method, simulation.server, progress.tensors, ids, exchange, every, first, known, experiment.defence):
             line = progress.add(each, simulation.personal_models)
             if out is not None:
                 append_line(out / "rounds.jsonl", line)

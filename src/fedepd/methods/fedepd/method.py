@@ -30,8 +30,7 @@ from fedepd.network.backbones import Backbone
 from fedepd.network.kernels import cross_entropy_
 from fedepd.network.training import Gradient
 from fedepd.options import option
-from fedepd.rounds.admission import Field, Fields, same_fields
-from fedepd.types import ClientData, Reply, Tensors
+from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields
 
 PAPER: Mapping[str, Any] = {
     "consensus_by": "injection",

@@ -1,0 +1,17 @@
+"""What can be said of any graph: how its edges join the classes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedepd.types import HIDDEN
+
+
+def homophily(edges: Tensor, y: Tensor) -> float | None:
+    """The share of edges, both ends labelled, that join nodes of one class; None where there is no such edge."""
+    src, dst = edges
+    labelled = (y[src] != HIDDEN) & (y[dst] != HIDDEN)
+    if not bool(labelled.any()):
+        return None
+    return float((y[src] == y[dst])[labelled].to(torch.float64).mean())
