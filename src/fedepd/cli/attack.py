@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from fedepd.cli.console import console
-from fedepd.cli.dispatch import Parser, add_settings
+from fedepd.cli.parser import Parser, add_settings
 from fedepd.errors import BadConfig, UnknownName
 
 if TYPE_CHECKING:

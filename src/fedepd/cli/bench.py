@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from fedepd.cli.console import console, mention
-from fedepd.cli.dispatch import Parser
+from fedepd.cli.parser import Parser
 from fedepd.errors import UnknownName
 
 TWINS = ("twin:corafull", "twin:electronics", "twin:arxiv")

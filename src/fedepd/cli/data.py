@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedepd.cli.console import complain, console, say, say_json
-from fedepd.cli.dispatch import Parser, add_settings
+from fedepd.cli.parser import Parser, add_settings
 from fedepd.errors import BadConfig, UnknownName
 from fedepd.shown import listed, shown
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedepd.cli.console import console, say, say_json
-from fedepd.cli.dispatch import Parser
+from fedepd.cli.parser import Parser
 from fedepd.datasets.npz import read_npz
 from fedepd.deploy.agreement import NOTHING_AGREED, Agreement, agreement_of, check_agrees, schema_sha256
 from fedepd.deploy.task import FederationTask
@@ -23,24 +23,10 @@ from fedepd.methods import METHODS
 from fedepd.runs.experiment import read_toml, setting_owners
 from fedepd.shown import listed, shown
 
-ACTIONS = {
-    "init": "coordinator: make a kit for the server, for yourself and for every site",
-    "start": "coordinator: run the server of a kit",
-    "submit": "coordinator: start a run",
-    "status": "coordinator: which sites are connected, how far the run is",
-    "watch": "coordinator: follow the run round by round and resume it when it dies",
-    "stop": "coordinator: end the run",
-    "fetch": "coordinator: bring the results home as a run folder",
-    "preview": "owner: what would leave the house",
-    "join": "owner: check the data, write the kit's policy, run the site",
-    "rehearse": "the same task over client files in this process; its digest is what the federation must reach",
-    "demo": "a server and three sites on this machine",
-}
-
 
 def main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
-        lines = [f"  {name:<8}  {text}" for name, text in ACTIONS.items()]
+        lines = [f"  {name:<8}  {text}" for name, (text, _) in ACTIONS.items()]
         say("usage: fedepd federation ACTION ...", "", *lines)
         return 0 if arguments else 2
     action = arguments[0]
@@ -49,14 +35,14 @@ def main(arguments: list[str]) -> int:
     if find_spec("nvflare") is None:
         raise BadConfig("'fedepd federation' needs NVFlare, which is not installed; run: pip install 'fedepd[federation]'")
     logging.getLogger().addHandler(logging.NullHandler())  # else NVFlare's warnings stand between the lines
-    run: Callable[[Parser, list[str]], int] = globals()[f"action_{action}"]
-    return run(Parser(prog=f"fedepd federation {action}", allow_abbrev=False, description=ACTIONS[action]), arguments[1:])
+    text, run = ACTIONS[action]
+    return run(Parser(prog=f"fedepd federation {action}", allow_abbrev=False, description=text), arguments[1:])
 
 
 # --- kits --------------------------------------------------------------------------------------------------------------------------------
 
 
-def action_init(parser: Parser, arguments: list[str]) -> int:
+def _init(parser: Parser, arguments: list[str]) -> int:
     from fedepd.deploy.kits import provision
 
     parser.add_argument("--sites", required=True, metavar="A,B,C", help="names of the sites; their order numbers the clients")
@@ -87,14 +73,14 @@ def _sizes_of(values: argparse.Namespace, features: int, classes: int) -> dict[s
     return {"features": features, "classes": classes}
 
 
-def action_start(parser: Parser, arguments: list[str]) -> int:
+def _start(parser: Parser, arguments: list[str]) -> int:
     from fedepd.deploy.kits import prepare_server
 
     parser.add_argument("kit", metavar="KIT", help="the server's kit")
     return _become(prepare_server(Path(parser.parse(arguments).kit)))
 
 
-def action_join(parser: Parser, arguments: list[str]) -> int:
+def _join(parser: Parser, arguments: list[str]) -> int:
     from fedepd.deploy.kits import check_pin, open_kit, prepare_site
     from fedepd.deploy.limits import LIMITS_FILE
     from fedepd.deploy.owner import check_privacy
@@ -183,7 +169,7 @@ def _sizes(values: argparse.Namespace, kit: Any, features: int | None, classes: 
     return values.num_features or kit.features or features, values.num_classes or kit.classes or classes
 
 
-def action_submit(parser: Parser, arguments: list[str]) -> int:
+def _submit(parser: Parser, arguments: list[str]) -> int:
     from fedepd.deploy import admin, kits
 
     method = _method(arguments)
@@ -206,10 +192,10 @@ def action_submit(parser: Parser, arguments: list[str]) -> int:
         task = _task(values, method, known.sites, features, classes, known.agreed)
     job = admin.submit(Path(values.kit), task, values.resume)
     say(f"run {task.run}, job {shown(job.id)}")
-    return _watch(Path(values.kit), job, True) if values.watch else 0
+    return _follow(Path(values.kit), job, True) if values.watch else 0
 
 
-def action_rehearse(parser: Parser, arguments: list[str]) -> int:
+def _rehearse(parser: Parser, arguments: list[str]) -> int:
     from fedepd.deploy.rehearse import rehearse
 
     method = _method(arguments)
@@ -223,7 +209,7 @@ def action_rehearse(parser: Parser, arguments: list[str]) -> int:
     return 0
 
 
-def action_preview(parser: Parser, arguments: list[str]) -> int:
+def _preview(parser: Parser, arguments: list[str]) -> int:
     from rich.table import Table
 
     from fedepd.deploy import kits
@@ -275,7 +261,7 @@ def _run_options(parser: Parser, arguments: list[str], **more: dict[str, Any]) -
     return parser.parse(arguments)
 
 
-def action_status(parser: Parser, arguments: list[str]) -> int:
+def _status(parser: Parser, arguments: list[str]) -> int:
     from fedepd.deploy import admin, kits
 
     values = _run_options(parser, arguments, json={"action": "store_true", "help": "print JSON and nothing else"})
@@ -293,14 +279,14 @@ def action_status(parser: Parser, arguments: list[str]) -> int:
     return 0
 
 
-def action_watch(parser: Parser, arguments: list[str]) -> int:
+def _watch(parser: Parser, arguments: list[str]) -> int:
     from fedepd.deploy import admin
 
     values = _run_options(parser, arguments, no_resume={"action": "store_true", "help": "only watch; a job that dies stays dead"})
-    return _watch(Path(values.kit), admin.last_job(Path(values.kit), values.run), not values.no_resume)
+    return _follow(Path(values.kit), admin.last_job(Path(values.kit), values.run), not values.no_resume)
 
 
-def _watch(kit: Path, job: Any, resume: bool) -> int:
+def _follow(kit: Path, job: Any, resume: bool) -> int:
     from fedepd.deploy import admin
 
     end = admin.supervise(kit, job, lambda now: say(admin.describe(now)), resume=resume)
@@ -311,7 +297,7 @@ def _watch(kit: Path, job: Any, resume: bool) -> int:
     return 0
 
 
-def action_stop(parser: Parser, arguments: list[str]) -> int:
+def _stop(parser: Parser, arguments: list[str]) -> int:
     from fedepd.deploy import admin
 
     values = _run_options(parser, arguments)
@@ -321,7 +307,7 @@ def action_stop(parser: Parser, arguments: list[str]) -> int:
     return 0
 
 
-def action_fetch(parser: Parser, arguments: list[str]) -> int:
+def _fetch(parser: Parser, arguments: list[str]) -> int:
     from fedepd.deploy import admin
 
     parser.add_argument("-o", "--out", required=True, metavar="FOLDER", help="new run folder")
@@ -331,7 +317,7 @@ def action_fetch(parser: Parser, arguments: list[str]) -> int:
     return 0
 
 
-def action_demo(parser: Parser, arguments: list[str]) -> int:
+def _demo(parser: Parser, arguments: list[str]) -> int:
     from fedepd.deploy.demo import demo
 
     parser.add_argument("--method", default="fedepd", metavar="NAME")
@@ -341,3 +327,18 @@ def action_demo(parser: Parser, arguments: list[str]) -> int:
     parser.add_argument("-o", "--out", default=None, metavar="FOLDER", help="keep kits and results there (default: nothing is kept)")
     values = parser.parse(arguments)
     return 0 if demo(values.method, values.rounds, values.sites, values.data, values.out, say) else 1
+
+
+ACTIONS: dict[str, tuple[str, Callable[[Parser, list[str]], int]]] = {
+    "init": ("coordinator: make a kit for the server, for yourself and for every site", _init),
+    "start": ("coordinator: run the server of a kit", _start),
+    "submit": ("coordinator: start a run", _submit),
+    "status": ("coordinator: which sites are connected, how far the run is", _status),
+    "watch": ("coordinator: follow the run round by round and resume it when it dies", _watch),
+    "stop": ("coordinator: end the run", _stop),
+    "fetch": ("coordinator: bring the results home as a run folder", _fetch),
+    "preview": ("owner: what would leave the house", _preview),
+    "join": ("owner: check the data, write the kit's policy, run the site", _join),
+    "rehearse": ("the same task over client files in this process; its digest is what the federation must reach", _rehearse),
+    "demo": ("a server and three sites on this machine", _demo),
+}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from fedepd.cli.console import complain, console, progress_bar, say, say_json, say_table
-from fedepd.cli.dispatch import Parser, add_checkpoint_option
+from fedepd.cli.parser import Parser, add_checkpoint_option
 from fedepd.errors import BadConfig
 from fedepd.shown import plain, shown
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedepd.cli.console import complain, console, say
-from fedepd.cli.dispatch import Parser, add_settings
+from fedepd.cli.parser import Parser, add_settings
 from fedepd.errors import BadConfig
 from fedepd.shown import sentence, slug
 

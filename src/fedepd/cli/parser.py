@@ -1,0 +1,47 @@
+"""argparse as every command uses it: errors of one sentence, and an option for every setting."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+
+from fedepd.errors import BadConfig
+from fedepd.shown import shown
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with errors of one sentence and a guess for a mistyped option."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BadConfig(f"{message}; see '{self.prog} --help'")
+
+    def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
+        values, unknown = self.parse_known_args(arguments)
+        if unknown:
+            known = [flag for action in self._actions for flag in action.option_strings]
+            near = difflib.get_close_matches(unknown[0].split("=")[0][:80], known, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"see '{self.prog} --help'"
+            kind = "option" if unknown[0].startswith("-") else "argument"
+            raise BadConfig(f"unknown {kind} '{shown(unknown[0])}'; {hint}")
+        return values
+
+
+def add_checkpoint_option(parser: Parser) -> None:
+    text = "with --out: save what 'fedepd resume' needs after every N rounds, or as often as costs at most 5 %% of the time; 0: never"
+    parser.add_argument("--checkpoint-every", type=int, default=1, metavar="N", help=f"{text} (default: 1)")
+
+
+def add_settings(parser: Parser, title: str, cls: type[Any], but: Sequence[str] = ()) -> None:
+    """An option for every field of ``cls``, except for those named in ``but``."""
+    group = parser.add_argument_group(title)
+    hints = get_type_hints(cls)
+    for f in (f for f in fields(cls) if f.name not in but):
+        flag, kind, text = "--" + f.name.replace("_", "-"), hints[f.name], f"{f.metadata['help']} (default: {f.default})".replace("%", "%%")
+        if kind is bool:
+            group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
+        else:
+            choices = get_args(kind) if get_origin(kind) is Literal else ()
+            group.add_argument(flag, metavar="|".join(map(str, choices)) or getattr(kind, "__name__", "VALUE").upper(), help=text)

@@ -1,0 +1,173 @@
+"""``fedepd run``, ``compare``, ``report`` and ``methods``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedepd.cli.console import console, progress_bar, say
+from fedepd.cli.parser import Parser, add_checkpoint_option, add_settings
+from fedepd.errors import BadConfig, UnknownName
+
+if TYPE_CHECKING:
+    from fedepd.runs.jobs import Cell
+
+
+def run(arguments: list[str]) -> int:
+    from fedepd.cli.model import by_resuming, show_result, stoppable
+    from fedepd.runs.experiment import Experiment, read_toml
+    from fedepd.runs.run import execute
+    from fedepd.runs.source import Source
+
+    named = arguments.pop(0) if arguments and not arguments[0].startswith("-") else None
+    config_path = _value_of(arguments, "--config")
+    file = read_toml(Path(config_path)) if config_path else {}
+    method = str(named or file.get("method", "fedepd"))
+    values = _run_parser(method).parse(arguments)
+    settings = {**file, **{name: value for name, value in vars(values).items() if name not in RUN_ONLY}}
+    if values.clients_dir is not None and "data" in settings:
+        raise BadConfig(f"both --data '{settings['data']}' and --clients-dir '{values.clients_dir}' are given; give one of them")
+    data, preset = (str(settings.pop(name, default)) for name, default in (("data", "synthetic"), ("preset", "default")))
+    settings.pop("method", None)
+    experiment = Experiment.make(method, preset, **settings)
+    source = Source.make(data, values.data_dir, values.clients_dir)
+    out = Path(values.out) if values.out is not None else None
+    title = f"{method} on {values.clients_dir or data}"
+    with stoppable(lambda: by_resuming(out)), progress_bar(title, experiment.protocol.rounds, values.quiet) as advance:
+        graph = source.load(experiment)
+        result = execute(experiment, graph, out, values.workers, lambda _: advance(1), values.checkpoint_every, source)
+    return show_result(result, values.json)
+
+
+RUN_ONLY = ("config", "out", "workers", "checkpoint_every", "data_dir", "clients_dir", "json", "quiet")
+
+
+def _run_parser(method: str) -> Parser:
+    from fedepd.methods import METHODS
+    from fedepd.runs.experiment import GROUPS
+
+    if method not in METHODS:
+        raise UnknownName("method", method, METHODS)
+    description = f"Train {METHODS[method].label}. Usage: fedepd run METHOD [options]; methods: {', '.join(METHODS)}."
+    parser = Parser(prog=f"fedepd run {method}", allow_abbrev=False, argument_default=argparse.SUPPRESS, description=description)
+    _add_data_options(parser)
+    parser.add_argument("--clients-dir", default=None, metavar="FOLDER", help="instead of --data: the folder of 'fedepd data split'")
+    parser.add_argument("--preset", metavar="NAME", help=f"named settings: {', '.join(METHODS[method].presets)}")
+    parser.add_argument("--out", default=None, metavar="FOLDER", help="new folder for everything behind the numbers")
+    add_checkpoint_option(parser)
+    parser.add_argument("--json", action="store_true", default=False, help="print one JSON object and nothing else")
+    add_settings(parser, f"settings of {METHODS[method].label}", METHODS[method])
+    for name, cls in GROUPS.items():
+        add_settings(parser, name, cls)
+    return parser
+
+
+def _add_data_options(parser: Parser) -> None:
+    parser.add_argument("--data", metavar="NAME|FILE.npz", help="a dataset ('fedepd data list') or a file; default: synthetic")
+    parser.add_argument("--data-dir", default=None, metavar="FOLDER", help="where datasets are; default: $FEDEPD_DATA, else the user cache")
+    parser.add_argument("--config", default=None, metavar="FILE.toml", help="settings; the command line wins over the file")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="how much runs at a time; changes no bit of any result")
+    parser.add_argument("--quiet", action="store_true", default=False, help="no progress display")
+
+
+def _value_of(arguments: Sequence[str], flag: str) -> str | None:
+    for position, here in enumerate(arguments):
+        if here == flag and position + 1 < len(arguments):
+            return arguments[position + 1]
+        if here.startswith(flag + "="):
+            return here.split("=", 1)[1]
+    return None
+
+
+def compare(arguments: list[str]) -> int:
+    from fedepd.cli.model import stoppable
+    from fedepd.runs.experiment import GROUPS
+    from fedepd.runs.jobs import run_cells
+
+    parser = Parser(prog="fedepd compare", allow_abbrev=False, argument_default=argparse.SUPPRESS,
+                    description="Train several methods over several seeds; every method gets the same settings.")  # fmt: skip
+    parser.add_argument("methods", nargs="+", metavar="METHOD[:PRESET]")
+    _add_data_options(parser)
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="how many seeds, from --seed on (default: 3)")
+    parser.add_argument("--out", required=True, metavar="FOLDER", help="new folder: one run folder each, and report.html")
+    for name, cls in GROUPS.items():
+        add_settings(parser, name, cls)
+    values = parser.parse(arguments)
+    cells, rounds = _cells(values)
+    title, how_to_go_on = f"{len(cells)} runs on {cells[0].data}", f"'fedepd resume {values.out}/RUN' finishes one of its runs"
+    with stoppable(lambda: how_to_go_on), progress_bar(title, rounds * len(cells), values.quiet) as advance:
+        seen = 0
+
+        def watch() -> None:
+            nonlocal seen
+            now = sum(cell.rounds_done for cell in cells)
+            advance(now - seen)
+            seen = now
+
+        run_cells(cells, values.workers, watch)
+    return _report(Path(values.out))
+
+
+def _cells(values: argparse.Namespace) -> tuple[list[Cell], int]:
+    """The runs of a comparison and the rounds of each; mistakes are found before anything runs."""
+    from fedepd.runs.experiment import Experiment, read_toml
+    from fedepd.runs.folder import check_new_folder
+    from fedepd.runs.jobs import Cell
+
+    file = read_toml(Path(values.config)) if values.config else {}
+    if named := [name for name in ("method", "preset") if name in file]:
+        raise BadConfig(f"'{named[0]}' in '{values.config}' has no meaning in a comparison; name methods as METHOD[:PRESET] and remove it")
+    settings = {**file, **{name: value for name, value in vars(values).items() if name not in (*RUN_ONLY, "methods", "seeds")}}
+    data = str(settings.pop("data", "synthetic"))
+    if values.seeds < 1:
+        raise BadConfig(f"seeds is {values.seeds}; give at least 1")
+    out = Path(values.out)
+    check_new_folder(out)
+    pairs = [(method, preset or "default") for method, _, preset in (spelled.partition(":") for spelled in values.methods)]
+    for pair in pairs:
+        if pairs.count(pair) > 1:
+            raise BadConfig(f"method '{':'.join(pair)}' is named twice; name it once, seeds are repeated by --seeds")
+    cells = []
+    for method, preset in pairs:
+        first = Experiment.make(method, preset, **settings).protocol
+        folder = method if preset == "default" else f"{method}-{preset}"
+        for seed in range(first.seed, first.seed + values.seeds):
+            cells.append(Cell(method, preset, data, out / f"{folder}-seed{seed}", values.data_dir, {**settings, "seed": seed}))
+    return cells, first.rounds
+
+
+def report(arguments: list[str]) -> int:
+    parser = Parser(prog="fedepd report", allow_abbrev=False, description="A self-contained page and a table from run folders.")
+    parser.add_argument("folder", metavar="FOLDER", help="a run folder, or a folder of run folders")
+    parser.add_argument("-o", "--out", default=None, metavar="FILE.html", help="default: report.html inside the folder")
+    values = parser.parse(arguments)
+    return _report(Path(values.folder), values.out)
+
+
+def _report(folder: Path, out: str | None = None) -> int:
+    from fedepd.report.page import build_report
+    from fedepd.report.runs import read_runs
+    from fedepd.report.tables import rich_table
+
+    runs = read_runs(folder)
+    console().print(rich_table(runs))
+    say(f"report: {build_report(folder, out, runs)}")
+    return 0
+
+
+def methods(arguments: list[str]) -> int:
+    parser = Parser(prog="fedepd methods", description="List the methods.")
+    parser.parse(arguments)
+    from rich.table import Column, Table
+
+    from fedepd.methods import METHODS
+
+    table = Table(Column("name", no_wrap=True), Column("method", no_wrap=True), "headline model", "presets", "settings")
+    for name, cls in METHODS.items():
+        headline = "global" if cls.has_global else "personal"
+        table.add_row(name, cls.label, headline, ", ".join(cls.presets), ", ".join(f.name for f in fields(cls)))
+    console().print(table)
+    return 0
