@@ -5,6 +5,7 @@ Nothing is unpickled, and nothing is allocated before the declared sizes have be
 
 from __future__ import annotations
 
+import errno
 import io
 import math
 import zipfile
@@ -54,7 +55,8 @@ def open_file(path: str | Path, name: str = "", cure: str = "check the path") ->
     except PermissionError:
         raise BadData(f"{name} may not be read; change its permissions") from None
     except OSError as error:
-        raise BadData(f"{name} cannot be read ({error.strerror}); {cure}") from None
+        what = "does not exist as a regular file" if error.errno == errno.EINVAL else "cannot be read"
+        raise BadData(f"{name} {what} ({error.strerror}); {cure}") from None
     if size_of(file) == 0:
         file.close()
         raise BadData(f"{name} is empty; {cure}")
