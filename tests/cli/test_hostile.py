@@ -454,5 +454,5 @@ def test_a_source_that_needs_too_much_memory(capsys: pytest.CaptureFixture[str],
     def none_left(*_: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("fedepd.cli.command_report", none_left)
+    monkeypatch.setattr("fedepd.cli.runs.report", none_left)
     assert "not enough memory" in refusal(capsys, tmp_path, "report", "x")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from fedepd.longtail import bins
 from fedepd.report.numbers import bin_accuracy, mean_std
-from fedepd.report.tables import Cell, Table, cost, marked_label, measured
+from fedepd.report.tables import Cell, Table, cost, marked_label, measured, protocols
 from fedepd.reproduction.pages.tables import HEADINGS, note
 from fedepd.reproduction.study.measures import measure_run
 from fedepd.reproduction.study.results import PROXY, Entry, Results
@@ -45,6 +45,9 @@ def robustness_tables(results: Results, dataset: str) -> dict[str, Table]:
         attack = entry.row.settings[setting]
         defence = entry.row.label.removesuffix(f", {in_words((setting, attack))}")
         entries.setdefault(defence, {})[attack] = entry
+    # Only rows and columns differ, and they are named: the protocol of one run is that of all.
+    finished = results.finished(dataset)
+    how = f"Mean ± standard deviation over {len(finished[0].runs)} seeds. {protocols([finished[0].group])}" if finished else ""
     out = {}
     for metric in ("bacc", "tail_acc", "macro_f1", "acc"):
         rows = [
@@ -53,7 +56,7 @@ def robustness_tables(results: Results, dataset: str) -> dict[str, Table]:
         ]
         text = f"{HEADINGS[metric]} on the honest clients' test nodes, higher is better. Rows: what the dishonest clients do "
         text += "('honest': nothing, the row to compare with). Columns: how the server averages."
-        table = Table(f"{results.target.name}-{metric}-{dataset}", [setting, *entries], [rows], note(results, text, marked=False))
+        table = Table(f"{results.target.name}-{metric}-{dataset}", [setting, *entries], [rows], f"{text} {how}")
         out[HEADINGS[metric]] = table
     return out
 
