@@ -266,7 +266,7 @@ def test_every_backbone_and_head_runs(name: str, features: str, backbone: Any, h
 
 def test_every_method_of_the_package_is_listed() -> None:
     defined = set()
-    for info in pkgutil.iter_modules(fedepd.methods.__path__, "fedepd.methods."):
+    for info in pkgutil.walk_packages(fedepd.methods.__path__, "fedepd.methods."):
         for _, cls in inspect.getmembers(importlib.import_module(info.name), inspect.isclass):
             if issubclass(cls, Method) and cls.__module__ == info.name and not inspect.isabstract(cls):
                 defined.add(cls)

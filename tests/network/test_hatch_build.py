@@ -26,9 +26,9 @@ def hook() -> ModuleType:
 
 def build(folder: Path) -> tuple[bool, list[str]]:
     """(whether there is a library, the warnings)."""
-    source = folder / "src" / "fedepd"
+    source = folder / "src" / "fedepd" / "network"
     source.mkdir(parents=True)
-    shutil.copy(ROOT / "src" / "fedepd" / "_kernels.c", source)
+    shutil.copy(ROOT / "src" / "fedepd" / "network" / "_kernels.c", source)
     warnings: list[str] = []
     data: dict[str, Any] = {"artifacts": []}
     app = SimpleNamespace(display_warning=warnings.append)

@@ -189,7 +189,7 @@ def test_torch_computes_without_the_library() -> None:
 @pytest.mark.parametrize(("value", "expected"), [("torch", "torch"), ("gpu", "FEDEPD_KERNELS is 'gpu'")])
 def test_environment_variable(value: str, expected: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", "from fedepd import kernels; print(kernels.name())"],
+        [sys.executable, "-c", "from fedepd.network import kernels; print(kernels.name())"],
         env={**os.environ, "FEDEPD_KERNELS": value}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert expected in done.stdout + done.stderr
