@@ -1,0 +1,1 @@
+"""Settings and data in, a run folder out: one run, many runs, runs that go on."""
