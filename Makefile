@@ -36,8 +36,8 @@ demo: .venv/.run  ## train FedEPD and FedAvg on a built-in graph, print a table,
 test: .venv/.dev  ## all tests but the heavy ones, two at a time
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
-test-heavy: .venv/.dev  ## faults of a running federation and its demo without a network: minutes
-	$(BIN)/python -m pytest -m heavy
+test-heavy: .venv/.dev  ## faults of a running federation, its demo without a network, every hostile name on every page: minutes
+	$(BIN)/python -m pytest -m heavy -n 2 --dist loadgroup
 
 SECONDS ?= 600
 FORMAT ?=
