@@ -266,7 +266,9 @@ def test_thirty_percent_of_answers_lost_over_fifty_rounds(tmp_path: Path) -> Non
     kept: Tensors = {}
     absent = 0
     try:
-        for each in train(ledger.experiment.method, ledger.server, ledger.progress.tensors, [0, 1, 2], exchange, 50, defence=ledger.experiment.defence):
+        for each in train(
+            ledger.experiment.method, ledger.server, ledger.progress.tensors, [0, 1, 2], exchange, 50, defence=ledger.experiment.defence
+        ):
             ledger.declare(exchange.sizes)
             line = ledger.add(each, exchange.counts)
             assert line.get("stale", {}) == ({"prototype.count": [2]} if kept and 2 not in each.clients else {})

@@ -51,7 +51,9 @@ def test_server_and_sites_restarted_after_every_round_reach_the_same_digest(tmp_
         for participant, state in zip(participants, states, strict=True):
             participant.state = state.before(ledger.next_round)
         method, tensors = ledger.experiment.method, ledger.progress.tensors
-        rounds = train(method, ledger.server, tensors, [0, 1, 2], InProcess(participants), 2, ledger.next_round, None, ledger.experiment.defence)
+        rounds = train(
+            method, ledger.server, tensors, [0, 1, 2], InProcess(participants), 2, ledger.next_round, None, ledger.experiment.defence
+        )
         ledger.declare({k: p.sizes for k, p in enumerate(participants)})
         ledger.add(next(rounds))
         ledger.save(tmp_path / "run")
@@ -177,7 +179,9 @@ def test_thirty_percent_lost_replies_over_fifty_rounds(tmp_path: Path) -> None:
     exchange = Unreliable([task.participant(client) for client in clients])
     ledger = Ledger(task)
     last, marked = None, 0
-    for each in train(ledger.experiment.method, ledger.server, ledger.progress.tensors, [0, 1, 2], exchange, 10, defence=ledger.experiment.defence):
+    for each in train(
+        ledger.experiment.method, ledger.server, ledger.progress.tensors, [0, 1, 2], exchange, 10, defence=ledger.experiment.defence
+    ):
         ledger.declare(exchange.declared([0, 1, 2]))
         line = ledger.add(each, exchange.counts)
         if each.clients:

@@ -83,7 +83,9 @@ def test_every_method_reaches_the_digest_of_the_simulation(tmp_path: Path, metho
     ledger = Ledger(task)
     exchange = ThroughRecords([task.participant(client) for client in clients], CLASSES)
     ledger.declare(exchange.declared([0, 1, 2]))
-    for each in train(ledger.experiment.method, ledger.server, ledger.progress.tensors, [0, 1, 2], exchange, 2, defence=ledger.experiment.defence):
+    for each in train(
+        ledger.experiment.method, ledger.server, ledger.progress.tensors, [0, 1, 2], exchange, 2, defence=ledger.experiment.defence
+    ):
         assert not each.refused
         ledger.add(each)
     assert ledger.digest() == rehearse(task, files).digest()

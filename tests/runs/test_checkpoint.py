@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedepd.runs import checkpoint
-from fedepd.runs.checkpoint import Saver, load, remove, restore, save, saved
 from fedepd.errors import BadData
 from fedepd.longtail import Tiers
+from fedepd.runs import checkpoint
+from fedepd.runs.checkpoint import Saver, load, remove, restore, save, saved
 from fedepd.runs.selection import Best, Progress
 from toy import assert_same
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedepd.runs.experiment import GROUPS, Experiment, coerced, read_toml, setting_owners
 from fedepd.errors import BadConfig, UnknownName
 from fedepd.methods import METHODS
+from fedepd.runs.experiment import GROUPS, Experiment, coerced, read_toml, setting_owners
 
 SAMPLE = {"clients": 4, "train_share": 0.5, "val_share": 0.3, "head": "linear"}
 

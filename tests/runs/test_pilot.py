@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from fedepd.runs import pilot
-from fedepd.runs.experiment import Experiment
 from fedepd.datasets.synthetic import synthetic
 from fedepd.errors import BadConfig
 from fedepd.rounds.loop import Round
+from fedepd.runs import pilot
+from fedepd.runs.experiment import Experiment
 from fedepd.runs.resume import resume
 from fedepd.runs.run import build, run
 from fedepd.types import ClientData, TaskInfo

@@ -20,11 +20,11 @@ import pytest
 import torch
 
 import fedepd
-from fedepd.runs import checkpoint
 from fedepd.cli import main
-from fedepd.datasets import write_npz
 from fedepd.clients.clients_dir import read_clients
+from fedepd.datasets import write_npz
 from fedepd.errors import BadConfig, BadData, FedEPDError
+from fedepd.runs import checkpoint
 from fedepd.runs.folder import claim_folder, held
 from fedepd.runs.resume import is_finished, resume
 from fedepd.runs.run import run

@@ -16,15 +16,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from fedepd.clients.split import make_clients
 from fedepd.datasets import load
 from fedepd.errors import BadConfig, FedEPDError
 from fedepd.metrics import METRICS
-from fedepd.runs.folder import weights_sha256
 from fedepd.report.page import build_report
 from fedepd.rng import seeded
-from fedepd.runs.run import RunResult, run
-from fedepd.clients.split import make_clients
+from fedepd.runs.folder import weights_sha256
 from fedepd.runs.jobs import Cell, run_cells
+from fedepd.runs.run import RunResult, run
 from fedepd.types import HIDDEN, ClientData, Graph
 from toy import assert_same, relabelled
 

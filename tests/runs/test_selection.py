@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedepd.rounds.admission import Refusal
 from fedepd.longtail import Tiers
+from fedepd.rounds.admission import Refusal
 from fedepd.rounds.loop import Round
 from fedepd.runs.selection import Progress, stack
 from fedepd.types import Tensors

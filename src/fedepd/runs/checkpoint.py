@@ -19,8 +19,8 @@ import torch
 from safetensors.numpy import save as to_bytes
 
 from fedepd.errors import BadData
-from fedepd.rounds.evaluate import SPLITS
 from fedepd.files import MAX_TENSOR_BYTES, parse_json, parse_tensors, regular_content, write_bytes
+from fedepd.rounds.evaluate import SPLITS
 from fedepd.rounds.participant import Participant
 from fedepd.runs.selection import Progress, below
 from fedepd.shapes import CHECKPOINT, TEXT, expect

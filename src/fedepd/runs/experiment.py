@@ -15,16 +15,16 @@ from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from fedepd import files
-from fedepd.rounds.attack import Attack
-from fedepd.rounds.defence import Defence
+from fedepd.clients.partition import PartitionConfig
+from fedepd.clients.split import SplitConfig
 from fedepd.errors import BadConfig, UnknownName
 from fedepd.methods import METHODS, Method, make_method
 from fedepd.network.backbones import Backbone
-from fedepd.options import option
-from fedepd.clients.partition import PartitionConfig
-from fedepd.shown import shown
-from fedepd.clients.split import SplitConfig
 from fedepd.network.training import Training
+from fedepd.options import option
+from fedepd.rounds.attack import Attack
+from fedepd.rounds.defence import Defence
+from fedepd.shown import shown
 
 
 @dataclass(frozen=True)

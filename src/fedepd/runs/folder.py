@@ -17,9 +17,9 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from fedepd.network import kernels
 from fedepd.files import append_line, as_line, clean, write_bytes, write_json
 from fedepd.folders import check_new_folder, claim_folder, held
+from fedepd.network import kernels
 from fedepd.types import Tensors
 
 __all__ = ["append_line", "as_line", "check_new_folder", "claim_folder", "clean", "environment", "held", "weights_sha256"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from fedepd.runs.experiment import Experiment
 from fedepd.errors import BadConfig
+from fedepd.runs.experiment import Experiment
 from fedepd.runs.run import execute
 from fedepd.runs.source import Data
 

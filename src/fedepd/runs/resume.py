@@ -8,16 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedepd.runs import checkpoint
-from fedepd.runs.experiment import ADDED, GROUPS, Experiment
 from fedepd.errors import BadConfig, BadData
 from fedepd.files import read_json
 from fedepd.folders import held
 from fedepd.rounds.loop import Round
+from fedepd.runs import checkpoint
+from fedepd.runs.experiment import ADDED, GROUPS, Experiment
 from fedepd.runs.run import RunResult, Simulation, build, complete
+from fedepd.runs.source import Data, Source
 from fedepd.shapes import CONFIG, DATASET, ROUND_NUMBER, TABLE, TEXT, expect
 from fedepd.shown import shown
-from fedepd.runs.source import Data, Source
 
 AGAIN = "restore it or run again in another folder"
 EXPERIMENT: dict[str, Any] = {"method": {"name": TEXT, "preset": TEXT}}

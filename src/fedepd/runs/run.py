@@ -14,25 +14,25 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedepd.runs import checkpoint
-from fedepd.rounds.attack import Attacked, poisoned
-from fedepd.runs.experiment import Experiment
-from fedepd.datasets import graph_sha256
 from fedepd.clients.clients_dir import joined
+from fedepd.clients.partition import PartitionConfig, partition, partition_sha256
+from fedepd.clients.split import make_clients, test_without_local_train
+from fedepd.datasets import graph_sha256
 from fedepd.errors import BadConfig
 from fedepd.files import append_line, as_line, write_bytes, write_json
 from fedepd.folders import claim_folder, held
 from fedepd.longtail import imbalance_ratio, tiers
-from fedepd.rounds.loop import Round, cohort_size, train
 from fedepd.methods import Server
-from fedepd.rounds.participant import Participant
-from fedepd.clients.partition import PartitionConfig, partition, partition_sha256
-from fedepd.runs.selection import Confusions, Progress, offences
-from fedepd.runs.folder import environment, weights_sha256, write_arrays, write_tensors
-from fedepd.rounds.in_process import InProcess
-from fedepd.runs.source import Data, Source
 from fedepd.network.sparse import csr_tensor, to_scipy
-from fedepd.clients.split import make_clients, test_without_local_train
+from fedepd.rounds.attack import Attacked, poisoned
+from fedepd.rounds.in_process import InProcess
+from fedepd.rounds.loop import Round, cohort_size, train
+from fedepd.rounds.participant import Participant
+from fedepd.runs import checkpoint
+from fedepd.runs.experiment import Experiment
+from fedepd.runs.folder import environment, weights_sha256, write_arrays, write_tensors
+from fedepd.runs.selection import Confusions, Progress, offences
+from fedepd.runs.source import Data, Source
 from fedepd.types import ClientData, Graph, Partition, TaskInfo, Tensors
 
 

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 
 from fedepd import metrics
+from fedepd.longtail import Tiers
 from fedepd.rounds.defence import shares
 from fedepd.rounds.evaluate import SPLITS
-from fedepd.longtail import Tiers
 from fedepd.rounds.loop import Round
 from fedepd.runs.folder import clean
 from fedepd.types import Tensors

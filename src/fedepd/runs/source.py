@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedepd.runs.experiment import Experiment
-from fedepd.datasets import data_folder, load
 from fedepd.clients.clients_dir import read_clients
+from fedepd.datasets import data_folder, load
 from fedepd.files import absolute
+from fedepd.runs.experiment import Experiment
 from fedepd.types import ClientData, Graph
 
 Data = Graph | Sequence[ClientData]
