@@ -19,14 +19,19 @@ class CompileKernels(BuildHookInterface[Any]):
         source = Path(self.root) / "src" / "fedepd" / "network" / "_kernels.c"
         library = source.with_suffix(".so")
         library.unlink(missing_ok=True)
-        command = shlex.split(os.environ.get("CC", "")) or [found for name in ("cc", "gcc") if (found := shutil.which(name))][:1]
+        command = (
+            shlex.split(os.environ.get("CC", ""))
+            or [found for name in ("cc", "gcc") if (found := shutil.which(name))][:1]
+        )
         if not command:
             self.app.display_warning("no C compiler found: fedepd will compute with torch alone")
             return
         part = library.with_suffix(".part")
         if why := _compile([*command, *FLAGS, "-o", str(part), str(source), "-lm"]):
             part.unlink(missing_ok=True)
-            self.app.display_warning(f"{shlex.join(command)} cannot compile _kernels.c, fedepd will compute with torch alone: {why}")
+            self.app.display_warning(
+                f"{shlex.join(command)} cannot compile _kernels.c, fedepd will compute with torch alone: {why}"
+            )
             return
         part.replace(library)
         build_data["artifacts"].append("src/fedepd/network/_kernels.so")

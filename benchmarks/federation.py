@@ -47,7 +47,9 @@ def watch(federation: Path, seen: dict[int, dict[str, float]], ended: threading.
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", default="twin:corafull")
     parser.add_argument("--method", default="fedepd")
     parser.add_argument("--rounds", type=int, default=200)
@@ -69,7 +71,9 @@ def main() -> None:
     run(graph, values.method, clients=SITES, rounds=10)
     simulated = (time.process_time() - start) / 10
     deployed = statistics.median(line["seconds"] for line in lines)
-    print(f"seconds per round: {deployed:.2f} deployed (median); {simulated:.2f} CPU simulated, preparation included")
+    print(
+        f"seconds per round: {deployed:.2f} deployed (median); {simulated:.2f} CPU simulated, preparation included"
+    )
     while_training = sorted(number for number in seen if 0 < number < values.rounds)
     for number in while_training[:: max(1, len(while_training) // 10)]:
         print(f"round {number}: MB", {name: round(mb) for name, mb in sorted(seen[number].items())})

@@ -34,7 +34,9 @@ SCORES = ("acc", "bacc", "macro_f1")
 
 def favoured(clients: list[ClientData], kept: list[Tensor]) -> bool:
     """Whether the clients' votes, which read training labels only, are for pruning."""
-    votes = sum((pruning_votes(c.hidden(), edges) for c, edges in zip(clients, kept, strict=True)), torch.zeros(2))
+    votes = sum(
+        (pruning_votes(c.hidden(), edges) for c, edges in zip(clients, kept, strict=True)), torch.zeros(2)
+    )
     return bool(votes[0] > votes[1])
 
 
@@ -46,14 +48,19 @@ def one(data: str, method: str, seed: int, rounds: int, by_vote: bool) -> tuple[
     kept = [purified_edges(client.graph) for client in clients]
     pruned = not by_vote or favoured(clients, kept)
     if pruned:
-        clients = [replace(c, graph=replace(c.graph, edge_index=edges)) for c, edges in zip(clients, kept, strict=True)]
+        clients = [
+            replace(c, graph=replace(c.graph, edge_index=edges))
+            for c, edges in zip(clients, kept, strict=True)
+        ]
     summary = run(clients, method, **settings).summary
     pooled = summary["metrics"][summary["headline"]]["pooled"]
     return pruned, [100 * pooled[name] for name in SCORES]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", nargs="+", default=["email"])
     parser.add_argument("--methods", nargs="+", default=["fedgta"])
     parser.add_argument("--seeds", type=int, default=5)
@@ -66,8 +73,14 @@ def main() -> None:
             for method in args.methods:
                 cells = [(data, method, seed, args.rounds, args.by_vote) for seed in range(args.seeds)]
                 pruned, scores = zip(*pool.map(one, *zip(*cells, strict=True)), strict=True)
-                shown = [f"{statistics.mean(s):5.1f} ± {statistics.stdev(s) if len(s) > 1 else 0:.1f}" for s in zip(*scores, strict=True)]
-                print(f"{data:20} {method:12} pruned in {sum(pruned)} of {args.seeds} seeds:  {' / '.join(shown)}", flush=True)
+                shown = [
+                    f"{statistics.mean(s):5.1f} ± {statistics.stdev(s) if len(s) > 1 else 0:.1f}"
+                    for s in zip(*scores, strict=True)
+                ]
+                print(
+                    f"{data:20} {method:12} pruned in {sum(pruned)} of {args.seeds} seeds:  {' / '.join(shown)}",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

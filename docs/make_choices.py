@@ -38,7 +38,9 @@ def page() -> str:
     parts = [INTRODUCTION]
     for path in sorted((ROOT / "src").rglob("*.py")):
         if remarks := choices(path.read_text(encoding="utf-8")):
-            parts.append(f"## {path.relative_to(ROOT / 'src')}\n\n" + "".join(f"- {remark}\n" for remark in remarks))
+            parts.append(
+                f"## {path.relative_to(ROOT / 'src')}\n\n" + "".join(f"- {remark}\n" for remark in remarks)
+            )
     return "\n".join(parts)
 
 

@@ -14,7 +14,9 @@ import pytest
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 needs_browser = [
     pytest.mark.browser,
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not both on the path"),
+    pytest.mark.skipif(
+        not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not both on the path"
+    ),
 ]
 
 
@@ -46,10 +48,16 @@ def visit(browser: Any, url: str) -> None:
 
 def check_nothing_leaves(browser: Any, url: str) -> None:
     """No word in the console, no request but for the page itself."""
-    said = [entry for entry in browser.get_log("browser") if not entry["message"].startswith("chrome://")]  # the browser of itself
+    said = [
+        entry for entry in browser.get_log("browser") if not entry["message"].startswith("chrome://")
+    ]  # the browser of itself
     assert said == []
     events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    requested = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    requested = [
+        event["params"]["request"]["url"]
+        for event in events
+        if event["method"] == "Network.requestWillBeSent"
+    ]
     assert url in requested
     assert [address for address in requested if not address.startswith(("file:", "data:"))] == []
 

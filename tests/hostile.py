@@ -95,7 +95,9 @@ def edited(path: Path, **changes: Any) -> None:
 def everything(folder: Path) -> dict[str, Any]:
     """Each path below a folder, and the size and time of each that is a file."""
     found = {path.relative_to(folder): path.lstat() for path in sorted(folder.rglob("*"))}
-    times = {name: status.st_mtime_ns if stat.S_ISREG(status.st_mode) else 0 for name, status in found.items()}
+    times = {
+        name: status.st_mtime_ns if stat.S_ISREG(status.st_mode) else 0 for name, status in found.items()
+    }
     return {str(name): (status.st_mode, status.st_size, times[name]) for name, status in found.items()}
 
 

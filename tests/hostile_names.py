@@ -99,7 +99,11 @@ def unfit(text: str) -> list[str]:
     """Characters in a line that steer a terminal, hide or reorder text, or cannot be written at all."""
     kept = {place for name in STRANGE.values() if not text.isprintable() for place in _places(text, name)}
     kinds = ("Cc", "Cf", "Cs", "Zl", "Zp")
-    return [f"U+{ord(c):04X}" for place, c in enumerate(text) if unicodedata.category(c) in kinds and place not in kept]
+    return [
+        f"U+{ord(c):04X}"
+        for place, c in enumerate(text)
+        if unicodedata.category(c) in kinds and place not in kept
+    ]
 
 
 def _places(text: str, name: str) -> list[int]:
@@ -122,4 +126,7 @@ FEW = {
 
 def cases(names: dict[str, str]) -> list[Any]:
     """Parameters for a test: those in ``FEW`` always, the others where there is time."""
-    return [pytest.param(text, id=name, marks=() if name in FEW else pytest.mark.heavy) for name, text in names.items()]
+    return [
+        pytest.param(text, id=name, marks=() if name in FEW else pytest.mark.heavy)
+        for name, text in names.items()
+    ]

@@ -31,14 +31,25 @@ def npy(array: Any) -> bytes:
 def npy_with(header: str | bytes, content: bytes = b"", version: tuple[int, int] = (1, 0)) -> bytes:
     """An npy file with any header at all."""
     header = header.encode() if isinstance(header, str) else header
-    return b"\x93NUMPY" + bytes(version) + struct.pack("<H" if version == (1, 0) else "<I", len(header)) + header + content
+    return (
+        b"\x93NUMPY"
+        + bytes(version)
+        + struct.pack("<H" if version == (1, 0) else "<I", len(header))
+        + header
+        + content
+    )
 
 
 def described(descr: str, shape: str, order: str = "False") -> str:
     return f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}\n"
 
 
-def archive(path: Path, members: list[tuple[str, bytes]], change: Change | None = None, method: int = zipfile.ZIP_DEFLATED) -> Path:
+def archive(
+    path: Path,
+    members: list[tuple[str, bytes]],
+    change: Change | None = None,
+    method: int = zipfile.ZIP_DEFLATED,
+) -> Path:
     """``change`` is made to what the directory says of each member, not to the member."""
     with zipfile.ZipFile(path, "w", method) as file:
         for name, content in members:
@@ -160,7 +171,15 @@ def test_members_without_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["/etc/x.npy", "../../x.npy", "C:\\x.npy", "a/../x.npy", "\x1b[31m.npy", "\udcff.npy".encode("utf-8", "replace").decode()]
+    "name",
+    [
+        "/etc/x.npy",
+        "../../x.npy",
+        "C:\\x.npy",
+        "a/../x.npy",
+        "\x1b[31m.npy",
+        "\udcff.npy".encode("utf-8", "replace").decode(),
+    ],
 )
 def test_names_that_lead_elsewhere_are_names_and_no_more(name: str, tmp_path: Path) -> None:
     path = archive(tmp_path / "a.npz", [(name, npy(np.ones(1)))])
@@ -172,7 +191,9 @@ def test_names_that_lead_elsewhere_are_names_and_no_more(name: str, tmp_path: Pa
 
 BOMBS = {
     "one array of 128 megabytes": [("x", (2**25,), "<f4")],
-    "sixty arrays of 16 megabytes": [(name, (2**22,), "<f4") for name in ("x", *(f"x{n}" for n in range(59)))],
+    "sixty arrays of 16 megabytes": [
+        (name, (2**22,), "<f4") for name in ("x", *(f"x{n}" for n in range(59)))
+    ],
     "a byte that is kept as eight": [("x", (2**26,), "|i1")],
     "truth values": [("x", (2**26,), "|b1")],
     "one text of 128 megabytes": [("x", (1,), f"<U{2**25}")],
@@ -254,7 +275,9 @@ def test_pipe_folder_and_device_are_refused_at_once(tmp_path: Path) -> None:
             open_file(path)
 
 
-@pytest.mark.parametrize("name", ["x" * 300, "a\0b", "\ud800", "no/such/file", "loop", os.fsdecode(b"\xff\xfe")])
+@pytest.mark.parametrize(
+    "name", ["x" * 300, "a\0b", "\ud800", "no/such/file", "loop", os.fsdecode(b"\xff\xfe")]
+)
 def test_names_of_no_file(name: str, tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(BadData, match="check the path") as caught:

@@ -29,7 +29,12 @@ def test_the_second_call_is_read_and_every_argument_counts(folder: Path) -> None
     key = (1.0, np.arange(4))
     first = cache.remembered("f", key, lambda: count_calls(log, 3))
     assert np.array_equal(cache.remembered("f", (1.0, np.arange(4)), lambda: count_calls(log, 4)), first)
-    for other in ((2.0, np.arange(4)), (1.0, np.arange(5)), (1.0, np.arange(4).astype(np.int32)), (1.0, np.arange(4)[::-1])):
+    for other in (
+        (2.0, np.arange(4)),
+        (1.0, np.arange(5)),
+        (1.0, np.arange(4).astype(np.int32)),
+        (1.0, np.arange(4)[::-1]),
+    ):
         cache.remembered("f", other, lambda: count_calls(log, 5))
     cache.remembered("g", key, lambda: count_calls(log, 6))
     assert log == [3, 5, 5, 5, 5, 6]
@@ -46,7 +51,9 @@ def test_a_damaged_file_is_computed_anew(folder: Path) -> None:
     assert len(log) == 2
 
 
-def test_quick_work_and_a_switched_off_cache_leave_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quick_work_and_a_switched_off_cache_leave_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cache, "WORTH_KEEPING", 60.0)
     cache.remembered("f", (), lambda: np.zeros(1))
     monkeypatch.setattr(cache, "WORTH_KEEPING", -1.0)
@@ -55,7 +62,9 @@ def test_quick_work_and_a_switched_off_cache_leave_nothing(folder: Path, monkeyp
     assert not folder.exists()
 
 
-@pytest.mark.skipif(os.geteuid() == 0 and not Path("/proc/version").exists(), reason="needs a place that cannot be written to")
+@pytest.mark.skipif(
+    os.geteuid() == 0 and not Path("/proc/version").exists(), reason="needs a place that cannot be written to"
+)
 def test_a_cache_that_cannot_be_written_costs_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDEPD_CACHE", "/proc/version/cache")
     monkeypatch.setattr(cache, "WORTH_KEEPING", -1.0)
@@ -86,7 +95,9 @@ POISON: dict[str, Callable[[Path], object]] = {
     "what was kept for another key": lambda file: file.write_bytes(sealed("g-0", plain(np.full(3, 7)))),
     "a flipped bit": lambda file: file.write_bytes(file.read_bytes()[:-1] + b"\x09"),
     "objects": lambda file: file.write_bytes(sealed(file.stem, pickle.dumps([1]))),
-    "a header of 10^12 numbers": lambda file: file.write_bytes(sealed(file.stem, plain(np.arange(3)).replace(b"(3,)", b"(10**12,)"))),
+    "a header of 10^12 numbers": lambda file: file.write_bytes(
+        sealed(file.stem, plain(np.arange(3)).replace(b"(3,)", b"(10**12,)"))
+    ),
     "fifo": lambda file: (file.unlink(), os.mkfifo(file)),
     "folder": lambda file: (file.unlink(), file.mkdir()),
     "loop of links": lambda file: (file.unlink(), file.symlink_to(file.name)),
@@ -117,7 +128,10 @@ def test_another_users_file_is_not_believed(kept: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("value", [np.zeros(3), np.full(500, -1), np.full(500, 10**9), np.arange(500.0), np.ones((500, 2), dtype=np.int64)])
+@pytest.mark.parametrize(
+    "value",
+    [np.zeros(3), np.full(500, -1), np.full(500, 10**9), np.arange(500.0), np.ones((500, 2), dtype=np.int64)],
+)
 def test_a_run_takes_no_poison_though_it_is_sealed(folder: Path, value: np.ndarray) -> None:
     """Every result that was kept is replaced, under a checksum of its own: the bits of the run are the same."""
     import fedepd

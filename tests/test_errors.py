@@ -13,7 +13,10 @@ def test_an_unknown_name_is_answered_with_the_nearest_choice() -> None:
 
 
 def test_a_clients_failure_names_the_place() -> None:
-    assert str(ClientFailed(3, 7, "client_step", ValueError("a stone"))) == "client 3 failed in round 7 (client_step): ValueError: a stone"
+    assert (
+        str(ClientFailed(3, 7, "client_step", ValueError("a stone")))
+        == "client 3 failed in round 7 (client_step): ValueError: a stone"
+    )
 
 
 @pytest.mark.hostile

@@ -55,7 +55,9 @@ def test_no_reader_waits_or_fills_the_memory(tmp_path: Path, case: str) -> None:
 
 
 @hostile
-@pytest.mark.parametrize("case", [case for case in ANY_JSON if "deep" in case or case in ("not JSON", "latin-1", "500 levels")])
+@pytest.mark.parametrize(
+    "case", [case for case in ANY_JSON if "deep" in case or case in ("not JSON", "latin-1", "500 levels")]
+)
 def test_json_that_is_none(tmp_path: Path, case: str) -> None:
     path = tmp_path / "a"
     ANY_JSON[case](path)
@@ -158,7 +160,9 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: py
 
 def test_only_the_named_arrays_are_read(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", a=np.arange(3), b=np.zeros(2), c=np.array([None], dtype=object))
-    assert {name: value.tolist() for name, value in read_arrays(tmp_path / "a.npz", ["a"], ["b", "d"]).items()} == {
+    assert {
+        name: value.tolist() for name, value in read_arrays(tmp_path / "a.npz", ["a"], ["b", "d"]).items()
+    } == {
         "a": [0, 1, 2],
         "b": [0, 0],
     }
@@ -173,11 +177,19 @@ TENSOR_FILES: dict[str, bytes] = {
     "long header": struct.pack("<Q", 2**60),
     "deep header": safetensors_bytes(b"[" * 100_000),
     "no table": safetensors_bytes([]),
-    "beyond the end": safetensors_bytes({"a": {"dtype": "F32", "shape": [1000], "data_offsets": [0, 4000]}}, bytes(8)),
-    "overlap": safetensors_bytes({n: {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} for n in "ab"}, bytes(8)),
+    "beyond the end": safetensors_bytes(
+        {"a": {"dtype": "F32", "shape": [1000], "data_offsets": [0, 4000]}}, bytes(8)
+    ),
+    "overlap": safetensors_bytes(
+        {n: {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} for n in "ab"}, bytes(8)
+    ),
     "negative": safetensors_bytes({"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 8]}}, bytes(8)),
-    "too many": safetensors_bytes({"a": {"dtype": "F32", "shape": [2**40, 2**40], "data_offsets": [0, 8]}}, bytes(8)),
-    "unknown type": safetensors_bytes({"a": {"dtype": "F99", "shape": [1], "data_offsets": [0, 8]}}, bytes(8)),
+    "too many": safetensors_bytes(
+        {"a": {"dtype": "F32", "shape": [2**40, 2**40], "data_offsets": [0, 8]}}, bytes(8)
+    ),
+    "unknown type": safetensors_bytes(
+        {"a": {"dtype": "F99", "shape": [1], "data_offsets": [0, 8]}}, bytes(8)
+    ),
     "bfloat16": safetensors_bytes({"a": {"dtype": "BF16", "shape": [4], "data_offsets": [0, 8]}}, bytes(8)),
     "float8": safetensors_bytes({"a": {"dtype": "F8_E4M3", "shape": [8], "data_offsets": [0, 8]}}, bytes(8)),
 }
@@ -216,8 +228,14 @@ def read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("read_only")
 def test_a_read_only_file_system_is_said(tmp_path: Path) -> None:
     """Removing the temporary file fails there too, and must not hide the sentence."""
-    for write in (lambda path: write_bytes(path, b"1"), lambda path: write_json(path, {}), lambda path: append_line(path, {})):
-        with pytest.raises(BadConfig, match=r"cannot write '.*a' \(Read-only file system\); give another place"):
+    for write in (
+        lambda path: write_bytes(path, b"1"),
+        lambda path: write_json(path, {}),
+        lambda path: append_line(path, {}),
+    ):
+        with pytest.raises(
+            BadConfig, match=r"cannot write '.*a' \(Read-only file system\); give another place"
+        ):
             write(tmp_path / "a")
 
 
@@ -280,7 +298,9 @@ def test_foreign_files_are_read_nowhere_else() -> None:
         str(path.relative_to(root)): line.strip()
         for path in sorted(root.rglob("*.py"))
         for line in path.read_text(encoding="utf-8").splitlines()
-        if READS.search(line) and path.relative_to(root).parts[0] != "deploy" and str(path.relative_to(root)) not in OWN
+        if READS.search(line)
+        and path.relative_to(root).parts[0] != "deploy"
+        and str(path.relative_to(root)) not in OWN
     }
     assert {name: line for name, line in found.items() if "os.open(" not in line} == {}
 
@@ -288,7 +308,11 @@ def test_foreign_files_are_read_nowhere_else() -> None:
 @hostile
 def test_files_are_replaced_nowhere_else() -> None:
     root = Path(fedepd.__file__).parent
-    found = [str(path.relative_to(root)) for path in sorted(root.rglob("*.py")) if "os.replace(" in path.read_text(encoding="utf-8")]
+    found = [
+        str(path.relative_to(root))
+        for path in sorted(root.rglob("*.py"))
+        if "os.replace(" in path.read_text(encoding="utf-8")
+    ]
     assert found == ["clients/client_file.py", "datasets/fetch.py", "datasets/npz.py", "files.py"]
 
 

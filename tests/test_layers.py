@@ -34,7 +34,10 @@ def imports(file: Path) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {f"{node.module}.{alias.name}" if node.module == "fedepd" else node.module for alias in node.names}
+            found |= {
+                f"{node.module}.{alias.name}" if node.module == "fedepd" else node.module
+                for alias in node.names
+            }
     return {name for name in found if name == "fedepd" or name.startswith("fedepd.")}
 
 
@@ -48,14 +51,22 @@ def edges() -> list[tuple[str, str]]:
 
 
 def test_every_folder_is_a_room_with_a_sign_on_its_door() -> None:
-    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name not in ("__pycache__", "experiments")}
+    folders = {
+        path.name
+        for path in ROOT.iterdir()
+        if path.is_dir() and path.name not in ("__pycache__", "experiments")
+    }
     assert folders == LEVEL.keys() - {"foundation"}
     for folder in folders:
         assert ast.get_docstring(ast.parse((ROOT / folder / "__init__.py").read_text(encoding="utf-8")))
 
 
 def test_imports_go_one_way() -> None:
-    wrong = {edge for edge in edges() if room(edge[0]) != room(edge[1]) and LEVEL[room(edge[1])] >= LEVEL[room(edge[0])]}
+    wrong = {
+        edge
+        for edge in edges()
+        if room(edge[0]) != room(edge[1]) and LEVEL[room(edge[1])] >= LEVEL[room(edge[0])]
+    }
     assert wrong == set(ALLOWED)
 
 

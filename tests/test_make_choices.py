@@ -36,7 +36,11 @@ def g():
 
 def test_no_remark_is_missed() -> None:
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")]
-    assert sum(source.count("Choice:") for source in sources) == sum(len(make_choices.choices(source)) for source in sources) > 0
+    assert (
+        sum(source.count("Choice:") for source in sources)
+        == sum(len(make_choices.choices(source)) for source in sources)
+        > 0
+    )
 
 
 def test_the_page_is_up_to_date() -> None:

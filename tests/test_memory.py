@@ -26,7 +26,10 @@ def test_a_setting_that_is_no_number(value: str, monkeypatch: pytest.MonkeyPatch
 def test_a_refusal_says_how_much_and_how_to_allow_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDEPD_MAX_GB", "2")
     memory.check(2 * 2**30, "a file")
-    with pytest.raises(BadData, match=r"a file would need 3\.0 GB of memory, and 2\.0 GB is the limit here; .*FEDEPD_MAX_GB=3"):
+    with pytest.raises(
+        BadData,
+        match=r"a file would need 3\.0 GB of memory, and 2\.0 GB is the limit here; .*FEDEPD_MAX_GB=3",
+    ):
         memory.check(3 * 2**30, "a file")
     with pytest.raises(BadData, match="than any machine has"):
         memory.check(10**400, "a file")
@@ -36,5 +39,7 @@ def test_small_content_needs_no_proportion_and_large_content_does(monkeypatch: p
     monkeypatch.setenv("FEDEPD_MAX_GB", "64")
     memory.check_growth(memory.FREE, 1, "a file", "write it again")
     memory.check_growth(200 * 2**20, 2**20, "a file", "write it again")
-    with pytest.raises(BadData, match="a file claims 209,715,201 bytes of content in 1,048,576 bytes; write it again"):
+    with pytest.raises(
+        BadData, match="a file claims 209,715,201 bytes of content in 1,048,576 bytes; write it again"
+    ):
         memory.check_growth(200 * 2**20 + 1, 2**20, "a file", "write it again")

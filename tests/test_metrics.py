@@ -16,7 +16,9 @@ from fedepd.metrics import METRICS, class_accuracy, client_mean, confusion_matri
 
 CLASSES = 5
 TIERS = Tiers(head=(0,), medium=(1, 2), tail=(3, 4))
-predictions = st.lists(st.tuples(st.integers(0, CLASSES - 1), st.integers(0, CLASSES - 1)), min_size=1, max_size=60)
+predictions = st.lists(
+    st.tuples(st.integers(0, CLASSES - 1), st.integers(0, CLASSES - 1)), min_size=1, max_size=60
+)
 
 
 def test_scores_by_hand() -> None:
@@ -27,7 +29,14 @@ def test_scores_by_hand() -> None:
     """
     confusion = np.zeros((CLASSES, CLASSES), dtype=np.int64)
     confusion[0, 0], confusion[0, 1], confusion[1, 1], confusion[1, 2], confusion[3, 0] = 3, 1, 1, 1, 1
-    expected = {"acc": 4 / 7, "bacc": 5 / 12, "macro_f1": 5 / 12, "head_acc": 3 / 4, "medium_acc": 1 / 2, "tail_acc": 0.0}
+    expected = {
+        "acc": 4 / 7,
+        "bacc": 5 / 12,
+        "macro_f1": 5 / 12,
+        "head_acc": 3 / 4,
+        "medium_acc": 1 / 2,
+        "tail_acc": 0.0,
+    }
     assert tuple(scores(confusion, TIERS)) == METRICS
     assert scores(confusion, TIERS) == pytest.approx(expected)
     assert scores(torch.from_numpy(confusion), TIERS) == scores(confusion, TIERS)
@@ -40,15 +49,21 @@ def test_equal_to_scikit_learn(pairs: list[tuple[int, int]]) -> None:
     true, predicted = np.array(pairs).T
     confusion = confusion_matrix(true, predicted, CLASSES)
     present = np.unique(true)
-    np.testing.assert_array_equal(confusion, sklearn_metrics.confusion_matrix(true, predicted, labels=range(CLASSES)))
+    np.testing.assert_array_equal(
+        confusion, sklearn_metrics.confusion_matrix(true, predicted, labels=range(CLASSES))
+    )
     ours = scores(confusion, TIERS)
     assert ours["acc"] == pytest.approx(sklearn_metrics.accuracy_score(true, predicted))
     recalls = sklearn_metrics.recall_score(true, predicted, labels=present, average=None, zero_division=0)
     assert ours["bacc"] == pytest.approx(recalls.mean())
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # scikit-learn warns of exactly the traps: classes only predicted, a single class
+        warnings.simplefilter(
+            "ignore"
+        )  # scikit-learn warns of exactly the traps: classes only predicted, a single class
         assert ours["bacc"] == pytest.approx(sklearn_metrics.balanced_accuracy_score(true, predicted))
-    assert ours["macro_f1"] == pytest.approx(sklearn_metrics.f1_score(true, predicted, labels=present, average="macro", zero_division=0))
+    assert ours["macro_f1"] == pytest.approx(
+        sklearn_metrics.f1_score(true, predicted, labels=present, average="macro", zero_division=0)
+    )
     np.testing.assert_allclose(class_accuracy(confusion)[present], recalls)
 
 
@@ -62,7 +77,12 @@ def test_a_class_only_predicted_is_no_term_of_the_macro_mean() -> None:
 def test_nothing_to_score_is_nan_without_a_warning() -> None:
     """pytest turns any numpy warning into a failure."""
     empty = np.zeros((2, CLASSES, CLASSES), dtype=np.int64)
-    for result in (scores(empty[0], TIERS), pooled(empty, TIERS), client_mean(empty, TIERS), client_mean(empty[:0], TIERS)):
+    for result in (
+        scores(empty[0], TIERS),
+        pooled(empty, TIERS),
+        client_mean(empty, TIERS),
+        client_mean(empty[:0], TIERS),
+    ):
         assert all(math.isnan(v) for v in result.values())
     assert confusion_matrix(np.array([], dtype=int), np.array([], dtype=int), 3).tolist() == [[0] * 3] * 3
 
@@ -79,7 +99,9 @@ def test_pooled_and_client_mean_by_hand() -> None:
     assert (together["acc"], together["bacc"], together["head_acc"]) == pytest.approx((5 / 8, 5 / 8, 3 / 4))
     mean = client_mean(confusions, TIERS)
     assert math.isnan(mean.pop("medium_acc"))
-    assert mean == pytest.approx({"acc": 5 / 8, "bacc": 5 / 8, "macro_f1": 17 / 24, "head_acc": 3 / 4, "tail_acc": 1 / 2})
+    assert mean == pytest.approx(
+        {"acc": 5 / 8, "bacc": 5 / 8, "macro_f1": 17 / 24, "head_acc": 3 / 4, "tail_acc": 1 / 2}
+    )
 
 
 @given(predictions)
@@ -125,4 +147,6 @@ def test_a_client_may_count_for_a_share_of_its_nodes() -> None:
     """4 of 4 right beside 0 of 8, of which a quarter counts: 4 of 6."""
     both = np.array([[[4, 0], [0, 0]], [[0, 8], [0, 0]]])
     assert pooled(both, Tiers((0,), (), (1,)), [1.0, 0.25])["acc"] == pytest.approx(4 / 6)
-    assert pooled(both, Tiers((0,), (), (1,)), [1.0, 1.0]) == pytest.approx(pooled(both, Tiers((0,), (), (1,))), nan_ok=True)
+    assert pooled(both, Tiers((0,), (), (1,)), [1.0, 1.0]) == pytest.approx(
+        pooled(both, Tiers((0,), (), (1,))), nan_ok=True
+    )

@@ -7,7 +7,13 @@ from fedepd.rng import fast_numpy, key, seeded, seeded_numpy
 
 def test_a_stream_depends_on_every_part_and_on_nothing_else() -> None:
     assert key(0, "dropout", 1, 2) == key(0, "dropout", 1, 2)
-    others = {key(1, "dropout", 1, 2), key(0, "split", 1, 2), key(0, "dropout", 2, 2), key(0, "dropout", 1, 3), key(0, "dropout", 12)}
+    others = {
+        key(1, "dropout", 1, 2),
+        key(0, "split", 1, 2),
+        key(0, "dropout", 2, 2),
+        key(0, "dropout", 1, 3),
+        key(0, "dropout", 12),
+    }
     assert len(others | {key(0, "dropout", 1, 2)}) == 6
 
 

@@ -12,7 +12,10 @@ from fedepd.shapes import EVERY, FLAG, NUMBER, SHA256, SHARE, TEXT, WHOLE, expec
 SHAPE: dict[str, Any] = {"a": WHOLE, "b?": [TEXT], "c?": ({EVERY: SHARE},), "d?": {"e": FLAG}}
 
 
-@pytest.mark.parametrize("content", [{"a": 0}, {"a": 1, "b": []}, {"a": 1, "b": ["x"], "c": None}, {"a": 1, "c": {"x": 0.5}, "z": 3}])
+@pytest.mark.parametrize(
+    "content",
+    [{"a": 0}, {"a": 1, "b": []}, {"a": 1, "b": ["x"], "c": None}, {"a": 1, "c": {"x": 0.5}, "z": 3}],
+)
 def test_what_fits(content: Any) -> None:
     expect(content, SHAPE, "it")
 

@@ -58,7 +58,16 @@ def test_what_was_taken_out_is_seen(text: str) -> None:
 
 @honest
 def test_honest_text_stays(text: str) -> None:
-    assert plain(text) == shown(text) == sentence(text) == html_text(text) == markdown_text(text) == drawn(text) == whole(text) == text
+    assert (
+        plain(text)
+        == shown(text)
+        == sentence(text)
+        == html_text(text)
+        == markdown_text(text)
+        == drawn(text)
+        == whole(text)
+        == text
+    )
 
 
 def test_what_is_cut_says_so() -> None:
@@ -152,7 +161,9 @@ def test_markdown_code_stays_closed(text: str) -> None:
     assert unfit(made) == []
 
 
-@pytest.mark.parametrize("text", ["FedEPD (printed)", "-0.5", "60/20/20 per client", "10 clients; gcn hidden 64", "#1", "3.5 s"])
+@pytest.mark.parametrize(
+    "text", ["FedEPD (printed)", "-0.5", "60/20/20 per client", "10 clients; gcn hidden 64", "#1", "3.5 s"]
+)
 def test_our_own_words_need_no_escape(text: str) -> None:
     assert markdown_text(text) == text
 
@@ -190,7 +201,10 @@ def test_csv_has_no_formula_and_can_be_read_back(text: str) -> None:
 
 
 @hostile
-@pytest.mark.parametrize("text", ["=1+1", "+1+1", "-1+1", "@x", "\t=1", "\r=1", "\n=1", "＝1+1", "'=1", "''=1", "-", "--1", "+a", "1e5x"])
+@pytest.mark.parametrize(
+    "text",
+    ["=1+1", "+1+1", "-1+1", "@x", "\t=1", "\r=1", "\n=1", "＝1+1", "'=1", "''=1", "-", "--1", "+a", "1e5x"],
+)
 def test_csv_formula_starts(text: str) -> None:
     cell = next(csv.reader(io.StringIO(csv_text([[text]]), newline="")))[0]
     assert cell == (text if text == "1e5x" else "'" + text)

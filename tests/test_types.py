@@ -10,7 +10,11 @@ from toy import toy_client
 
 
 def graph(**changed: object) -> Graph:
-    parts = {"x": torch.eye(4, 3), "edge_index": torch.tensor([[0, 1, 2], [1, 2, 3]]), "y": torch.tensor([0, 1, 0, 1])}
+    parts = {
+        "x": torch.eye(4, 3),
+        "edge_index": torch.tensor([[0, 1, 2], [1, 2, 3]]),
+        "y": torch.tensor([0, 1, 0, 1]),
+    }
     return Graph.make(**{**parts, **changed})  # type: ignore[arg-type]
 
 
@@ -71,15 +75,24 @@ def test_hiding_leaves_training_labels_alone_and_the_client_itself_too() -> None
     [
         ({"x": torch.eye(4, 3, device="meta")}, "x lies on the device 'meta'"),
         ({"y": torch.zeros(4, dtype=torch.int64, device="meta")}, "y lies on the device 'meta'"),
-        ({"edge_index": torch.zeros(2, 1, dtype=torch.int64, device="meta")}, "edge_index lies on the device 'meta'"),
+        (
+            {"edge_index": torch.zeros(2, 1, dtype=torch.int64, device="meta")},
+            "edge_index lies on the device 'meta'",
+        ),
         ({"y": torch.tensor([0.0, 1.0, 0.0, 1.0])}, "one whole number per node"),
         ({"y": torch.zeros(4, dtype=torch.complex64)}, "one whole number per node"),
         ({"y": torch.tensor(1)}, "one whole number per node"),
         ({"y": torch.zeros(4, 1, dtype=torch.int64)}, "one whole number per node"),
-        ({"y": torch.tensor([0, 1, 0, 2**62])}, "num_classes is 4611686018427387905 for 4 labelled nodes; it may be 100"),
+        (
+            {"y": torch.tensor([0, 1, 0, 2**62])},
+            "num_classes is 4611686018427387905 for 4 labelled nodes; it may be 100",
+        ),
         ({"num_classes": 101}, "num_classes is 101 for 4 labelled nodes; it may be 100"),
         ({"num_classes": 2**63}, "num_classes is 9223372036854775808"),
-        ({"num_classes": 10**6, "part": True}, "num_classes is 1000000, and a run with so many classes would need"),
+        (
+            {"num_classes": 10**6, "part": True},
+            "num_classes is 1000000, and a run with so many classes would need",
+        ),
         ({"edge_index": torch.ones(2, 1, dtype=torch.complex64)}, "must be integers"),
         ({"edge_index": torch.ones(2, 1, dtype=torch.bool)}, "must be integers"),
         ({"edge_index": torch.tensor([[0], [2**63 - 1]])}, "names node 9223372036854775807"),

@@ -29,7 +29,9 @@ def toy_client(client_id: int = 0, nodes: int = 24, seed: int = 0, sparse: bool 
     """A client whose features name the class noisily. Class 2 may be missing, or have one training node only."""
     rng = np.random.default_rng([seed, client_id])
     y = rng.choice(2 if missing_class or one_node_class else CLASSES, size=nodes)
-    y[: 2 if missing_class or one_node_class else CLASSES] = np.arange(2 if missing_class or one_node_class else CLASSES)
+    y[: 2 if missing_class or one_node_class else CLASSES] = np.arange(
+        2 if missing_class or one_node_class else CLASSES
+    )
     if one_node_class:
         y[3] = 2
     x = np.eye(CLASSES, FEATURES)[y] + 0.3 * rng.standard_normal((nodes, FEATURES))
@@ -43,14 +45,18 @@ def toy_client(client_id: int = 0, nodes: int = 24, seed: int = 0, sparse: bool 
     role = torch.arange(nodes) % 5  # 0, 1, 2 train; 3 val; 4 test
     if one_node_class:
         role[3] = 0
-    return ClientData(client_id, graph, (role < 3) & train, role == 3, role == 4, torch.arange(nodes) + 1000 * client_id)
+    return ClientData(
+        client_id, graph, (role < 3) & train, role == 3, role == 4, torch.arange(nodes) + 1000 * client_id
+    )
 
 
 def toy_clients(count: int = 3, **more: Any) -> list[ClientData]:
     return [toy_client(k, nodes=20 + 4 * k, **more) for k in range(count)]
 
 
-def make_server(clients: Sequence[ClientData], model: Backbone, training: Training, seed: int = 0, rounds: int = 3) -> Server:
+def make_server(
+    clients: Sequence[ClientData], model: Backbone, training: Training, seed: int = 0, rounds: int = 3
+) -> Server:
     graph = clients[0].graph
     info = TaskInfo(graph.num_features, graph.num_classes, len(clients), training.weighting)
     return Server(info, model, training, seed, 0, rounds)
@@ -74,8 +80,19 @@ def run_rounds(method: Method[Any], clients: Sequence[ClientData], rounds: int =
     """Run a method as the simulator does. Returns its rounds and the exchange, whose participants hold the states."""
     model, training = model or Backbone(hidden=8), training or Training()
     server = make_server(clients, model, training, seed, rounds)
-    exchange = InProcess([Participant(method, c, server.info, model, training, seed, rounds) for c in clients], workers)
-    out = list(train(method, server, initial(method, server), [c.client_id for c in clients], exchange, evaluate_every=1))
+    exchange = InProcess(
+        [Participant(method, c, server.info, model, training, seed, rounds) for c in clients], workers
+    )
+    out = list(
+        train(
+            method,
+            server,
+            initial(method, server),
+            [c.client_id for c in clients],
+            exchange,
+            evaluate_every=1,
+        )
+    )
     exchange.close()
     return out, exchange
 

@@ -83,8 +83,12 @@ def read_arrays(
             with zipfile.ZipFile(file) as archive:
                 members = _members(archive, size, name, cure)
                 if missing := [key for key in required if key not in members]:
-                    raise BadData(f"{name} has no array '{missing[0]}', it holds {shown(sorted(members), 300)}; {cure}")
-                wanted = {key: members[key] for key in dict.fromkeys((*required, *optional)) if key in members}
+                    raise BadData(
+                        f"{name} has no array '{missing[0]}', it holds {shown(sorted(members), 300)}; {cure}"
+                    )
+                wanted = {
+                    key: members[key] for key in dict.fromkeys((*required, *optional)) if key in members
+                }
                 _check_sizes(archive, wanted, size, limit, name, cure)
                 return {key: _read_member(archive, info) for key, info in wanted.items()}
         except DAMAGE as error:
@@ -109,7 +113,12 @@ def _members(archive: zipfile.ZipFile, size: int, name: str, cure: str) -> dict[
 
 
 def _check_sizes(
-    archive: zipfile.ZipFile, wanted: Mapping[str, zipfile.ZipInfo], size: int, limit: int | None, name: str, cure: str
+    archive: zipfile.ZipFile,
+    wanted: Mapping[str, zipfile.ZipInfo],
+    size: int,
+    limit: int | None,
+    name: str,
+    cure: str,
 ) -> None:
     """From the directory first, then from the arrays' own headers; zipfile never gives more than the directory says."""
     _check_growth(sum(info.file_size for info in wanted.values()), size, limit, name, cure)
@@ -138,12 +147,16 @@ def check_header(file: IO[bytes], size: int, what: str, cure: str) -> int:
     read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     shape, _, dtype = read_header(start)
     if dtype.hasobject:
-        raise BadData(f"{what} holds Python objects, which are never loaded; save it as a numeric or unicode array")
+        raise BadData(
+            f"{what} holds Python objects, which are never loaded; save it as a numeric or unicode array"
+        )
     items = math.prod(shape)
     if dtype.kind not in PLAIN or dtype.subdtype is not None or (items and not dtype.itemsize):
         raise BadData(f"{what} holds {shown(dtype)}; save it as a numeric or unicode array")
     if min(shape, default=0) < 0 or start.tell() + items * dtype.itemsize != size:
-        raise BadData(f"{what} declares shape {shown(list(shape))} but holds {size} bytes; the file is damaged, {cure}")
+        raise BadData(
+            f"{what} declares shape {shown(list(shape))} but holds {size} bytes; the file is damaged, {cure}"
+        )
     return items * max(dtype.itemsize, 8 if dtype.kind in "iu" else 4)
 
 
@@ -156,6 +169,12 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any
 
 def check_text(array: NDArray[np.str_], name: str) -> None:
     """Refuse code points that are no characters: numpy keeps any 32-bit number, and Python fails on some of them much later."""
-    codes = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")).view(np.uint32) if array.size else np.empty(0, np.uint32)
+    codes = (
+        np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")).view(np.uint32)
+        if array.size
+        else np.empty(0, np.uint32)
+    )
     if bool(((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any()):
-        raise BadData(f"{name} holds code points that are no characters; write the names again as unicode text")
+        raise BadData(
+            f"{name} holds code points that are no characters; write the names again as unicode text"
+        )

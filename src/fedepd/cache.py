@@ -30,7 +30,10 @@ DIGEST = 32
 
 
 def remembered(
-    name: str, arguments: tuple[Any, ...], compute: Callable[[], NDArray[Any]], fits: Callable[[NDArray[Any]], bool] = lambda _: True
+    name: str,
+    arguments: tuple[Any, ...],
+    compute: Callable[[], NDArray[Any]],
+    fits: Callable[[NDArray[Any]], bool] = lambda _: True,
 ) -> NDArray[Any]:
     """``compute()``, or what it gave for the same arguments (arrays by their bytes, the rest by its text) if it ``fits``."""
     folder = cache_folder()
@@ -69,7 +72,9 @@ def cache_folder() -> Path | None:
     chosen = os.environ.get("FEDEPD_CACHE")
     if chosen == "off":
         return None
-    return Path(chosen or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "fedepd" / "prepared").expanduser()
+    return Path(
+        chosen or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "fedepd" / "prepared"
+    ).expanduser()
 
 
 def content_hash(*parts: Any) -> str:

@@ -41,5 +41,7 @@ class ClientFailed(FedEPDError):
     """An exception inside a client's step, with the place where it happened."""
 
     def __init__(self, client: int, round: int, stage: str, cause: BaseException) -> None:
-        super().__init__(f"client {client} failed in round {round} ({stage}): {type(cause).__name__}: {cause}")
+        super().__init__(
+            f"client {client} failed in round {round} ({stage}): {type(cause).__name__}: {cause}"
+        )
         self.client, self.round, self.stage = client, round, stage

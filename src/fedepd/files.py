@@ -95,8 +95,14 @@ def parse_json(content: bytes | str, where: str, cure: str = AGAIN) -> Any:
     try:
         parsed = json.loads(content)
     except (ValueError, RecursionError) as cause:
-        raise BadData(f"{where} cannot be read: it is not valid JSON, or is nested too deeply; {cure}") from cause
-    opened = content.count("[") + content.count("{") if isinstance(content, str) else content.count(b"[") + content.count(b"{")
+        raise BadData(
+            f"{where} cannot be read: it is not valid JSON, or is nested too deeply; {cure}"
+        ) from cause
+    opened = (
+        content.count("[") + content.count("{")
+        if isinstance(content, str)
+        else content.count(b"[") + content.count(b"{")
+    )
     if opened > MAX_DEPTH:  # else it cannot be that deep, and need not be walked
         check_depth(parsed, where, cure)
     return parsed
@@ -150,7 +156,9 @@ def _inside(value: Any) -> Iterable[Any]:
 
 
 def read_tensors(path: Path, cure: str = AGAIN, name: str = "") -> Tensors:
-    return parse_tensors(read_bytes(path, MAX_TENSOR_BYTES, cure, name), f"'{name or shown(path, 300)}'", cure)
+    return parse_tensors(
+        read_bytes(path, MAX_TENSOR_BYTES, cure, name), f"'{name or shown(path, 300)}'", cure
+    )
 
 
 def parse_tensors(content: bytes, where: str, cure: str = AGAIN) -> Tensors:
@@ -180,7 +188,9 @@ def replacing(path: Path, size: int | None = None) -> Iterator[IO[bytes]]:
     try:
         with suppress(FileNotFoundError):
             temporary.unlink()  # of a killed process with our number; or a link that somebody laid there to be written through
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        handle = os.open(
+            temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666
+        )
         with os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
@@ -194,8 +204,15 @@ def replacing(path: Path, size: int | None = None) -> Iterator[IO[bytes]]:
 
 
 def _unwritten(path: Path, cause: Exception, size: int | None) -> BadConfig:
-    number, reason = getattr(cause, "errno", None), getattr(cause, "strerror", None) or "the name cannot be used"
-    needed = f"{size:,} bytes are needed, make room for them and try again" if size is not None else "make room and try again"
+    number, reason = (
+        getattr(cause, "errno", None),
+        getattr(cause, "strerror", None) or "the name cannot be used",
+    )
+    needed = (
+        f"{size:,} bytes are needed, make room for them and try again"
+        if size is not None
+        else "make room and try again"
+    )
     full = number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     cure = needed if full else "give another place, or the right to write there"
     return BadConfig(f"cannot write '{shown(path, 300)}' ({reason}); {cure}")

@@ -31,10 +31,18 @@ def check_new_folder(path: Path, config_hash: str | None = None) -> None:
             raise BadConfig(f"the output {where} is a file; give a folder with --out")
         if (path / "config.json").exists():
             found = _hash_in(path)
-            which = "this very run" if config_hash is not None and found == config_hash else f"another run ({found})"
-            raise BadConfig(f"the output folder {where} already holds {which}; give another --out or remove the folder")
+            which = (
+                "this very run"
+                if config_hash is not None and found == config_hash
+                else f"another run ({found})"
+            )
+            raise BadConfig(
+                f"the output folder {where} already holds {which}; give another --out or remove the folder"
+            )
         if path.exists() and any(not is_left_over(file) for file in path.iterdir()):
-            raise BadConfig(f"the output folder {where} is not empty; give another --out or remove the folder")
+            raise BadConfig(
+                f"the output folder {where} is not empty; give another --out or remove the folder"
+            )
     except (OSError, ValueError) as cause:
         reason = getattr(cause, "strerror", None) or "the name cannot be used"
         raise BadConfig(f"cannot read the output folder {where}: {reason}; give another --out") from cause
@@ -50,7 +58,11 @@ def _hash_in(path: Path) -> str:
         found = read_json(path / "config.json")
     except BadData:
         return "damaged"
-    return shown(found["config_hash"], 20) if isinstance(found, dict) and isinstance(found.get("config_hash"), str) else "damaged"
+    return (
+        shown(found["config_hash"], 20)
+        if isinstance(found, dict) and isinstance(found.get("config_hash"), str)
+        else "damaged"
+    )
 
 
 def claim_folder(path: Path, config_hash: str) -> None:
@@ -62,7 +74,9 @@ def claim_folder(path: Path, config_hash: str) -> None:
             pass
     except (OSError, ValueError) as cause:
         reason = getattr(cause, "strerror", None) or "the name cannot be used"
-        raise BadConfig(f"cannot write to the output folder '{shown(path, 300)}': {reason}; give another --out") from cause
+        raise BadConfig(
+            f"cannot write to the output folder '{shown(path, 300)}': {reason}; give another --out"
+        ) from cause
 
 
 @contextmanager
@@ -74,7 +88,9 @@ def new_folder(path: Path, names: Iterable[str]) -> Iterator[None]:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as cause:
         reason = getattr(cause, "strerror", None) or "the name cannot be used"
-        raise BadConfig(f"cannot make the folder '{shown(path, 300)}' ({reason}); give another one with -o") from cause
+        raise BadConfig(
+            f"cannot make the folder '{shown(path, 300)}' ({reason}); give another one with -o"
+        ) from cause
     try:
         yield
     except BaseException:
@@ -98,7 +114,9 @@ def held(folder: Path) -> Iterator[None]:
     try:
         status = folder.stat()
     except OSError as cause:
-        raise BadConfig(f"cannot work in '{shown(folder, 300)}' ({cause.strerror}); give another folder") from cause
+        raise BadConfig(
+            f"cannot work in '{shown(folder, 300)}' ({cause.strerror}); give another folder"
+        ) from cause
     key = status.st_dev, status.st_ino
     with _holding:
         if key in _held:
@@ -121,9 +139,13 @@ def _locked(path: Path, busy: str) -> int:
     """A descriptor of the locked file. The last holder may have removed the file between our opening and locking it: then once more."""
     while True:
         try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+            handle = os.open(
+                path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600
+            )
         except OSError as cause:
-            raise BadConfig(f"cannot lock '{shown(path, 300)}' ({cause.strerror}); remove it if nobody is at work there") from cause
+            raise BadConfig(
+                f"cannot lock '{shown(path, 300)}' ({cause.strerror}); remove it if nobody is at work there"
+            ) from cause
         try:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 raise BadConfig(f"cannot lock '{shown(path, 300)}' (it is no regular file); remove it")
@@ -135,7 +157,9 @@ def _locked(path: Path, busy: str) -> int:
             os.close(handle)
             if cause.errno in (errno.EACCES, errno.EAGAIN):
                 raise BadConfig(busy) from None
-            raise BadConfig(f"cannot lock '{shown(path, 300)}' ({cause.strerror}); use a file system with locks") from cause
+            raise BadConfig(
+                f"cannot lock '{shown(path, 300)}' ({cause.strerror}); use a file system with locks"
+            ) from cause
         except BaseException:
             os.close(handle)
             raise

@@ -71,7 +71,9 @@ def bins(class_sizes: ClassSizes, count: int = 10) -> list[list[int]]:
 def _sizes(class_sizes: ClassSizes) -> npt.NDArray[np.int64]:
     sizes = np.asarray(class_sizes, dtype=np.int64)
     if sizes.ndim != 1 or not (sizes >= 0).all() or not sizes.any():
-        raise BadData(f"class sizes {sizes.tolist()} must be one count >= 0 per class with at least one labelled node")
+        raise BadData(
+            f"class sizes {sizes.tolist()} must be one count >= 0 per class with at least one labelled node"
+        )
     return sizes
 
 

@@ -25,11 +25,17 @@ def confusion_matrix(y_true: Array, y_pred: Array, num_classes: int) -> npt.NDAr
     """Count the nodes of true class i predicted as j: [C, C]."""
     true, predicted = np.asarray(y_true, dtype=np.int64), np.asarray(y_pred, dtype=np.int64)
     if true.ndim != 1 or true.shape != predicted.shape:
-        raise BadData(f"y_true has shape {list(true.shape)} and y_pred {list(predicted.shape)}; give one class per node in both")
+        raise BadData(
+            f"y_true has shape {list(true.shape)} and y_pred {list(predicted.shape)}; give one class per node in both"
+        )
     for name, labels in (("y_true", true), ("y_pred", predicted)):
         if labels.size and not 0 <= labels.min() <= labels.max() < num_classes:
             raise BadData(f"{name} holds classes outside 0..{num_classes - 1}; score labelled nodes only")
-    return np.bincount(true * num_classes + predicted, minlength=num_classes**2).reshape(num_classes, num_classes).astype(np.int64)
+    return (
+        np.bincount(true * num_classes + predicted, minlength=num_classes**2)
+        .reshape(num_classes, num_classes)
+        .astype(np.int64)
+    )
 
 
 def scores(confusion: Array, tiers: Tiers) -> dict[str, float]:
@@ -56,7 +62,10 @@ def scores(confusion: Array, tiers: Tiers) -> dict[str, float]:
 def pooled(confusions: Array, tiers: Tiers, shares: Sequence[float] | None = None) -> dict[str, float]:
     """The scores of all clients' nodes thrown together: confusions [K, C, C]; a client may count for a share of its nodes only."""
     counts = _checked(confusions, ndim=3)
-    return scores(counts.sum(0) if shares is None else np.tensordot(np.asarray(shares, dtype=np.float64), counts, 1), tiers)
+    return scores(
+        counts.sum(0) if shares is None else np.tensordot(np.asarray(shares, dtype=np.float64), counts, 1),
+        tiers,
+    )
 
 
 def client_mean(confusions: Array, tiers: Tiers) -> dict[str, float]:
@@ -89,13 +98,17 @@ def _checked(confusion: Array, ndim: int) -> npt.NDArray[Any]:
     counts = np.asarray(confusion)
     counts = counts if counts.dtype == np.float64 else counts.astype(np.int64, copy=False)
     if counts.ndim != ndim or counts.shape[-1] != counts.shape[-2]:
-        raise BadData(f"a confusion array has shape {list(counts.shape)}; it must be {'[C, C]' if ndim == 2 else '[K, C, C]'}")
+        raise BadData(
+            f"a confusion array has shape {list(counts.shape)}; it must be {'[C, C]' if ndim == 2 else '[K, C, C]'}"
+        )
     return counts
 
 
 def _ratio(top: Any, bottom: Any) -> Floats:
     """``top / bottom``, NaN where ``bottom`` is 0."""
-    numerator, denominator = np.broadcast_arrays(np.asarray(top, dtype=np.float64), np.asarray(bottom, dtype=np.float64))
+    numerator, denominator = np.broadcast_arrays(
+        np.asarray(top, dtype=np.float64), np.asarray(bottom, dtype=np.float64)
+    )
     result: Floats = np.full(denominator.shape, np.nan)
     np.divide(numerator, denominator, out=result, where=denominator > 0)
     return result

@@ -27,7 +27,9 @@ class Kind(NamedTuple):
 
 def whole(least: int = 0, most: int = 2**63 - 1) -> Kind:
     return Kind(
-        f"a whole number from {least} to {most}" if most < 2**63 - 1 else f"a whole number of at least {least}",
+        f"a whole number from {least} to {most}"
+        if most < 2**63 - 1
+        else f"a whole number of at least {least}",
         lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value <= most,
     )
 
@@ -36,7 +38,10 @@ def number(least: float = -1e300, most: float = 1e300) -> Kind:
     """Finite."""
     bounded = f" from {least:g} to {most:g}" if (least, most) != (-1e300, 1e300) else ""
     return Kind(
-        f"a finite number{bounded}", lambda value: isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+        f"a finite number{bounded}",
+        lambda value: (
+            isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+        ),
     )
 
 
@@ -67,7 +72,14 @@ def _problem(content: Any, shape: Any) -> tuple[list[str], str] | None:
     if isinstance(shape, list):
         if not isinstance(content, list):
             return [], f"is {_spelled(content)}, not a list"
-        return next((_below(str(place), found) for place, each in enumerate(content) if (found := _problem(each, shape[0]))), None)
+        return next(
+            (
+                _below(str(place), found)
+                for place, each in enumerate(content)
+                if (found := _problem(each, shape[0]))
+            ),
+            None,
+        )
     if not isinstance(content, dict):
         return [], f"is {_spelled(content)}, not a table"
     return _problem_in_table(content, shape)
@@ -102,7 +114,13 @@ def _spelled(content: Any) -> str:
         return f"the text '{shown(content, 40)}'"
     if content is None or isinstance(content, bool):
         return {None: "null", True: "true", False: "false"}[content]
-    return f"{content:g}" if isinstance(content, float) else "a number of many digits" if abs(content) >= 2**63 else str(content)
+    return (
+        f"{content:g}"
+        if isinstance(content, float)
+        else "a number of many digits"
+        if abs(content) >= 2**63
+        else str(content)
+    )
 
 
 # --- the run folder ----------------------------------------------------------------------------------------------------------------------

@@ -64,7 +64,9 @@ def whole(text: str) -> str:
 
 def slug(name: object) -> str:
     """A name for a file or an anchor: letters, digits, '_', '.', '-' and nothing that a path or a browser reads otherwise."""
-    words = re.sub(r"[^\w.-]+", "-", str(name)).encode("utf-8", "replace")[:FILE_NAME].decode("utf-8", "ignore")
+    words = (
+        re.sub(r"[^\w.-]+", "-", str(name)).encode("utf-8", "replace")[:FILE_NAME].decode("utf-8", "ignore")
+    )
     return words.strip("-.") or "unnamed"
 
 
@@ -88,7 +90,9 @@ def drawn(text: object, limit: int = LIMIT) -> str:
 def markdown_text(text: object) -> str:
     """For Markdown: no tag, link, picture, code, mathematics or cell border, and no heading or list at the start of a line."""
     line = re.sub(r"([\\`*_|<>\[\]~&$])", r"\\\1", plain(text))
-    line = re.sub(r"(://|\bwww\.)", lambda found: found[0].replace(":", r"\:").replace(".", r"\."), line)  # else a bare address is a link
+    line = re.sub(
+        r"(://|\bwww\.)", lambda found: found[0].replace(":", r"\:").replace(".", r"\."), line
+    )  # else a bare address is a link
     line = re.sub(r"^\s+", "", line)  # four spaces would be code
     return re.sub(r"^(?=[#+=-](?:[#+=\s-]|$))|^(\d+)(?=[.)](?:\s|$))", r"\1\\", line)
 
@@ -100,8 +104,22 @@ def markdown_code(text: object) -> str:
 
 # --- LaTeX -------------------------------------------------------------------------------------------------------------------------------
 
-_TEX = {"\\": r"\textbackslash{}", "±": r"$\pm$", "†": r"$^\dagger$", "‡": r"$^\ddagger$", "–": "--", "~": r"\textasciitilde{}"}
-_TEX |= {"^": r"\textasciicircum{}", "≤": r"$\leq$", "−": "$-$", "<": r"\textless{}", ">": r"\textgreater{}", "×": r"$\times$"}
+_TEX = {
+    "\\": r"\textbackslash{}",
+    "±": r"$\pm$",
+    "†": r"$^\dagger$",
+    "‡": r"$^\ddagger$",
+    "–": "--",
+    "~": r"\textasciitilde{}",
+}
+_TEX |= {
+    "^": r"\textasciicircum{}",
+    "≤": r"$\leq$",
+    "−": "$-$",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "×": r"$\times$",
+}
 
 
 def latex_text(text: object) -> str:
@@ -129,7 +147,9 @@ def csv_text(rows: Iterable[Sequence[object]], fit: Callable[[str], str] = whole
     lines = []
     for row in rows:
         file = io.StringIO(newline="")
-        writer = csv.writer(file, lineterminator="\r\n")  # it quotes what its line end has: without '\r' a cell could start a row
+        writer = csv.writer(
+            file, lineterminator="\r\n"
+        )  # it quotes what its line end has: without '\r' a cell could start a row
         writer.writerow([_cell(fit(value)) if isinstance(value, str) else value for value in row])
         lines.append(file.getvalue()[:-2])
     return "".join(f"{line}\n" for line in lines)

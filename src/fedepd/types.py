@@ -78,16 +78,28 @@ class Graph:
         return self.x.layout == torch.sparse_csr
 
     @classmethod
-    def make(cls, x: Tensor, edge_index: Tensor, y: Tensor, num_classes: int | None = None, part: bool = False, **more: Any) -> Graph:
+    def make(
+        cls,
+        x: Tensor,
+        edge_index: Tensor,
+        y: Tensor,
+        num_classes: int | None = None,
+        part: bool = False,
+        **more: Any,
+    ) -> Graph:
         """A checked graph from any edge list: directions merged, self-loops and duplicates dropped.
 
         ``part``: what one client holds of a larger graph; fewer than two of the classes may occur in it.
         """
         for part_name, tensor in (("x", x), ("edge_index", edge_index), ("y", y)):
             if not tensor.is_cpu:
-                raise BadData(f"{part_name} lies on the device '{tensor.device}', and fedepd computes on the CPU; give it as .cpu()")
+                raise BadData(
+                    f"{part_name} lies on the device '{tensor.device}', and fedepd computes on the CPU; give it as .cpu()"
+                )
         if y.ndim != 1 or y.is_floating_point() or y.is_complex() or y.dtype == torch.uint64:
-            raise BadData(f"y has type {y.dtype} and shape {list(y.shape)}; it must hold one whole number per node")
+            raise BadData(
+                f"y has type {y.dtype} and shape {list(y.shape)}; it must hold one whole number per node"
+            )
         y = y.to(torch.int64)
         classes = int(y.max()) + 1 if num_classes is None and y.numel() else (num_classes or 0)
         graph = cls(x=x, edge_index=undirected(edge_index, y.shape[0]), y=y, num_classes=classes, **more)
@@ -99,7 +111,9 @@ class Graph:
         """From a ``torch_geometric.data.Data`` with ``x``, ``edge_index`` and ``y``."""
         for part in ("x", "edge_index", "y"):
             if getattr(data, part, None) is None:
-                raise BadData(f"the torch_geometric Data of '{name}' has no '{part}'; set data.{part} before Graph.from_pyg")
+                raise BadData(
+                    f"the torch_geometric Data of '{name}' has no '{part}'; set data.{part} before Graph.from_pyg"
+                )
         x = data.x if data.x.layout == torch.sparse_csr else data.x.to_dense() if data.x.is_sparse else data.x
         return cls.make(x.to(torch.float32), data.edge_index, data.y.reshape(-1), name=name)
 
@@ -111,7 +125,9 @@ class Graph:
         return from_networkx(graph, name, **roles)
 
     @classmethod
-    def from_pandas(cls, nodes: pandas.DataFrame, edges: pandas.DataFrame, name: str = "graph", **roles: Any) -> Graph:
+    def from_pandas(
+        cls, nodes: pandas.DataFrame, edges: pandas.DataFrame, name: str = "graph", **roles: Any
+    ) -> Graph:
         """From a data frame of nodes and one of edges; ``roles`` (id, label, owner, ...) as in ``datasets.tables.Roles``."""
         from fedepd.datasets.tables import from_pandas
 
@@ -134,7 +150,9 @@ def undirected(edge_index: Tensor, num_nodes: int) -> Tensor:
     edge_index = edge_index.to(torch.int64)
     if edge_index.numel() and (int(edge_index.min()) < 0 or int(edge_index.max()) >= num_nodes):
         bad = int(edge_index.max()) if int(edge_index.max()) >= num_nodes else int(edge_index.min())
-        raise BadData(f"edge_index names node {bad}, but nodes are numbered 0..{num_nodes - 1}; correct the edge list")
+        raise BadData(
+            f"edge_index names node {bad}, but nodes are numbered 0..{num_nodes - 1}; correct the edge list"
+        )
     low, high = edge_index.min(0).values, edge_index.max(0).values
     keys = torch.unique((low * num_nodes + high)[low != high])
     return torch.stack([keys // max(num_nodes, 1), keys % max(num_nodes, 1)])
@@ -146,21 +164,27 @@ def check_graph(graph: Graph, part: bool = False) -> None:
     if n == 0:
         raise BadData(f"{where} has no nodes; give at least one node per client")
     if graph.x.ndim != 2 or graph.x.shape[0] != n:
-        raise BadData(f"{where}: x has shape {list(graph.x.shape)} but y has {n} nodes; x must be [{n}, features]")
+        raise BadData(
+            f"{where}: x has shape {list(graph.x.shape)} but y has {n} nodes; x must be [{n}, features]"
+        )
     if graph.x.shape[1] == 0:
         raise BadData(f"{where}: x has no columns; give at least one feature")
     values = graph.x.values() if graph.is_sparse else graph.x
     if not bool(torch.isfinite(values).all()):
         raise BadData(f"{where}: x holds NaN or infinite values; replace or drop them first")
     if n and (int(graph.y.min()) < HIDDEN or int(graph.y.max()) >= graph.num_classes):
-        raise BadData(f"{where}: y holds labels outside 0..{graph.num_classes - 1}; renumber the classes from 0")
+        raise BadData(
+            f"{where}: y holds labels outside 0..{graph.num_classes - 1}; renumber the classes from 0"
+        )
     if graph.num_classes < 2 or (not part and int(torch.unique(graph.y[graph.y >= 0]).numel()) < 2):
         raise BadData(f"{where} has a single class; classification needs at least two")
     _check_classes(graph, part, where)
     if graph.owner is not None and (graph.owner.shape != (n,) or int(graph.owner.min()) < 0):
         raise BadData(f"{where}: owner must give each of the {n} nodes a client number >= 0")
     if graph.node_ids is not None and graph.node_ids.shape != (n,):
-        raise BadData(f"{where}: node_ids has shape {list(graph.node_ids.shape)}; it must name each of the {n} nodes")
+        raise BadData(
+            f"{where}: node_ids has shape {list(graph.node_ids.shape)}; it must name each of the {n} nodes"
+        )
 
 
 def _check_classes(graph: Graph, part: bool, where: str) -> None:
@@ -168,8 +192,12 @@ def _check_classes(graph: Graph, part: bool, where: str) -> None:
     classes, labelled = graph.num_classes, int((graph.y >= 0).sum())
     if not part and classes > max(FEW_CLASSES, CLASSES_PER_NODE * labelled):
         most = max(FEW_CLASSES, CLASSES_PER_NODE * labelled)
-        raise BadData(f"{where}: num_classes is {classes} for {labelled:,} labelled nodes; it may be {most:,}, leave out unused classes")
-    memory.check(CONFUSIONS * 8 * classes**2, f"{where}: num_classes is {classes}, and a run with so many classes")
+        raise BadData(
+            f"{where}: num_classes is {classes} for {labelled:,} labelled nodes; it may be {most:,}, leave out unused classes"
+        )
+    memory.check(
+        CONFUSIONS * 8 * classes**2, f"{where}: num_classes is {classes}, and a run with so many classes"
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,9 @@ def test_a_table_of_attacks_and_defences(tmp_path: Path, capsys: pytest.CaptureF
     assert [line.split()[1] for line in said.splitlines() if line.startswith("│ ")] == ["honest", "scale"] * 4
     with (tmp_path / "out" / "attack" / "attack.csv").open() as f:
         lines = list(csv.DictReader(f))
-    assert {line["row"] for line in lines} == {f"{rule}, attack {name}" for rule in ("off", "clip") for name in ("honest", "scale")}
+    assert {line["row"] for line in lines} == {
+        f"{rule}, attack {name}" for rule in ("off", "clip") for name in ("honest", "scale")
+    }
     assert {line["seed"] for line in lines} == {"0", "1"}
     before = sorted((tmp_path / "out" / "cells").iterdir())
     assert main(command) == 0
@@ -36,6 +38,8 @@ def test_a_table_of_attacks_and_defences(tmp_path: Path, capsys: pytest.CaptureF
         (["--robust", "multi-krum", "--attackers", "4"], "needs at least 11 clients"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], says: str) -> None:
+def test_what_cannot_be_done_is_said_in_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], says: str
+) -> None:
     assert main(["attack", "--rounds", "1", "--quiet", "--out", str(tmp_path / "out"), *more]) != 0
     assert says in capsys.readouterr().err

@@ -29,7 +29,12 @@ def test_the_first_round_is_left_out() -> None:
 
 
 def test_a_measurement_adds_up() -> None:
-    row = measure({"clients": 2, "nodes": 200, "edges": 600, "classes": 3, "features": 8}, "fedepd", 3, settings={"partition": "owner"})
+    row = measure(
+        {"clients": 2, "nodes": 200, "edges": 600, "classes": 3, "features": 8},
+        "fedepd",
+        3,
+        settings={"partition": "owner"},
+    )
     assert row["round"] > 0
     assert row["round"] <= 3 * (row["train"] + row["aggregate"] + row["evaluate"])
     assert row["rss_mb"] > 50
@@ -51,6 +56,10 @@ def test_bench_quick(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     pytest.importorskip("torch_geometric", reason="the reference needs torch_geometric")
     assert main(["bench", "--quick", "--methods", "fedavg", "--rounds", "2", "--out", str(tmp_path)]) == 0
     rows = list(csv.DictReader((tmp_path / "methods.csv").read_text().splitlines()))
-    assert [r["method"] for r in rows] == ["reference", "fedavg", *(["fedavg, torch alone"] if kernels.name() == "compiled" else [])]
+    assert [r["method"] for r in rows] == [
+        "reference",
+        "fedavg",
+        *(["fedavg, torch alone"] if kernels.name() == "compiled" else []),
+    ]
     assert math.isclose(float(rows[1]["ratio"]), float(rows[0]["round"]) / float(rows[1]["round"]))
     assert "ratio" in capsys.readouterr().out

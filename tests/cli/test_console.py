@@ -46,7 +46,9 @@ PRINTERS: dict[str, Callable[[str], None]] = {
 
 @every
 @pytest.mark.parametrize("printer", PRINTERS.values(), ids=PRINTERS)
-def test_nothing_steers_the_terminal(printer: Callable[[str], None], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_steers_the_terminal(
+    printer: Callable[[str], None], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     printer(text)
     said = "".join(capsys.readouterr())
     check_lines(said)
@@ -85,13 +87,28 @@ def test_the_title_of_a_progress_display(name: str, monkeypatch: pytest.MonkeyPa
         advance(1)
     said = stream.getvalue()
     assert said
-    for part in ("]0;owned\x07", "\x1b[H", "\x9b", "\x1b]", "\x07", "\b", "\x00", "\u202e", "\u2066", "\u200b", "\ud800", "x" * 81):
+    for part in (
+        "]0;owned\x07",
+        "\x1b[H",
+        "\x9b",
+        "\x1b]",
+        "\x07",
+        "\b",
+        "\x00",
+        "\u202e",
+        "\u2066",
+        "\u200b",
+        "\ud800",
+        "x" * 81,
+    ):
         assert part not in said
 
 
 @pytest.mark.parametrize("name", PAYLOADS)
 @pytest.mark.parametrize("channel", ["command", "method", "option", "data", "folder", "action", "target"])
-def test_a_mistake_is_one_line_of_bounded_length(channel: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_is_one_line_of_bounded_length(
+    channel: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = PAYLOADS[name].replace("\x00", "\x01")  # no argument of a process holds a null
     arguments: dict[str, list[str]] = {
         "command": [f"x{text}"],
@@ -119,6 +136,8 @@ def test_a_terminal_of_few_characters_gets_no_traceback(tmp_path: Any) -> None:
     command = [sys.executable, "-c", code, "data", "list", "--data-dir", str(tmp_path)]
     (tmp_path / "graphs").mkdir()
     (tmp_path / "graphs" / "欺诈-é-–.npz").write_bytes(b"")
-    done = subprocess.run(command, capture_output=True, env=os.environ | {"PYTHONIOENCODING": "latin-1"}, check=False)
+    done = subprocess.run(
+        command, capture_output=True, env=os.environ | {"PYTHONIOENCODING": "latin-1"}, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert rb"\u6b3a" in done.stdout

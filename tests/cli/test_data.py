@@ -35,10 +35,14 @@ def bank_tables(folder: Path, nodes: int = 90) -> None:
     for i in range(nodes):
         fraud = "mule" if i % 10 == 0 else "phish" if i % 7 == 0 else "" if i % 11 == 0 else "clean"
         age, balance = rng.normal(40, 9) + 10 * (fraud == "mule"), rng.normal(1000, 300)
-        lines.append(f"A{i:04d},{fraud},{('north', 'south', 'west')[i % 3]},{age:.1f},{balance:.2f},{('retail', 'sme')[i % 2]}")
+        lines.append(
+            f"A{i:04d},{fraud},{('north', 'south', 'west')[i % 3]},{age:.1f},{balance:.2f},{('retail', 'sme')[i % 2]}"
+        )
     (folder / "nodes.csv").write_text("\n".join(lines) + "\n")
     pairs = rng.integers(nodes, size=(3 * nodes, 2))
-    (folder / "edges.csv").write_text("source,target,amount\n" + "".join(f"A{a:04d},A{b:04d},5\n" for a, b in pairs))
+    (folder / "edges.csv").write_text(
+        "source,target,amount\n" + "".join(f"A{a:04d},A{b:04d},5\n" for a, b in pairs)
+    )
 
 
 @pytest.fixture
@@ -61,14 +65,21 @@ def summary(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, An
 
 def test_the_page_on_own_data_works_as_written(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     blocks = re.findall(r"```console\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
-    commands = [line.removeprefix("$ ") for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+    commands = [
+        line.removeprefix("$ ") for block in blocks for line in block.splitlines() if line.startswith("$ ")
+    ]
     assert len(commands) >= 7
     for command in commands:
         program, *arguments = shlex.split(command.replace("--rounds 20", "--rounds 2"))
         assert program == "fedepd"
-        assert main(arguments) in ((0, 1) if arguments[:2] == ["data", "check"] else (0,)), (command, capsys.readouterr().err)
+        assert main(arguments) in ((0, 1) if arguments[:2] == ["data", "check"] else (0,)), (
+            command,
+            capsys.readouterr().err,
+        )
     assert (here / "runs" / "comparison" / "report.html").is_file()
-    first, again = (json.loads((here / "runs" / run / "summary.json").read_text()) for run in ("first", "from-files"))
+    first, again = (
+        json.loads((here / "runs" / run / "summary.json").read_text()) for run in ("first", "from-files")
+    )
     assert first["weights_sha256"] == again["weights_sha256"]
     assert first["metrics"] == again["metrics"]
 
@@ -86,7 +97,9 @@ def test_import_says_what_it_did(here: Path, capsys: pytest.CaptureFixture[str])
     assert graph.node_ids[0] == "A0000"
 
 
-def test_an_owner_column_is_the_partition_unless_another_is_chosen(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_owner_column_is_the_partition_unless_another_is_chosen(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     main(IMPORT)
     assert summary(capsys, "--data", "bank.npz")["protocol"].startswith("3 clients (owner)")
     chosen = summary(capsys, "--data", "bank.npz", "--partition", "openfgl", "--clients", "4")
@@ -95,7 +108,10 @@ def test_an_owner_column_is_the_partition_unless_another_is_chosen(here: Path, c
     plain = summary(capsys, "--data", "plain.npz", "--clients", "4")
     assert plain["protocol"].startswith("4 clients (openfgl)")
     assert plain["weights_sha256"] == chosen["weights_sha256"]
-    assert plain["config_hash"] == summary(capsys, "--data", "plain.npz", "--clients", "4", "--partition", "openfgl")["config_hash"]
+    assert (
+        plain["config_hash"]
+        == summary(capsys, "--data", "plain.npz", "--clients", "4", "--partition", "openfgl")["config_hash"]
+    )
 
 
 def test_other_sources(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,10 +121,16 @@ def test_other_sources(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for node in graph:
         graph.nodes[node].update(label=f"c{node % 2}", f=float(node))
     nx.write_graphml(graph, here / "g.graphml")
-    torch.save({"x": torch.eye(6), "edge_index": torch.tensor([[0], [1]]), "y": torch.arange(6) % 2}, here / "g.pt")
+    torch.save(
+        {"x": torch.eye(6), "edge_index": torch.tensor([[0], [1]]), "y": torch.arange(6) % 2}, here / "g.pt"
+    )
     np.savez(here / "a.npz", x=nx.to_numpy_array(graph))
     np.save(here / "y.npy", np.arange(6) % 2)
-    for source in (["g.graphml"], ["g.pt"], ["--adjacency", "a.npz", "--features-npz", "a.npz", "--labels", "y.npy"]):
+    for source in (
+        ["g.graphml"],
+        ["g.pt"],
+        ["--adjacency", "a.npz", "--features-npz", "a.npz", "--labels", "y.npy"],
+    ):
         assert main(["data", "import", *source, "-o", "out.npz"]) == 0, capsys.readouterr().err
         assert read_npz("out.npz").num_nodes == 6
 
@@ -145,7 +167,9 @@ def test_check_has_exit_codes_and_json(here: Path, capsys: pytest.CaptureFixture
         ([*IMPORT[2:], "--features", "age", "--features-npz", "x.npz"], "give one of them"),
     ],
 )
-def test_mistakes_of_an_import(arguments: list[str], says: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_of_an_import(
+    arguments: list[str], says: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = sorted(here.iterdir())
     assert main(["data", "import", *arguments]) == 2
     out, err = capsys.readouterr()
@@ -163,7 +187,21 @@ def test_mistakes_of_an_import(arguments: list[str], says: str, here: Path, caps
     [
         ({"owner": torch.arange(200) % 3, "owner_names": ("b/c", "a", "..")}, ["--by", "owner"]),
         ({}, ["--by", "openfgl", "--clients", "11", "--seed", "3"]),
-        ({}, ["--by", "dirichlet", "--clients", "4", "--dirichlet-alpha", "0.05", "--train-share", "0.5", "--split", "keep_one"]),
+        (
+            {},
+            [
+                "--by",
+                "dirichlet",
+                "--clients",
+                "4",
+                "--dirichlet-alpha",
+                "0.05",
+                "--train-share",
+                "0.5",
+                "--split",
+                "keep_one",
+            ],
+        ),
     ],
     ids=["owners whose names are no folder names", "eleven clients", "clients with a single class"],
 )
@@ -176,16 +214,31 @@ def test_a_run_from_folders_has_the_bits_of_a_run_on_the_whole(
     assert main(["data", "split", "g.npz", *options, "-o", "clients"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == len(list((here / "clients").glob("*/graph.npz")))
     settings = ["--partition" if option == "--by" else option for option in options]
-    whole, parts = summary(capsys, "--data", "g.npz", *settings), summary(capsys, "--clients-dir", "clients", *settings[2:])
-    for name in ("weights_sha256", "partition_sha256", "metrics", "tiers", "bytes_up", "test_without_local_train"):
+    whole, parts = (
+        summary(capsys, "--data", "g.npz", *settings),
+        summary(capsys, "--clients-dir", "clients", *settings[2:]),
+    )
+    for name in (
+        "weights_sha256",
+        "partition_sha256",
+        "metrics",
+        "tiers",
+        "bytes_up",
+        "test_without_local_train",
+    ):
         assert parts[name] == whole[name], name
 
 
-def test_python_runs_from_folders_too_and_sites_may_number_on_their_own(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_python_runs_from_folders_too_and_sites_may_number_on_their_own(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Two sites with files of their own, without split and numbers: nodes 0..n-1 at the first, n..n+m-1 at the second."""
     for name, seed in (("one", 0), ("two", 1)):
         (here / "sites" / name).mkdir(parents=True)
-        write_npz(synthetic(nodes=60, edges=150, classes=3, imbalance=3, smallest=None, seed=seed), here / "sites" / name / "graph.npz")
+        write_npz(
+            synthetic(nodes=60, edges=150, classes=3, imbalance=3, smallest=None, seed=seed),
+            here / "sites" / name / "graph.npz",
+        )
     clients = read_clients("sites")
     assert joined(clients).num_nodes == 120
     assert torch.equal(torch.cat([client.global_ids for client in clients]), torch.arange(120))
@@ -196,7 +249,10 @@ def test_python_runs_from_folders_too_and_sites_may_number_on_their_own(here: Pa
 def test_folders_that_cannot_be_used(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(IMPORT)
     main(["data", "split", "bank.npz", "-o", "clients"])
-    write_npz(synthetic(nodes=60, edges=150, classes=3, imbalance=3, smallest=None), here / "clients" / "west" / "graph.npz")
+    write_npz(
+        synthetic(nodes=60, edges=150, classes=3, imbalance=3, smallest=None),
+        here / "clients" / "west" / "graph.npz",
+    )
     (here / "clients" / "manifest.json").unlink()  # else the changed file is named before it is read
     (here / "empty").mkdir()
     for arguments, says in (
@@ -240,7 +296,10 @@ def damaged(content: bytes, rng: np.random.Generator, text: bool) -> bytes:
     ]
     if text:
         edits = [b",extra", b"\r", b"", b",", b'"', b"," + b"9" * 200_000]
-        ways += [lambda edit=edit: b"\n".join([*lines[:line], lines[line] + edit, *lines[line + 1 :]]) for edit in edits]  # type: ignore[misc]
+        ways += [
+            lambda edit=edit: b"\n".join([*lines[:line], lines[line] + edit, *lines[line + 1 :]])
+            for edit in edits
+        ]  # type: ignore[misc]
         ways += [
             lambda: b"\xef\xbb\xbf" + content,
             lambda: content.replace(b"\n", b"\r\n"),
@@ -294,17 +353,33 @@ def test_two_hundred_damaged_files_get_no_traceback(here: Path, capsys: pytest.C
 
 @pytest.mark.hostile
 @pytest.mark.parametrize("text", cases(PAYLOADS))
-def test_no_name_in_a_file_steers_the_terminal(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_name_in_a_file_steers_the_terminal(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Classes, owners, the columns of the schema, the file's own name; a file that cannot be used is refused in one line."""
-    name = text.replace("/", "_").replace("\0", "_")[:60].encode("utf-8", "surrogateescape" if "\udce9" in text else "replace")
+    name = (
+        text.replace("/", "_")
+        .replace("\0", "_")[:60]
+        .encode("utf-8", "surrogateescape" if "\udce9" in text else "replace")
+    )
     path = tmp_path / "graphs" / f"x{name.decode('utf-8', 'surrogateescape')}.npz"
     path.parent.mkdir()
     graph = synthetic(nodes=60, edges=120, classes=3, imbalance=2, smallest=None, communities=3)
     names = tuple(f"{text}{number}".encode("utf-8", "replace").decode() for number in range(3))
     schema = json.dumps([{"name": text, "mean": 0.0, "scale": 1.0, "categories": None}])
-    for part in ({"label_names": names}, {"owner": graph.y.clamp(min=0), "owner_names": names}, {"schema": schema}, {}):
+    for part in (
+        {"label_names": names},
+        {"owner": graph.y.clamp(min=0), "owner_names": names},
+        {"schema": schema},
+        {},
+    ):
         write_npz(replace(graph, **part), path)
-        for arguments in (["check", str(path)], ["show", str(path)], ["list", "--data-dir", str(tmp_path)], ["check", str(path), "--json"]):
+        for arguments in (
+            ["check", str(path)],
+            ["show", str(path)],
+            ["list", "--data-dir", str(tmp_path)],
+            ["check", str(path), "--json"],
+        ):
             code = main(["data", *arguments])
             out, err = capsys.readouterr()
             assert code in (0, 1, 2)
@@ -318,7 +393,9 @@ def test_no_name_in_a_file_steers_the_terminal(text: str, tmp_path: Path, capsys
 @pytest.mark.hostile
 @pytest.mark.parametrize("text", cases(PAYLOADS))
 @pytest.mark.parametrize("channel", ["class", "owner", "column", "category", "id"])
-def test_no_name_in_a_table_steers_the_terminal(channel: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_name_in_a_table_steers_the_terminal(
+    channel: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Imported or refused: what is said of it is plain, and short."""
     text = text.replace("\0", "").encode("utf-8", "replace").decode() or "x"
     rows: list[list[str]] = [["id", "label", "owner", "amount", "kind"]]
@@ -326,7 +403,10 @@ def test_no_name_in_a_table_steers_the_terminal(channel: str, text: str, tmp_pat
     place = {"class": (1, 1), "owner": (1, 2), "column": (0, 3), "category": (1, 4), "id": (1, 0)}[channel]
     for row in rows[place[0] :: 2] if place[0] else rows[:1]:
         row[place[1]] = text if channel != "id" else f"{text}{row[3]}"
-    files = {"nodes": rows, "edges": [["source", "target"], *([rows[i][0], rows[i % 20 + 1][0]] for i in range(1, 21))]}
+    files = {
+        "nodes": rows,
+        "edges": [["source", "target"], *([rows[i][0], rows[i % 20 + 1][0]] for i in range(1, 21))],
+    }
     for name, lines in files.items():
         with (tmp_path / f"{name}.csv").open("w", newline="", encoding="utf-8") as f:
             csv.writer(f, quoting=csv.QUOTE_ALL).writerows(lines)

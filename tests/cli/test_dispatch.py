@@ -92,13 +92,17 @@ def test_help_is_quick_and_waits_for_no_torch() -> None:
 
 def test_the_installed_command_reports_a_mistake_without_a_traceback() -> None:
     code = "import sys; from fedepd.cli.dispatch import main; sys.exit(main())"
-    done = subprocess.run([sys.executable, "-c", code, "run", "fedepp"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", "fedepp"], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("fedepd: unknown method 'fedepp'; did you mean 'fedepd'?")
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["run"], ["run", "fedavg"], ["compare"], ["report"], ["data", "show"], ["methods"]])
+@pytest.mark.parametrize(
+    "arguments", [["run"], ["run", "fedavg"], ["compare"], ["report"], ["data", "show"], ["methods"]]
+)
 def test_every_command_explains_itself(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main([*arguments, "--help"])
@@ -111,15 +115,25 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.count(".") == 2
 
 
-def test_json_is_one_object_and_nothing_else(graph_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_one_object_and_nothing_else(
+    graph_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "run"
-    assert main(["run", "fedavg", "--data", str(graph_file), *QUICK, "--seed", "4", "--out", str(out), "--json"]) == 0
+    assert (
+        main(["run", "fedavg", "--data", str(graph_file), *QUICK, "--seed", "4", "--out", str(out), "--json"])
+        == 0
+    )
     printed = capsys.readouterr()
     summary = json.loads(printed.out)
     assert printed.out.count("\n") == 1
     assert printed.err == ""
     assert summary.keys() >= KEYS
-    assert (summary["method"], summary["dataset"], summary["seed"], summary["rounds"]) == ("fedavg", "ring", 4, 2)
+    assert (summary["method"], summary["dataset"], summary["seed"], summary["rounds"]) == (
+        "fedavg",
+        "ring",
+        4,
+        2,
+    )
     for model in ("global", "personal"):
         for averaged in ("pooled", "client_mean"):
             assert summary["metrics"][model][averaged].keys() == SCORES
@@ -136,7 +150,10 @@ def test_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "fedavg", *QUICK]) == 0
     out = capsys.readouterr().out
     assert "FedAvg on synthetic, seed 0" in out
-    assert all(column in out for column in ("bacc", "macro_f1", "medium", "tail", "global, pooled", "personal, client mean"))
+    assert all(
+        column in out
+        for column in ("bacc", "macro_f1", "medium", "tail", "global, pooled", "personal, client mean")
+    )
     assert "…" not in out
     assert "not kept: add --out FOLDER" in out
 
@@ -145,7 +162,12 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path, capsys: pytest.Capt
     settings = tmp_path / "a.toml"
     settings.write_text('method = "fedavg"\nseed = 7\nrounds = 9\n[model]\nhidden = 8\n')
     out = tmp_path / "run"
-    assert main(["run", "--config", str(settings), "--rounds", "2", "--clients", "3", "--json", "--out", str(out)]) == 0
+    assert (
+        main(
+            ["run", "--config", str(settings), "--rounds", "2", "--clients", "3", "--json", "--out", str(out)]
+        )
+        == 0
+    )
     summary = json.loads(capsys.readouterr().out)
     assert (summary["method"], summary["seed"], summary["rounds"]) == ("fedavg", 7, 2)
     assert json.loads((out / "config.json").read_text())["experiment"]["model"]["hidden"] == 8
@@ -167,14 +189,40 @@ def test_a_stopped_comparison_says_how_to_go_on(
     with pytest.raises(SystemExit) as stop:
         main(["compare", "fedavg", *QUICK, "--out", str(tmp_path / "x")])
     assert stop.value.code == 143
-    assert capsys.readouterr().err.endswith(f"fedepd: stopped; 'fedepd resume {tmp_path}/x/RUN' finishes one of its runs\n")
+    assert capsys.readouterr().err.endswith(
+        f"fedepd: stopped; 'fedepd resume {tmp_path}/x/RUN' finishes one of its runs\n"
+    )
 
 
 def test_compare_and_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "both"
-    assert main(["compare", "fedepd:printed", "fedavg", "--seeds", "2", "--seed", "3", "--workers", "2", *QUICK, "--out", str(out)]) == 0
+    assert (
+        main(
+            [
+                "compare",
+                "fedepd:printed",
+                "fedavg",
+                "--seeds",
+                "2",
+                "--seed",
+                "3",
+                "--workers",
+                "2",
+                *QUICK,
+                "--out",
+                str(out),
+            ]
+        )
+        == 0
+    )
     names = {path.name for path in out.iterdir()}
-    assert names == {"fedepd-printed-seed3", "fedepd-printed-seed4", "fedavg-seed3", "fedavg-seed4", "report.html"}
+    assert names == {
+        "fedepd-printed-seed3",
+        "fedepd-printed-seed4",
+        "fedavg-seed3",
+        "fedavg-seed4",
+        "report.html",
+    }
     printed = capsys.readouterr().out
     assert "FedAvg" in printed
     assert "±" in printed
@@ -251,7 +299,9 @@ def test_mistakes(arguments: list[str], says: str | None, refused: Callable[...,
 
 
 def test_a_dataset_that_is_not_at_hand_says_what_to_do(refused: Callable[..., str], tmp_path: Path) -> None:
-    said = refused("run", "--data", "email", "--data-dir", str(tmp_path / "data"), "--out", str(tmp_path / "new"))
+    said = refused(
+        "run", "--data", "email", "--data-dir", str(tmp_path / "data"), "--out", str(tmp_path / "new")
+    )
     assert "fedepd data fetch email" in said
     assert str(tmp_path / "data") in said
 
@@ -277,17 +327,29 @@ BAD_FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "x with one dimension": (lambda: changed(x=np.zeros(20)), "x has shape [20]"),
     "x without columns": (lambda: changed(x=np.zeros((20, 0))), "x has no columns"),
     "y with two dimensions": (lambda: changed(y=np.zeros((20, 2), dtype=np.int64)), "y has shape [20, 2]"),
-    "edge_index turned": (lambda: changed(edge_index=arrays()["edge_index"].T), "edge_index has shape [20, 2]"),
+    "edge_index turned": (
+        lambda: changed(edge_index=arrays()["edge_index"].T),
+        "edge_index has shape [20, 2]",
+    ),
     "edge out of range": (lambda: changed(edge_index=with_value("edge_index", 20)), "names node 20"),
     "edge below zero": (lambda: changed(edge_index=with_value("edge_index", -1)), "names node -1"),
-    "edges not integer": (lambda: changed(edge_index=arrays()["edge_index"] * 1.0), "edge_index has type float64"),
+    "edges not integer": (
+        lambda: changed(edge_index=arrays()["edge_index"] * 1.0),
+        "edge_index has type float64",
+    ),
     "NaN": (lambda: changed(x=with_value("x", np.nan)), "NaN or infinite"),
     "Inf": (lambda: changed(x=with_value("x", np.inf)), "NaN or infinite"),
-    "label too large": (lambda: changed(y=with_value("y", 5), num_classes=np.array(2)), "labels outside 0..1"),
+    "label too large": (
+        lambda: changed(y=with_value("y", 5), num_classes=np.array(2)),
+        "labels outside 0..1",
+    ),
     "label below -1": (lambda: changed(y=with_value("y", -2)), "labels outside 0..1"),
     "labels not integer": (lambda: changed(y=arrays()["y"] * 1.0), "y has type float64"),
     "a single class": (lambda: changed(y=np.zeros(20, dtype=np.int64)), "a single class"),
-    "no nodes": (lambda: changed(x=np.zeros((0, 4)), y=np.zeros(0, np.int64), edge_index=np.zeros((2, 0), np.int64)), "no nodes"),
+    "no nodes": (
+        lambda: changed(x=np.zeros((0, 4)), y=np.zeros(0, np.int64), edge_index=np.zeros((2, 0), np.int64)),
+        "no nodes",
+    ),
 }
 
 
@@ -302,7 +364,9 @@ def test_bad_files(kind: str, refused: Callable[..., str], tmp_path: Path) -> No
 
 
 def test_a_missing_file(refused: Callable[..., str], tmp_path: Path) -> None:
-    assert "does not exist" in refused("run", "--data", str(tmp_path / "none.npz"), "--out", str(tmp_path / "new"))
+    assert "does not exist" in refused(
+        "run", "--data", str(tmp_path / "none.npz"), "--out", str(tmp_path / "new")
+    )
 
 
 def test_fewer_nodes_than_clients(refused: Callable[..., str], graph_file: Path, tmp_path: Path) -> None:
@@ -312,8 +376,12 @@ def test_fewer_nodes_than_clients(refused: Callable[..., str], graph_file: Path,
 
 def test_an_output_folder_that_cannot_be_made(refused: Callable[..., str], graph_file: Path) -> None:
     """A folder below a file: unwritable even for root."""
-    assert "cannot write" in refused("run", "fedavg", "--data", str(graph_file), *QUICK, "--out", str(graph_file / "new"))
-    assert "is a file" in refused("run", "fedavg", "--data", str(graph_file), *QUICK, "--out", str(graph_file))
+    assert "cannot write" in refused(
+        "run", "fedavg", "--data", str(graph_file), *QUICK, "--out", str(graph_file / "new")
+    )
+    assert "is a file" in refused(
+        "run", "fedavg", "--data", str(graph_file), *QUICK, "--out", str(graph_file)
+    )
 
 
 def test_an_output_folder_that_holds_a_run(refused: Callable[..., str], graph_file: Path, tmp_path: Path,
@@ -336,15 +404,22 @@ def test_an_output_folder_that_holds_a_run(refused: Callable[..., str], graph_fi
         (["fedavg", "--seeds", "0"], "seeds is 0"),
         (["fedavg", "--workers", "0"], "workers is 0"),
         (["fedavg", "--rounds", "few"], "rounds is 'few'"),
-        (["fedavg", "--data", "sinthetic"], "unknown dataset 'sinthetic'; did you mean 'synthetic'?"),  # found by a worker process
+        (
+            ["fedavg", "--data", "sinthetic"],
+            "unknown dataset 'sinthetic'; did you mean 'synthetic'?",
+        ),  # found by a worker process
         (["fedavg", "--clients", "1501"], "1501 clients for the 1500 nodes"),  # likewise
     ],
 )
-def test_mistakes_in_a_comparison(arguments: list[str], says: str, refused: Callable[..., str], tmp_path: Path) -> None:
+def test_mistakes_in_a_comparison(
+    arguments: list[str], says: str, refused: Callable[..., str], tmp_path: Path
+) -> None:
     assert says in refused("compare", *arguments, "--out", str(tmp_path / "new"))
 
 
-def test_a_comparison_needs_a_folder_of_its_own(refused: Callable[..., str], graph_file: Path, tmp_path: Path) -> None:
+def test_a_comparison_needs_a_folder_of_its_own(
+    refused: Callable[..., str], graph_file: Path, tmp_path: Path
+) -> None:
     assert "--out" in refused("compare", "fedavg")
     assert "is not empty" in refused("compare", "fedavg", "--out", str(tmp_path))
     assert "is a file" in refused("compare", "fedavg", "--out", str(graph_file))
@@ -352,13 +427,17 @@ def test_a_comparison_needs_a_folder_of_its_own(refused: Callable[..., str], gra
 
 def test_a_file_cannot_name_the_method_of_a_comparison(refused: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text('method = "fedavg"\n')
-    assert "'method'" in refused("compare", "fedavg", "--config", str(tmp_path / "a.toml"), "--out", str(tmp_path / "new"))
+    assert "'method'" in refused(
+        "compare", "fedavg", "--config", str(tmp_path / "a.toml"), "--out", str(tmp_path / "new")
+    )
 
 
 @pytest.mark.hostile
 @pytest.mark.parametrize("text", cases(PAYLOADS))
 @pytest.mark.parametrize("channel", ["key", "value", "choice", "method", "table", "file", "twice"])
-def test_a_poisoned_settings_file_gets_one_plain_line(channel: str, text: str, refused: Callable[..., str], tmp_path: Path) -> None:
+def test_a_poisoned_settings_file_gets_one_plain_line(
+    channel: str, text: str, refused: Callable[..., str], tmp_path: Path
+) -> None:
     text = text.encode("utf-8", "replace").decode().replace("\x7f", "?").replace("\0", "?")
     quoted = json.dumps(f"x{text}", ensure_ascii=False)
     content = {

@@ -43,7 +43,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     y = np.repeat(np.arange(3), (40, 20, 10))
     x = np.eye(3, 8)[y] + 0.4 * draws.standard_normal((70, 8))
     place = tmp_path_factory.mktemp("honest")
-    graph = Graph.make(torch.tensor(x, dtype=torch.float32), torch.tensor(draws.integers(0, 70, (2, 200))), torch.tensor(y))
+    graph = Graph.make(
+        torch.tensor(x, dtype=torch.float32), torch.tensor(draws.integers(0, 70, (2, 200))), torch.tensor(y)
+    )
     write_npz(graph, place / "tiny.npz")
     run(place / "tiny.npz", "fedavg", out=place / "run", **QUICK)
     export(place / "run", place / "model")
@@ -72,7 +74,16 @@ def half(place: Path, tmp_path: Path) -> Path:
 
 
 def predicts(capsys: pytest.CaptureFixture[str], place: Path, model: Path) -> str:
-    return refusal(capsys, model.parent, "predict", str(model), "--data", str(place / "tiny.npz"), "-o", str(model.parent / "out.csv"))
+    return refusal(
+        capsys,
+        model.parent,
+        "predict",
+        str(model),
+        "--data",
+        str(place / "tiny.npz"),
+        "-o",
+        str(model.parent / "out.csv"),
+    )
 
 
 # --- the model folder --------------------------------------------------------------------------------------------------------------------
@@ -83,14 +94,18 @@ def predicts(capsys: pytest.CaptureFixture[str], place: Path, model: Path) -> st
 def test_predict_refuses_what_is_no_file_of_a_model(
     place: Path, model: Path, file: str, case: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if (file, case) == ("schema.json", "empty table") or (file == "schema.json" and case.startswith("number of")):
+    if (file, case) == ("schema.json", "empty table") or (
+        file == "schema.json" and case.startswith("number of")
+    ):
         pytest.skip("a model without columns has nothing there")
     {**ANY_FILE, **ANY_JSON}[case](model / file)
     assert file in predicts(capsys, place, model)
 
 
 @pytest.mark.parametrize("case", ANY_FILE)
-def test_predict_refuses_what_is_no_file_of_weights(place: Path, model: Path, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predict_refuses_what_is_no_file_of_weights(
+    place: Path, model: Path, case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     ANY_FILE[case](model / "model.safetensors")
     assert "model.safetensors'" in predicts(capsys, place, model)
 
@@ -138,26 +153,54 @@ MODEL: list[tuple[str, dict[str, Any], str]] = [
     ("labels.json", {"labels": ["a"]}, "its labels or tiers"),
     ("labels.json", {"labels": ["a"] * 9}, "its labels or tiers"),
     ("schema.json", {"columns": "abc"}, "'columns' is the text 'abc'"),
-    ("schema.json", {"columns": [{"name": "a", "mean": "x", "std": 1, "categories": None}]}, "'columns.0.mean' is the text 'x'"),
-    ("schema.json", {"columns": [{"name": "a", "mean": 0, "std": 0, "categories": None}]}, "'columns.0.std' is 0"),
-    ("schema.json", {"columns": [{"name": "a", "mean": 0, "std": 1, "categories": [1]}]}, "'columns.0.categories.0' is 1"),
-    ("schema.json", {"columns": [{"name": "a", "mean": 0, "std": 1, "categories": None}]}, "its columns do not make 8 features"),
+    (
+        "schema.json",
+        {"columns": [{"name": "a", "mean": "x", "std": 1, "categories": None}]},
+        "'columns.0.mean' is the text 'x'",
+    ),
+    (
+        "schema.json",
+        {"columns": [{"name": "a", "mean": 0, "std": 0, "categories": None}]},
+        "'columns.0.std' is 0",
+    ),
+    (
+        "schema.json",
+        {"columns": [{"name": "a", "mean": 0, "std": 1, "categories": [1]}]},
+        "'columns.0.categories.0' is 1",
+    ),
+    (
+        "schema.json",
+        {"columns": [{"name": "a", "mean": 0, "std": 1, "categories": None}]},
+        "its columns do not make 8 features",
+    ),
     ("schema.json", {"columns": [{"name": "a", "categories": None, "evil": 1}]}, "schema"),
 ]
 
 
-@pytest.mark.parametrize(("file", "changes", "says"), MODEL, ids=[f"{n}-{file}" for n, (file, *_) in enumerate(MODEL)])
+@pytest.mark.parametrize(
+    ("file", "changes", "says"), MODEL, ids=[f"{n}-{file}" for n, (file, *_) in enumerate(MODEL)]
+)
 def test_predict_names_what_is_wrong(
-    place: Path, model: Path, file: str, changes: dict[str, Any], says: str, capsys: pytest.CaptureFixture[str]
+    place: Path,
+    model: Path,
+    file: str,
+    changes: dict[str, Any],
+    says: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     edited(model / file, **changes)
     assert says in predicts(capsys, place, model)
 
 
-def test_labels_with_halves_of_pairs_are_predicted_with_a_sign(place: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_labels_with_halves_of_pairs_are_predicted_with_a_sign(
+    place: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     edited(model / "labels.json", labels=["a\ud800", "\x1b[31mred", "=1+1"])
     for end in ("csv", "jsonl"):
-        assert main(["predict", str(model), "--data", str(place / "tiny.npz"), "-o", str(model / f"out.{end}")]) == 0
+        assert (
+            main(["predict", str(model), "--data", str(place / "tiny.npz"), "-o", str(model / f"out.{end}")])
+            == 0
+        )
         assert "a?" in (model / f"out.{end}").read_text(encoding="utf-8")
     assert main(["predict", str(model), "--data", str(place / "tiny.npz")]) == 0
 
@@ -172,9 +215,17 @@ def test_weights_that_do_not_fit_are_refused_though_their_hash_is_right(
     tensors = load_file(model / "model.safetensors")
     weight = tensors["encoder.weight"]
     if case in ("missing", "none"):
-        tensors = {} if case == "none" else {name: value for name, value in tensors.items() if name != "encoder.weight"}
+        tensors = (
+            {}
+            if case == "none"
+            else {name: value for name, value in tensors.items() if name != "encoder.weight"}
+        )
     else:
-        changed = {"other shape": weight.reshape(4, 8).clone(), "NaN": weight * float("nan"), "float64": weight.double()}
+        changed = {
+            "other shape": weight.reshape(4, 8).clone(),
+            "NaN": weight * float("nan"),
+            "float64": weight.double(),
+        }
         tensors["encoder.weight"] = changed[case] if case in changed else weight.bfloat16()
     (model / "model.safetensors").write_bytes(save(tensors))
     if case != "bfloat16":
@@ -196,7 +247,9 @@ def load_graph(place: Path) -> Graph:
 
 
 @pytest.mark.parametrize("case", [*ANY_FILE, *ANY_JSON])
-def test_resume_refuses_a_config_that_is_none(half: Path, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_resume_refuses_a_config_that_is_none(
+    half: Path, case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     {**ANY_FILE, **ANY_JSON}[case](half / "config.json")
     assert "config.json" in refusal(capsys, half.parent, "resume", str(half))
 
@@ -226,7 +279,9 @@ CONFIG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "says"), CONFIG, ids=map(str, range(len(CONFIG))))
-def test_resume_names_what_is_wrong(half: Path, changes: dict[str, Any], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_resume_names_what_is_wrong(
+    half: Path, changes: dict[str, Any], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     edited(half / "config.json", **changes)
     assert says in refusal(capsys, half.parent, "resume", str(half))
 
@@ -238,7 +293,9 @@ def forged(path: Path, change: Any) -> None:
     tensors, about = change(tensors, about)
     names = about.pop("names", None)
     about |= {} if names is None else {"names": [name for name in names if name in tensors]}
-    content = save({**tensors, "about": torch.frombuffer(bytearray(json.dumps(about).encode()), dtype=torch.uint8)})
+    content = save(
+        {**tensors, "about": torch.frombuffer(bytearray(json.dumps(about).encode()), dtype=torch.uint8)}
+    )
     path.write_bytes(hashlib.sha256(content).digest() + content)
 
 
@@ -247,12 +304,18 @@ FORGED: dict[str, Any] = {
     "lines of text": lambda t, a: (t, {**a, "lines": "abc"}),
     "rounds out of order": lambda t, a: (t, {**a, "lines": a["lines"][::-1]}),
     "negative rounds": lambda t, a: (t, {**a, "lines": [{**a["lines"][0], "round": -1}]}),
-    "too many rounds": lambda t, a: (t, {**a, "lines": [{**a["lines"][0], "round": n + 1} for n in range(50)]}),
+    "too many rounds": lambda t, a: (
+        t,
+        {**a, "lines": [{**a["lines"][0], "round": n + 1} for n in range(50)]},
+    ),
     "bytes of text": lambda t, a: (t, {**a, "lines": [{**line, "bytes_up": "many"} for line in a["lines"]]}),
     "no bytes": lambda t, a: (t, {**a, "lines": [{"round": line["round"]} for line in a["lines"]]}),
     "no best": lambda t, a: (t, {key: value for key, value in a.items() if key != "best"}),
     "best of another kind": lambda t, a: (t, {**a, "best": {"evil": {"score": 1, "round": 1}}}),
-    "best in the future": lambda t, a: (t, {**a, "best": {k: {**v, "round": 99} for k, v in a["best"].items()}}),
+    "best in the future": lambda t, a: (
+        t,
+        {**a, "best": {k: {**v, "round": 99} for k, v in a["best"].items()}},
+    ),
     "score of text": lambda t, a: (t, {**a, "best": {k: {**v, "score": "x"} for k, v in a["best"].items()}}),
     "no seconds": lambda t, a: (t, {**a, "seconds": []}),
     "seconds of text": lambda t, a: (t, {**a, "seconds": "12"}),
@@ -260,12 +323,24 @@ FORGED: dict[str, Any] = {
     "no names": lambda t, a: (t, {key: value for key, value in a.items() if key != "names"}),
     "a hash of numbers": lambda t, a: (t, {**a, "config_hash": 5}),
     "no server": lambda t, a: ({n: v for n, v in t.items() if not n.startswith("server/")}, a),
-    "other shapes": lambda t, a: ({n: v[:1].clone() if n.startswith("server/") else v for n, v in t.items()}, a),
+    "other shapes": lambda t, a: (
+        {n: v[:1].clone() if n.startswith("server/") else v for n, v in t.items()},
+        a,
+    ),
     "other types": lambda t, a: ({n: v.double() if n.startswith("server/") else v for n, v in t.items()}, a),
     "no matrices": lambda t, a: ({n: v for n, v in t.items() if "/confusions/" not in n}, a),
-    "flat matrices": lambda t, a: ({n: v.reshape(-1).clone() if "/confusions/" in n else v for n, v in t.items()}, a),
-    "matrices of floats": lambda t, a: ({n: v.float() if "/confusions/" in n else v for n, v in t.items()}, a),
-    "small matrices": lambda t, a: ({n: v[:, :1, :1].clone() if "/confusions/" in n else v for n, v in t.items()}, a),
+    "flat matrices": lambda t, a: (
+        {n: v.reshape(-1).clone() if "/confusions/" in n else v for n, v in t.items()},
+        a,
+    ),
+    "matrices of floats": lambda t, a: (
+        {n: v.float() if "/confusions/" in n else v for n, v in t.items()},
+        a,
+    ),
+    "small matrices": lambda t, a: (
+        {n: v[:, :1, :1].clone() if "/confusions/" in n else v for n, v in t.items()},
+        a,
+    ),
     "another run": lambda t, a: (t, {**a, "config_hash": "x\x1b[31m" * 500}),
     "deep": lambda t, a: (t, {**a, "best": json.loads("[" * 90 + "]" * 90)}),
 }
@@ -293,7 +368,9 @@ def test_a_checkpoint_that_is_no_file_is_passed_over(half: Path, case: str) -> N
         return
     result = resume(half)
     assert len(result.rounds) == 4
-    assert (result.summary["warnings"] == []) == (case == "missing") or "continued from round 2" in result.summary["warnings"][0]
+    assert (result.summary["warnings"] == []) == (
+        case == "missing"
+    ) or "continued from round 2" in result.summary["warnings"][0]
 
 
 def test_a_folder_with_a_checkpoints_name_is_left_alone(half: Path) -> None:
@@ -313,37 +390,54 @@ def test_a_pipe_as_rounds_is_replaced(half: Path) -> None:
 
 @pytest.mark.parametrize("case", [case for case in ANY_FILE if case not in ("empty",)])
 @pytest.mark.parametrize("command", ["run", "compare"])
-def test_settings_that_are_no_file(tmp_path: Path, case: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_that_are_no_file(
+    tmp_path: Path, case: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "a.toml").touch()
     ANY_FILE[case](tmp_path / "a.toml")
     out = ["--out", str(tmp_path / "out")]
-    assert "settings file" in refusal(capsys, tmp_path, command, "fedavg", "--config", str(tmp_path / "a.toml"), *out)
+    assert "settings file" in refusal(
+        capsys, tmp_path, command, "fedavg", "--config", str(tmp_path / "a.toml"), *out
+    )
 
 
 @pytest.mark.parametrize("case", [case for case in ANY_FILE if case not in ("empty",)])
 def test_targets_that_are_no_file(tmp_path: Path, case: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.toml").touch()
     ANY_FILE[case](tmp_path / "a.toml")
-    assert "the target" in refusal(capsys, tmp_path, "reproduce", str(tmp_path / "a.toml"), "--out", str(tmp_path / "out"))
+    assert "the target" in refusal(
+        capsys, tmp_path, "reproduce", str(tmp_path / "a.toml"), "--out", str(tmp_path / "out")
+    )
 
 
 ODD = os.fsdecode(b"caf\xe9")
 """A name in Latin-1, as Python has it on a system of UTF-8."""
 
 
-def test_a_whole_life_in_a_folder_whose_name_is_no_utf8(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_whole_life_in_a_folder_whose_name_is_no_utf8(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     here = tmp_path / ODD
     here.mkdir()
     shutil.copy(place / "tiny.npz", here / f"{ODD}.npz")
     (here / f"{ODD}.toml").write_text("rounds = 1\n")
     data, out, model = str(here / f"{ODD}.npz"), str(here / "run"), str(here / "model")
-    assert main(["run", "fedavg", "--data", data, "--config", str(here / f"{ODD}.toml"), "--out", out, *FLAGS[2:]]) == 0
+    assert (
+        main(
+            ["run", "fedavg", "--data", data, "--config", str(here / f"{ODD}.toml"), "--out", out, *FLAGS[2:]]
+        )
+        == 0
+    )
     assert main(["report", out]) == 0
     assert main(["export", out, "-o", model]) == 0
     assert main(["predict", model, "--data", data, "-o", str(here / "p.csv")]) == 0
     assert main(["data", "show", data]) == 0
-    assert main(["data", "split", data, "--by", "balanced", "--clients", "2", "-o", str(here / "clients")]) == 0
-    assert main(["run", "fedavg", "--clients-dir", str(here / "clients"), *FLAGS[:4], "--quiet", "--json"]) == 0
+    assert (
+        main(["data", "split", data, "--by", "balanced", "--clients", "2", "-o", str(here / "clients")]) == 0
+    )
+    assert (
+        main(["run", "fedavg", "--clients-dir", str(here / "clients"), *FLAGS[:4], "--quiet", "--json"]) == 0
+    )
     capsys.readouterr()
     assert main(["run", "fedavg", "--data", str(here / "none.npz")]) == 2
     assert "caf?" in capsys.readouterr().err
@@ -367,13 +461,17 @@ def test_paths_that_lead_nowhere(place: Path, tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("command", ["report", "resume", "export", "predict"])
 @pytest.mark.parametrize("value", ["x" * 300, ODD, "a\0b", "/dev/null", "/dev/null/x"])
-def test_folders_that_are_none(tmp_path: Path, command: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folders_that_are_none(
+    tmp_path: Path, command: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     more = {"export": ["-o", str(tmp_path / "out")], "predict": ["--data", "x.npz"]}.get(command, [])
     refusal(capsys, tmp_path, command, str(tmp_path / value) if "/" not in value else value, *more)
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii", "cp1252", "utf-8"])
-def test_a_terminal_without_our_signs(place: Path, model: Path, encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_without_our_signs(
+    place: Path, model: Path, encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a stream cannot encode is shown as '?'; the streams are as Python opens them there."""
     edited(model / "labels.json", labels=["图", "–", "\ud800"])
     shutil.copy(place / "tiny.npz", model.parent / "图–.npz")
@@ -421,7 +519,9 @@ def read_only(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     ],
     ids=lambda arguments: arguments[0],
 )
-def test_a_read_only_file_system_is_said(read_only: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_read_only_file_system_is_said(
+    read_only: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     said = refusal(capsys, read_only, *(word.replace("THERE", str(read_only)) for word in arguments))
     assert "Read-only file system" in said
 
@@ -436,7 +536,9 @@ def test_a_run_on_a_read_only_file_system_can_be_exported_elsewhere(
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "README.md", "labels.json", "config.json"])
-def test_an_export_that_fails_leaves_nothing(place: Path, tmp_path: Path, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_that_fails_leaves_nothing(
+    place: Path, tmp_path: Path, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     replace = os.replace
 
     def full(source: Any, target: Any) -> None:
@@ -450,7 +552,9 @@ def test_an_export_that_fails_leaves_nothing(place: Path, tmp_path: Path, file: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_source_that_needs_too_much_memory(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_source_that_needs_too_much_memory(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def none_left(*_: Any) -> None:
         raise MemoryError
 

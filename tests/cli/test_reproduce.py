@@ -37,10 +37,21 @@ Reproduce = Callable[..., tuple[int, str, str]]
 def reproduce(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Reproduce:
     """Of the target above on a graph of 300 nodes."""
     (tmp_path / "mine.toml").write_text(TARGET)
-    write_npz(synthetic(nodes=300, edges=900, classes=4, imbalance=10, smallest=None, communities=6), tmp_path / "small.npz")
+    write_npz(
+        synthetic(nodes=300, edges=900, classes=4, imbalance=10, smallest=None, communities=6),
+        tmp_path / "small.npz",
+    )
 
     def run(*arguments: str) -> tuple[int, str, str]:
-        given = [str(tmp_path / "mine.toml"), "--data", str(tmp_path / "small.npz"), "--out", str(tmp_path / "o"), "--workers", "1"]
+        given = [
+            str(tmp_path / "mine.toml"),
+            "--data",
+            str(tmp_path / "small.npz"),
+            "--out",
+            str(tmp_path / "o"),
+            "--workers",
+            "1",
+        ]
         return main(["reproduce", *given, *arguments]), *capsys.readouterr()
 
     return run
@@ -79,7 +90,9 @@ def test_without_running_it_shows_what_is_there(reproduce: Reproduce, tmp_path: 
 def test_a_failed_cell_is_shown_and_the_others_go_on(reproduce: Reproduce, tmp_path: Path) -> None:
     """FedEPD with gamma 0.5 is fine; the folder of one of its cells is blocked by a file."""
     reproduce("--seeds", "1")
-    (tmp_path / "mine.toml").write_text(TARGET.replace('method = "fedepd"', 'method = "fedepd"\nsettings = { mu = 2.0 }'))
+    (tmp_path / "mine.toml").write_text(
+        TARGET.replace('method = "fedepd"', 'method = "fedepd"\nsettings = { mu = 2.0 }')
+    )
     reproduce("--no-run")
     from fedepd.reproduction.study.cells import plan, to_run
     from fedepd.reproduction.study.targets import read_targets
@@ -109,7 +122,9 @@ def test_a_failed_cell_is_shown_and_the_others_go_on(reproduce: Reproduce, tmp_p
         (["table2", "--data", "sinthetic"], "unknown dataset 'sinthetic'; did you mean 'synthetic'?"),
     ],
 )
-def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_is_one_sentence(
+    arguments: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["reproduce", *arguments, "--out", str(tmp_path / "o")]) == 2
     err = capsys.readouterr().err
     assert err.startswith(f"fedepd: {sentence}")
@@ -124,8 +139,13 @@ def test_the_list_names_every_target(capsys: pytest.CaptureFixture[str]) -> None
         assert name in shown
 
 
-def test_missing_datasets_are_named_with_their_cure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reproduce", "table3", "--data-dir", str(tmp_path), "--out", str(tmp_path / "o"), "--no-run"]) == 0
+def test_missing_datasets_are_named_with_their_cure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main(["reproduce", "table3", "--data-dir", str(tmp_path), "--out", str(tmp_path / "o"), "--no-run"])
+        == 0
+    )
     err = capsys.readouterr().err
     assert "fedepd: CoraFull is not at hand; 'fedepd data fetch corafull' gets it" in err
     assert "synthetic" in (tmp_path / "o" / "table3" / "table3.md").read_text()
@@ -133,8 +153,18 @@ def test_missing_datasets_are_named_with_their_cure(tmp_path: Path, capsys: pyte
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_study_stops_cleanly_and_goes_on(reproduce: Reproduce, tmp_path: Path, number: signal.Signals) -> None:
-    arguments = [str(tmp_path / "mine.toml"), "--data", str(tmp_path / "small.npz"), "--out", str(tmp_path / "o"), "--rounds", "200"]
+def test_a_study_stops_cleanly_and_goes_on(
+    reproduce: Reproduce, tmp_path: Path, number: signal.Signals
+) -> None:
+    arguments = [
+        str(tmp_path / "mine.toml"),
+        "--data",
+        str(tmp_path / "small.npz"),
+        "--out",
+        str(tmp_path / "o"),
+        "--rounds",
+        "200",
+    ]
     command = [
         sys.executable,
         "-c",

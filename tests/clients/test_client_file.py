@@ -57,7 +57,13 @@ def test_a_node_without_label_has_no_part(tmp_path: Path) -> None:
     graph = toy_client().graph
     y = graph.y.numpy().copy()
     y[5] = -1
-    np.savez(tmp_path / "a.npz", x=graph.x.numpy(), edge_index=graph.edge_index.numpy(), y=y, split=np.zeros(24, dtype=np.uint8))
+    np.savez(
+        tmp_path / "a.npz",
+        x=graph.x.numpy(),
+        edge_index=graph.edge_index.numpy(),
+        y=y,
+        split=np.zeros(24, dtype=np.uint8),
+    )
     with pytest.raises(BadData, match="without a label"):
         read_client_file(tmp_path / "a.npz", 0, SplitConfig(), 0)
 

@@ -61,13 +61,19 @@ def split_and_die(file: Path, folder: Path, die_at: int) -> None:
         return wrapped
 
     os.replace, os.mkdir = deadly(os.replace), deadly(os.mkdir)  # type: ignore[assignment]
-    raise SystemExit(main(["data", "split", str(file), "--clients", "3", "--by", "balanced", "-o", str(folder)]))
+    raise SystemExit(
+        main(["data", "split", str(file), "--clients", "3", "--by", "balanced", "-o", str(folder)])
+    )
 
 
 @hostile
-def test_a_split_that_was_killed_is_never_taken_for_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_split_that_was_killed_is_never_taken_for_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Every instant between two files; what is left is refused, until the split is whole."""
-    write_npz(synthetic(nodes=60, edges=150, classes=3, imbalance=3, features=6, smallest=None), tmp_path / "g.npz")
+    write_npz(
+        synthetic(nodes=60, edges=150, classes=3, imbalance=3, features=6, smallest=None), tmp_path / "g.npz"
+    )
     server, ends = multiprocessing.get_context("fork"), list[int]()
     for die_at in range(1, 40):
         folder = tmp_path / f"clients{die_at}"
@@ -87,7 +93,9 @@ def test_a_split_that_was_killed_is_never_taken_for_whole(tmp_path: Path, capsys
 
 @hostile
 @pytest.mark.parametrize("case", ["removed", "added", "changed", "cut", "renamed", "empty"])
-def test_files_that_are_not_those_of_the_split_are_named(folder: Path, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_that_are_not_those_of_the_split_are_named(
+    folder: Path, case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = folder / "south" / "graph.npz"
     if case == "removed":
         shutil.rmtree(folder / "south")
@@ -106,14 +114,18 @@ def test_files_that_are_not_those_of_the_split_are_named(folder: Path, case: str
 
 @hostile
 @pytest.mark.parametrize("case", [*(case for case in ANY_FILE if case != "missing"), *ANY_JSON])
-def test_a_manifest_that_is_none_is_refused(folder: Path, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_manifest_that_is_none_is_refused(
+    folder: Path, case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     {**ANY_FILE, **ANY_JSON}[case](folder / MANIFEST)
     assert MANIFEST in refusal(capsys, folder.parent, "run", "fedavg", "--clients-dir", str(folder), *QUICK)
 
 
 @hostile
 @pytest.mark.parametrize("case", ["fifo", "folder", "loop of links", "device"])
-def test_a_clients_file_that_is_no_file_is_refused(folder: Path, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_clients_file_that_is_no_file_is_refused(
+    folder: Path, case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     ANY_FILE[case](folder / "south" / "graph.npz")
     refusal(capsys, folder.parent, "run", "fedavg", "--clients-dir", str(folder), *QUICK)
     (folder / MANIFEST).unlink()
@@ -121,7 +133,9 @@ def test_a_clients_file_that_is_no_file_is_refused(folder: Path, case: str, caps
 
 
 @hostile
-@pytest.mark.parametrize("files", [[], 3, {"north/graph.npz": 3}, {"north/graph.npz": {"bytes": "1", "sha256": "a" * 64}}])
+@pytest.mark.parametrize(
+    "files", [[], 3, {"north/graph.npz": 3}, {"north/graph.npz": {"bytes": "1", "sha256": "a" * 64}}]
+)
 def test_a_list_of_files_that_is_none_is_refused(folder: Path, files: Any) -> None:
     (folder / MANIFEST).write_text(json.dumps({"complete": True, "files": files}))
     with pytest.raises(BadData, match="'files"):
@@ -168,7 +182,10 @@ def test_owners_names_become_folders(tmp_path: Path, case: str) -> None:
     found = folder_names(NAMES[case])
     assert len({name.lower() for name in found}) == 2
     assert found == sorted(found)
-    assert all(len(os.fsencode(name)) <= 255 and "/" not in name and name not in (".", "..", MANIFEST) for name in found)
+    assert all(
+        len(os.fsencode(name)) <= 255 and "/" not in name and name not in (".", "..", MANIFEST)
+        for name in found
+    )
     paths = write_clients(toy_clients(2), NAMES[case], tmp_path / "clients")
     assert all(path.parent.parent == tmp_path / "clients" for path in paths)
     assert [client.graph.num_nodes for client in read_clients(tmp_path / "clients")] == [20, 24]
@@ -181,6 +198,9 @@ def test_an_owner_with_a_long_name_in_the_data(tmp_path: Path) -> None:
 
     graph = replace(graph, owner=torch.arange(60) % 2, owner_names=("𝔘" * 80, "𝔘" * 79 + "𝔙"))
     write_npz(graph, tmp_path / "g.npz")
-    assert main(["data", "split", str(tmp_path / "g.npz"), "--by", "owner", "-o", str(tmp_path / "clients")]) == 0
+    assert (
+        main(["data", "split", str(tmp_path / "g.npz"), "--by", "owner", "-o", str(tmp_path / "clients")])
+        == 0
+    )
     assert [client.graph.num_nodes for client in read_clients(tmp_path / "clients")] == [30, 30]
     assert np.all([client.graph.num_classes == 3 for client in read_clients(tmp_path / "clients")])

@@ -61,31 +61,85 @@ def as_sparse(graph: Graph) -> Graph:
 
 def leaky_words(graph: Graph) -> Graph:
     """Bags of words: random ones, and one that marks class 2."""
-    words = torch.from_numpy((np.random.default_rng(1).random((graph.num_nodes, 12)) < 0.4).astype(np.float32))
+    words = torch.from_numpy(
+        (np.random.default_rng(1).random((graph.num_nodes, 12)) < 0.4).astype(np.float32)
+    )
     return as_sparse(with_column(replace(graph, x=words), graph.y == 2))
 
 
 BASE = healthy()
 CASES: dict[str, tuple[Callable[[], Graph], str, int]] = {
-    "a class of two": (lambda: replace(BASE, num_classes=4, y=torch.cat([torch.tensor([3, 3]), BASE.y[2:]])), "fewer than 3 nodes: 3", 1),
-    "a class of none": (lambda: replace(BASE, num_classes=4, label_names=("a", "b", "c", "none")), "without nodes: none", 1),
-    "unlabelled": (lambda: replace(BASE, y=torch.where(torch.arange(120) < 30, HIDDEN, BASE.y)), "30 nodes (25.0 %) without a label", 0),
-    "imbalance": (lambda: replace(BASE, y=(torch.arange(120) < 10).long(), num_classes=2), "11 times the smallest", 0),
-    "nothing to train": (lambda: Graph.make(torch.randn(2, 2), torch.tensor([[0], [1]]), torch.tensor([0, 1])), "no class has two", 2),
+    "a class of two": (
+        lambda: replace(BASE, num_classes=4, y=torch.cat([torch.tensor([3, 3]), BASE.y[2:]])),
+        "fewer than 3 nodes: 3",
+        1,
+    ),
+    "a class of none": (
+        lambda: replace(BASE, num_classes=4, label_names=("a", "b", "c", "none")),
+        "without nodes: none",
+        1,
+    ),
+    "unlabelled": (
+        lambda: replace(BASE, y=torch.where(torch.arange(120) < 30, HIDDEN, BASE.y)),
+        "30 nodes (25.0 %) without a label",
+        0,
+    ),
+    "imbalance": (
+        lambda: replace(BASE, y=(torch.arange(120) < 10).long(), num_classes=2),
+        "11 times the smallest",
+        0,
+    ),
+    "nothing to train": (
+        lambda: Graph.make(torch.randn(2, 2), torch.tensor([[0], [1]]), torch.tensor([0, 1])),
+        "no class has two",
+        2,
+    ),
     "isolated": (lambda: replace(BASE, edge_index=BASE.edge_index[:, :60]), "have no edge", 1),
     "heterophily": (lambda: replace(BASE, y=torch.arange(120) // 3 % 2, num_classes=2), "0% of the edges", 0),
     "constant column": (lambda: with_column(BASE, torch.full((120,), 7)), "1 constant columns: feature 4", 1),
-    "constant sparse column": (lambda: as_sparse(with_column(BASE, torch.zeros(120))), "1 constant columns: feature 4", 1),
+    "constant sparse column": (
+        lambda: as_sparse(with_column(BASE, torch.zeros(120))),
+        "1 constant columns: feature 4",
+        1,
+    ),
     "large values": (lambda: with_column(BASE, torch.randn(120) * 1e5), "beyond 1000: feature 4", 1),
     "label as a column": (lambda: with_column(BASE, BASE.y), "determine the label or a class: feature 4", 1),
-    "label in a noisy column": (lambda: with_column(BASE, BASE.y + 0.1 * torch.rand(120)), "determine the label", 1),
-    "mark of one class, scaled": (lambda: with_column(BASE, (BASE.y == 2) * 2 - 0.6), "determine the label or a class: feature 4", 1),
+    "label in a noisy column": (
+        lambda: with_column(BASE, BASE.y + 0.1 * torch.rand(120)),
+        "determine the label",
+        1,
+    ),
+    "mark of one class, scaled": (
+        lambda: with_column(BASE, (BASE.y == 2) * 2 - 0.6),
+        "determine the label or a class: feature 4",
+        1,
+    ),
     "word of one class": (lambda: leaky_words(BASE), "determine the label or a class: feature 12", 1),
-    "twins": (lambda: replace(BASE, x=BASE.x[torch.arange(120) // 2]), "test nodes have the very features of a training node", 1),
-    "sparse twins": (lambda: as_sparse(replace(BASE, x=BASE.x[torch.arange(120) // 2])), "120 nodes (100.0 %) have the very features", 1),
-    "one owner": (lambda: replace(BASE, owner=torch.zeros(120, dtype=torch.int64), owner_names=("bank",)), "a single owner: bank", 1),
-    "small owner": (lambda: replace(BASE, owner=(torch.arange(120) < 9).long()), "fewer than 10 labelled nodes: 1", 1),
-    "cut edges": (lambda: replace(BASE, owner=torch.arange(120) // 3 % 2), "120 edges (100.0 %) join nodes of two owners", 1),
+    "twins": (
+        lambda: replace(BASE, x=BASE.x[torch.arange(120) // 2]),
+        "test nodes have the very features of a training node",
+        1,
+    ),
+    "sparse twins": (
+        lambda: as_sparse(replace(BASE, x=BASE.x[torch.arange(120) // 2])),
+        "120 nodes (100.0 %) have the very features",
+        1,
+    ),
+    "one owner": (
+        lambda: replace(BASE, owner=torch.zeros(120, dtype=torch.int64), owner_names=("bank",)),
+        "a single owner: bank",
+        1,
+    ),
+    "small owner": (
+        lambda: replace(BASE, owner=(torch.arange(120) < 9).long()),
+        "fewer than 10 labelled nodes: 1",
+        1,
+    ),
+    "cut edges": (
+        lambda: replace(BASE, owner=torch.arange(120) // 3 % 2),
+        "120 edges (100.0 %) join nodes of two owners",
+        1,
+    ),
     "owners of one class": (lambda: replace(BASE, owner=BASE.y), "3 owners with one class: 0, 1, 2", 0),
 }
 
@@ -130,8 +184,17 @@ def test_poisoned_classes_owners_and_columns_are_shown_short(text: str) -> None:
     owner = (torch.arange(120) > 3).long()
     schema = FeatureSchema(tuple(FeatureRule(f"{text}{number}") for number in range(5)))
     names = (text, f"{text}1", f"{text}2", f"{text}3")
-    graph = replace(graph, num_classes=4, label_names=names, owner=owner, owner_names=(text, f"{text}1"), schema=schema.to_json())
-    said = [part for finding in check(graph).findings for part in (finding.what, finding.meaning, finding.cure)]
+    graph = replace(
+        graph,
+        num_classes=4,
+        label_names=names,
+        owner=owner,
+        owner_names=(text, f"{text}1"),
+        schema=schema.to_json(),
+    )
+    said = [
+        part for finding in check(graph).findings for part in (finding.what, finding.meaning, finding.cure)
+    ]
     assert any("without nodes" in part for part in said)
     assert any("owners with fewer" in part for part in said)
     assert any("constant columns" in part for part in said)

@@ -95,7 +95,9 @@ def owned(result: Partition) -> list[set[int]]:
 def test_openfgl_equals_its_rule_played_step_by_step(graph: Graph, clients: int, delta: int) -> None:
     """Wherever OpenFGL itself succeeds: an edge up to the last node, pieces of a node or more, no client left empty."""
     last = graph.num_nodes - 1
-    graph = replace(graph, edge_index=torch.unique(torch.cat([graph.edge_index, torch.tensor([[0], [last]])], 1), dim=1))
+    graph = replace(
+        graph, edge_index=torch.unique(torch.cat([graph.edge_index, torch.tensor([[0], [last]])], 1), dim=1)
+    )
     if graph.num_nodes // clients <= delta:
         return
     expected = openfgl_step_by_step(louvain(graph), graph.num_nodes, clients, delta)
@@ -110,7 +112,10 @@ def test_openfgl_cuts_big_communities_by_node_number() -> None:
     client 0, so the fallback: 1,001 steps from client 1 end at client 0 (5 nodes), which is the fewest so far, and the turn is 0;
     turn 1 measures client 0 again, 5 is not fewer than 5, so client 0 gets it although client 1 holds fewer.
     """
-    assert owned(partition(cliques([8, 4]), PartitionConfig(clients=2, delta=1), seed=0)) == [set(range(8)), set(range(8, 12))]
+    assert owned(partition(cliques([8, 4]), PartitionConfig(clients=2, delta=1), seed=0)) == [
+        set(range(8)),
+        set(range(8, 12)),
+    ]
 
 
 def test_openfgl_keeps_isolated_nodes_that_openfgl_loses() -> None:
@@ -142,7 +147,11 @@ def test_openfgl_where_delta_exceeds_the_mean_size() -> None:
 @given(graphs(), st.sampled_from(["openfgl", "balanced", "dirichlet"]), st.booleans(), st.data())
 def test_exactly_k_clients_none_empty(graph: Graph, rule: str, shuffle: bool, data: st.DataObject) -> None:
     clients = data.draw(st.integers(1, graph.num_nodes))
-    result = partition(graph, PartitionConfig(clients=clients, partition=rule, shuffle_nodes=shuffle, dirichlet_alpha=0.05), seed=1)  # type: ignore[arg-type]
+    result = partition(
+        graph,
+        PartitionConfig(clients=clients, partition=rule, shuffle_nodes=shuffle, dirichlet_alpha=0.05),
+        seed=1,
+    )  # type: ignore[arg-type]
     assert result.owner.shape == (graph.num_nodes,)
     assert sorted(set(result.owner.tolist())) == list(range(clients))
     assert (result.num_clients, result.rule) == (clients, rule)
@@ -150,8 +159,13 @@ def test_exactly_k_clients_none_empty(graph: Graph, rule: str, shuffle: bool, da
 
 def test_openfgl_is_the_same_for_every_seed_unless_shuffled() -> None:
     ring = graph_of(60, [(i, (i + 1) % 60) for i in range(60)])
-    plain = {partition_sha256(partition(ring, PartitionConfig(clients=3, delta=5), seed)) for seed in range(4)}
-    shuffled = {partition_sha256(partition(ring, PartitionConfig(clients=3, delta=5, shuffle_nodes=True), seed)) for seed in range(4)}
+    plain = {
+        partition_sha256(partition(ring, PartitionConfig(clients=3, delta=5), seed)) for seed in range(4)
+    }
+    shuffled = {
+        partition_sha256(partition(ring, PartitionConfig(clients=3, delta=5, shuffle_nodes=True), seed))
+        for seed in range(4)
+    }
     assert len(plain) == 1
     assert len(shuffled) > 1
 
@@ -164,7 +178,9 @@ def test_balanced_keeps_communities_whole() -> None:
 
 def test_balanced_divides_the_largest_community_where_there_are_too_few() -> None:
     """One clique has no communities inside: halves in breadth-first order, twice, so 16 nodes make 3 clients of 8, 4, 4."""
-    sizes = partition(cliques([16]), PartitionConfig(clients=3, partition="balanced"), seed=0).owner.bincount()
+    sizes = partition(
+        cliques([16]), PartitionConfig(clients=3, partition="balanced"), seed=0
+    ).owner.bincount()
     assert sorted(sizes.tolist()) == [4, 4, 8]
 
 
@@ -173,7 +189,9 @@ def test_dirichlet_alpha_sets_the_skew() -> None:
     graph = graph_of(3000, [(0, 1)])
 
     def top_share(alpha: float) -> float:
-        owner = partition(graph, PartitionConfig(clients=5, partition="dirichlet", dirichlet_alpha=alpha), seed=0).owner
+        owner = partition(
+            graph, PartitionConfig(clients=5, partition="dirichlet", dirichlet_alpha=alpha), seed=0
+        ).owner
         return float(np.mean([max(Counter(owner[graph.y == c].tolist()).values()) / 1000 for c in range(3)]))
 
     assert top_share(1000.0) < 0.25
@@ -182,7 +200,10 @@ def test_dirichlet_alpha_sets_the_skew() -> None:
 
 def test_dirichlet_follows_its_seed() -> None:
     graph = graph_of(300, [(0, 1)])
-    hashes = [partition_sha256(partition(graph, PartitionConfig(clients=5, partition="dirichlet"), seed)) for seed in (0, 0, 1)]
+    hashes = [
+        partition_sha256(partition(graph, PartitionConfig(clients=5, partition="dirichlet"), seed))
+        for seed in (0, 0, 1)
+    ]
     assert hashes[0] == hashes[1] != hashes[2]
 
 
@@ -200,7 +221,9 @@ def test_hash_is_of_the_owners_alone() -> None:
 def test_subgraphs_by_hand() -> None:
     """Path 0-1-2-3-4 owned 0 1 1 0 1: client 0 has nodes 0, 3 and no edge; client 1 has 1, 2, 4 and the edge 1-2."""
     graph = replace(graph_of(5, [(0, 1), (1, 2), (2, 3), (3, 4)]), label_names=("a", "b", "c"))
-    (first, first_ids), (second, second_ids) = subgraphs(graph, Partition(torch.tensor([0, 1, 1, 0, 1]), 2, "owner"))
+    (first, first_ids), (second, second_ids) = subgraphs(
+        graph, Partition(torch.tensor([0, 1, 1, 0, 1]), 2, "owner")
+    )
     assert (first_ids.tolist(), second_ids.tolist()) == ([0, 3], [1, 2, 4])
     assert (first.edge_index.tolist(), second.edge_index.tolist()) == ([[], []], [[0], [1]])
     assert (first.x.reshape(-1).tolist(), second.y.tolist()) == ([0.0, 3.0], [1, 2, 1])
@@ -210,7 +233,9 @@ def test_subgraphs_by_hand() -> None:
 @settings(max_examples=40)
 @given(graphs(), st.data())
 def test_cutting_all_clients_at_once_equals_one_by_one(graph: Graph, data: st.DataObject) -> None:
-    owner = torch.tensor(data.draw(st.lists(st.integers(0, 3), min_size=graph.num_nodes, max_size=graph.num_nodes)))
+    owner = torch.tensor(
+        data.draw(st.lists(st.integers(0, 3), min_size=graph.num_nodes, max_size=graph.num_nodes))
+    )
     parts = subgraphs(replace(graph, owner=owner), Partition(owner, 4, "owner"))
     for client, (part, ids) in enumerate(parts):
         alone = subgraph(graph, ids.flip(0))
@@ -237,7 +262,12 @@ def test_sparse_features_are_cut_by_rows_and_stay_sparse() -> None:
 def test_bad_settings_are_refused() -> None:
     with pytest.raises(UnknownName, match="did you mean 'openfgl'"):
         PartitionConfig(partition="openfl")  # type: ignore[arg-type]
-    for setting, value in {"clients": 0, "resolution": 0.0, "dirichlet_alpha": float("nan"), "delta": -1}.items():
+    for setting, value in {
+        "clients": 0,
+        "resolution": 0.0,
+        "dirichlet_alpha": float("nan"),
+        "delta": -1,
+    }.items():
         with pytest.raises(BadConfig, match=f"{setting} is {value}"):
             PartitionConfig(**{setting: value})  # type: ignore[arg-type]
 

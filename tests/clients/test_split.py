@@ -26,7 +26,15 @@ def sizes(labels: list[int], config: SplitConfig, seed: int = 0) -> tuple[int, .
 
 @pytest.mark.parametrize(
     ("nodes", "expected"),
-    [(1, (0, 0, 1)), (2, (1, 0, 1)), (3, (1, 1, 1)), (4, (2, 1, 1)), (5, (3, 1, 1)), (6, (3, 1, 2)), (10, (6, 2, 2))],
+    [
+        (1, (0, 0, 1)),
+        (2, (1, 0, 1)),
+        (3, (1, 1, 1)),
+        (4, (2, 1, 1)),
+        (5, (3, 1, 1)),
+        (6, (3, 1, 2)),
+        (10, (6, 2, 2)),
+    ],
 )
 def test_floor_rule_by_hand(nodes: int, expected: tuple[int, ...]) -> None:
     """int(0.6 n) train, up to int(0.8 n) validate, the rest is tested: n = 6 gives int(3.6) = 3, int(4.8) - 3 = 1, 6 - 4 = 2."""
@@ -47,11 +55,17 @@ def test_keep_one_changes_only_classes_that_would_not_train() -> None:
     assert sizes([0, 0], SplitConfig(split="keep_one", train_share=0.2, val_share=0.4)) == (1, 0, 1)
 
 
-@given(st.lists(st.integers(-1, 3), min_size=1, max_size=60), st.sampled_from(["floor", "keep_one"]), st.integers(0, 5))
+@given(
+    st.lists(st.integers(-1, 3), min_size=1, max_size=60),
+    st.sampled_from(["floor", "keep_one"]),
+    st.integers(0, 5),
+)
 def test_masks_divide_each_class_by_the_rule(labels: list[int], rule: str, seed: int) -> None:
     graph = graph_of(labels)
     masks = torch.stack(split(graph, SplitConfig(split=rule), seeded_numpy(seed, "split", 0)))  # type: ignore[arg-type]
-    assert torch.equal(masks.sum(0), (graph.y != HIDDEN).long()), "every labelled node in exactly one mask, no other in any"
+    assert torch.equal(masks.sum(0), (graph.y != HIDDEN).long()), (
+        "every labelled node in exactly one mask, no other in any"
+    )
     for label in set(labels) - {HIDDEN}:
         n = labels.count(label)
         train = max(int(0.6 * n), 1) if rule == "keep_one" else int(0.6 * n)
@@ -68,7 +82,9 @@ def test_the_split_depends_on_the_seed_alone() -> None:
 
 def test_every_node_of_a_class_can_land_in_every_mask() -> None:
     graph = graph_of([0] * 5)
-    seen = torch.stack([torch.stack(split(graph, SplitConfig(), np.random.default_rng(s))) for s in range(60)]).any(0)
+    seen = torch.stack(
+        [torch.stack(split(graph, SplitConfig(), np.random.default_rng(s))) for s in range(60)]
+    ).any(0)
     assert bool(seen.all())
 
 
@@ -82,7 +98,10 @@ def test_make_clients_keeps_true_labels_and_its_own_streams() -> None:
         assert torch.equal(client.global_ids, torch.nonzero(owner == client.client_id).reshape(-1))
         assert torch.equal(client.graph.y, graph.y[client.global_ids])
         expected = split(client.graph, SplitConfig(), seeded_numpy(3, "split", client.client_id))
-        assert all(torch.equal(a, b) for a, b in zip((client.train_mask, client.val_mask, client.test_mask), expected, strict=True))
+        assert all(
+            torch.equal(a, b)
+            for a, b in zip((client.train_mask, client.val_mask, client.test_mask), expected, strict=True)
+        )
     assert not torch.equal(clients[0].train_mask, clients[1].train_mask)
 
 

@@ -35,7 +35,9 @@ def test_every_row_of_table_1_is_a_dataset_and_has_a_twin() -> None:
         assert not DATASETS[f"twin:{name}"].files
 
 
-def test_data_folder_is_argument_then_variable_then_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_folder_is_argument_then_variable_then_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FEDEPD_DATA", str(tmp_path / "variable"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert data_folder(tmp_path / "argument") == tmp_path / "argument"
@@ -110,7 +112,18 @@ def test_available_tells_present_from_missing(tmp_path: Path) -> None:
 def test_describe() -> None:
     """Four edges; of the three between labelled nodes 0-1 and 1-2 stay in class 0; node 4 is isolated; sizes 4 and 1, ratio 4."""
     facts = describe(path_graph())
-    shape = {key: facts[key] for key in ("nodes", "edges", "features", "feature_format", "classes", "isolated_nodes", "unlabelled_nodes")}
+    shape = {
+        key: facts[key]
+        for key in (
+            "nodes",
+            "edges",
+            "features",
+            "feature_format",
+            "classes",
+            "isolated_nodes",
+            "unlabelled_nodes",
+        )
+    }
     assert shape == {
         "nodes": 6,
         "edges": 4,
@@ -151,7 +164,12 @@ def test_hash_depends_on_content_alone(tmp_path: Path) -> None:
 
 
 def test_hash_of_sparse_features_depends_on_their_columns(tmp_path: Path) -> None:
-    parts = {"edge_index": np.array([[0], [1]]), "y": np.array([0, 1]), "x_data": np.ones(2, np.float32), "x_indptr": np.array([0, 1, 2])}
+    parts = {
+        "edge_index": np.array([[0], [1]]),
+        "y": np.array([0, 1]),
+        "x_data": np.ones(2, np.float32),
+        "x_indptr": np.array([0, 1, 2]),
+    }
     for name, columns in (("a", [0, 1]), ("b", [1, 0])):
         np.savez(tmp_path / f"{name}.npz", x_indices=np.array(columns), x_shape=np.array([2, 2]), **parts)  # type: ignore[arg-type]
     assert graph_sha256(load(tmp_path / "a.npz")) != graph_sha256(load(tmp_path / "b.npz"))

@@ -22,7 +22,9 @@ fetching = importlib.import_module("fedepd.datasets.fetch")  # the package has a
 def test_every_official_file_has_an_address() -> None:
     assert DOWNLOADS.keys() == RAW_FILES.keys()
     for name, downloads in DOWNLOADS.items():
-        assert sorted(path for download in downloads for path in download.files.values()) == sorted(RAW_FILES[name])
+        assert sorted(path for download in downloads for path in download.files.values()) == sorted(
+            RAW_FILES[name]
+        )
         assert all(download.url.startswith("http") for download in downloads)
 
 
@@ -36,13 +38,20 @@ def test_plain_and_gzipped_files_and_zip_members(tmp_path: Path, monkeypatch: py
     downloads = (
         Download((tmp_path / "plain.txt").as_uri(), {"": "raw/a/plain.txt"}),
         Download((tmp_path / "packed.txt.gz").as_uri(), {"": "raw/a/packed.txt"}),
-        Download((tmp_path / "all.zip").as_uri(), {"top/two.csv": "raw/b/2.csv", "top/one.csv": "raw/b/1.csv"}),
+        Download(
+            (tmp_path / "all.zip").as_uri(), {"top/two.csv": "raw/b/2.csv", "top/one.csv": "raw/b/1.csv"}
+        ),
     )
     monkeypatch.setitem(DOWNLOADS, "email", downloads)
     data = tmp_path / "data"
     assert "fetched plain.txt, packed.txt, 2.csv, 1.csv" in fetch("email", data)
     content = {str(path.relative_to(data)): path.read_text() for path in data.rglob("*") if path.is_file()}
-    assert content == {"raw/a/plain.txt": "plain", "raw/a/packed.txt": "packed", "raw/b/1.csv": "one", "raw/b/2.csv": "two"}
+    assert content == {
+        "raw/a/plain.txt": "plain",
+        "raw/a/packed.txt": "packed",
+        "raw/b/1.csv": "one",
+        "raw/b/2.csv": "two",
+    }
 
 
 def test_what_is_there_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +65,9 @@ def test_what_is_there_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/cora.npz", "http://no-such-host.invalid/cora.npz"])
-def test_without_a_network_the_sentence_names_address_and_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+def test_without_a_network_the_sentence_names_address_and_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
     monkeypatch.setitem(DOWNLOADS, "corafull", (Download(url, {"": "raw/gnn_benchmark/cora_full.npz"}),))
     with pytest.raises(BadData) as caught:
         fetch("corafull", tmp_path)
@@ -66,7 +77,9 @@ def test_without_a_network_the_sentence_names_address_and_place(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(("file", "member"), [("x.gz", ""), ("x.zip", "a.csv")])
-def test_damaged_download_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, member: str) -> None:
+def test_damaged_download_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, member: str
+) -> None:
     (tmp_path / file).write_bytes(b"<html>not found</html>")
     monkeypatch.setitem(DOWNLOADS, "arxiv", (Download((tmp_path / file).as_uri(), {member: "raw/a.csv"}),))
     with pytest.raises(BadData, match="cannot download"):
@@ -77,7 +90,9 @@ def test_damaged_download_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mon
 def test_archive_without_the_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr("other.csv", "1")
-    monkeypatch.setitem(DOWNLOADS, "arxiv", (Download((tmp_path / "x.zip").as_uri(), {"a.csv": "raw/a.csv"}),))
+    monkeypatch.setitem(
+        DOWNLOADS, "arxiv", (Download((tmp_path / "x.zip").as_uri(), {"a.csv": "raw/a.csv"}),)
+    )
     with pytest.raises(BadData, match=r"a\.csv"):
         fetch("arxiv", tmp_path / "data")
 
@@ -89,7 +104,9 @@ def test_names_that_cannot_be_fetched(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.hostile
-def test_a_download_without_end_is_given_up_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_download_without_end_is_given_up_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Packed or not: 2 MB of zeros where 1 is allowed."""
     monkeypatch.setattr(fetching, "MAX_DOWNLOAD", 2**20)
     (tmp_path / "x.txt").write_bytes(bytes(2**21))
@@ -97,7 +114,9 @@ def test_a_download_without_end_is_given_up_and_leaves_nothing(tmp_path: Path, m
     with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.csv", bytes(2**21))
     for file, member in (("x.txt", ""), ("x.gz", ""), ("x.zip", "a.csv")):
-        monkeypatch.setitem(DOWNLOADS, "arxiv", (Download((tmp_path / file).as_uri(), {member: "raw/a.csv"}),))
+        monkeypatch.setitem(
+            DOWNLOADS, "arxiv", (Download((tmp_path / file).as_uri(), {member: "raw/a.csv"}),)
+        )
         with pytest.raises(BadData, match="it has more than"):
             fetch("arxiv", tmp_path / "data")
         assert not [path for path in (tmp_path / "data").rglob("*") if path.is_file()]
@@ -105,7 +124,9 @@ def test_a_download_without_end_is_given_up_and_leaves_nothing(tmp_path: Path, m
 
 @pytest.mark.hostile
 @pytest.mark.parametrize("length", ["many", "-1", "1e9", "\x1b[31m"])
-def test_a_server_that_lies_about_the_length(length: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_lies_about_the_length(
+    length: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Answer(io.BytesIO):
         headers: ClassVar = {"Content-Length": length}
 

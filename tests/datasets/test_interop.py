@@ -37,7 +37,9 @@ def path_graph() -> Any:
 
     graph = nx.DiGraph([("a", "b"), ("b", "a"), ("b", "c"), ("c", "c")])
     for number, node in enumerate("abc"):
-        graph.nodes[node].update(label=["yes", "no", None][number], age=number, kind="xyx"[number], x=[number, 1.0])
+        graph.nodes[node].update(
+            label=["yes", "no", None][number], age=number, kind="xyx"[number], x=[number, 1.0]
+        )
     return graph
 
 
@@ -83,7 +85,11 @@ def test_graphml_that_cannot_be_used(tmp_path: Path) -> None:
     refused(lambda: import_graphml(path, Roles()), "g.graphml", "write it again")
 
 
-PARTS = {"x": torch.eye(4), "edge_index": torch.tensor([[0, 1, 1], [1, 0, 2]]), "y": torch.tensor([0, 1, -1, 1])}
+PARTS = {
+    "x": torch.eye(4),
+    "edge_index": torch.tensor([[0, 1, 1], [1, 0, 2]]),
+    "y": torch.tensor([0, 1, -1, 1]),
+}
 
 
 def test_pyg_as_data_and_as_a_dict(tmp_path: Path) -> None:
@@ -135,12 +141,20 @@ def test_matrices_that_cannot_be_used(tmp_path: Path) -> None:
     np.save(tmp_path / "y.npy", np.array([0, 1]))
     np.save(tmp_path / "x.npy", np.ones((2, 2)))
     sp.save_npz(tmp_path / "a.npz", sp.eye(3, format="csr"))
-    refused(lambda: import_matrices(tmp_path / "a.npz", tmp_path / "x.npy", tmp_path / "y.npy"), "a.npz", "[3, 3]")
+    refused(
+        lambda: import_matrices(tmp_path / "a.npz", tmp_path / "x.npy", tmp_path / "y.npy"), "a.npz", "[3, 3]"
+    )
     refused(lambda: read_features(tmp_path / "y.npy"), "y.npy", "matrix")
     np.savez(tmp_path / "b.npz", other=np.ones(3))
     refused(lambda: read_features(tmp_path / "b.npz"), "b.npz", "save_npz")
     for shape, row in (((10**12, 3), 0), ((3, 3), 7)):
-        parts = {"data": np.ones(1), "row": np.array([row]), "col": np.array([0]), "shape": np.array(shape), "format": np.array(b"coo")}
+        parts = {
+            "data": np.ones(1),
+            "row": np.array([row]),
+            "col": np.array([0]),
+            "shape": np.array(shape),
+            "format": np.array(b"coo"),
+        }
         np.savez(tmp_path / "c.npz", **parts)
         refused(lambda: read_matrix(tmp_path / "c.npz"), "c.npz", str(shape[0]))
     (tmp_path / "d.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-8])
@@ -172,7 +186,10 @@ def make_hostile(folder: Path, canary: Canary) -> dict[str, Path]:
     np.savez(folder / "objects.npz", x=objects, y=objects, edge_index=objects)
     torch.save({**PARTS, "x": canary}, folder / "code.pt")
     torch.save(PARTS, folder / "plain.pt")
-    with zipfile.ZipFile(folder / "plain.pt") as plain, zipfile.ZipFile(folder / "packed.pt", "w", zipfile.ZIP_DEFLATED) as packed:
+    with (
+        zipfile.ZipFile(folder / "plain.pt") as plain,
+        zipfile.ZipFile(folder / "packed.pt", "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
         for member in plain.infolist():
             packed.writestr(member.filename, plain.read(member), zipfile.ZIP_DEFLATED)
     (folder / "plain.pt").unlink()
@@ -181,8 +198,13 @@ def make_hostile(folder: Path, canary: Canary) -> dict[str, Path]:
     (folder / "line.csv").write_bytes(b"id,label,f\n" + b"1" * 60_000_000)
     arrays = {"y": np.array([0, 1]), "edge_index": np.array([[0], [1]])}
     np.savez(folder / "bomb.npz", **arrays)
-    with zipfile.ZipFile(folder / "bomb.npz", "a", zipfile.ZIP_DEFLATED, compresslevel=1) as archive, archive.open("x.npy", "w") as member:
-        np.lib.format.write_array_header_1_0(member, {"descr": "<f4", "fortran_order": False, "shape": (2, 135 * 2**20)})
+    with (
+        zipfile.ZipFile(folder / "bomb.npz", "a", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        archive.open("x.npy", "w") as member,
+    ):
+        np.lib.format.write_array_header_1_0(
+            member, {"descr": "<f4", "fortran_order": False, "shape": (2, 135 * 2**20)}
+        )
         for _ in range(135):
             member.write(bytes(2**23))
     empty = pa.table({"id": pa.nulls(2**24, pa.int8())})
@@ -252,11 +274,15 @@ def graphml(nodes: str, keys: str = "", start: str = "") -> str:
     return f'{start}<graphml xmlns="http://graphml.graphdrawing.org/xmlns">{graph}</graphml>'
 
 
-NODES = "".join(f'<node id="n{n}"><data key="l">{n % 2}</data><data key="a">1</data></node>' for n in range(4))
+NODES = "".join(
+    f'<node id="n{n}"><data key="l">{n % 2}</data><data key="a">1</data></node>' for n in range(4)
+)
 AGE = '<key id="a" for="node" attr.name="age" attr.type="double"/>'
 MANY_KEYS = "".join(f'<key id="k{n}" for="node" attr.name="k{n}" attr.type="int"/>' for n in range(3000))
 MANY_NODES = "".join(f'<node id="n{n}"><data key="k{n}">1</data></node>' for n in range(3000))
-LONG_DEFAULT = f'<key id="d" for="node" attr.name="d" attr.type="string"><default>{"x" * 100_000}</default></key>'
+LONG_DEFAULT = (
+    f'<key id="d" for="node" attr.name="d" attr.type="string"><default>{"x" * 100_000}</default></key>'
+)
 HIDDEN_TYPE = '<!DOCTYPE g [<!ENTITY e "x">]>' + graphml(NODES, AGE)
 
 HOSTILE_GRAPHML: dict[str, tuple[bytes, str]] = {
@@ -266,8 +292,14 @@ HOSTILE_GRAPHML: dict[str, tuple[bytes, str]] = {
     "UTF-16 that hides a document type": (HIDDEN_TYPE.encode("utf-16-le"), "document type"),
     "UTF-32": (graphml(NODES, AGE).encode("utf-32"), "not UTF-8"),
     "UTF-7": (b'<?xml version="1.0" encoding="utf-7"?>' + HIDDEN_TYPE.encode(), "document type"),
-    "EBCDIC that hides a document type": (b'<?xml version="1.0" encoding="cp037"?>' + HIDDEN_TYPE.encode("cp037"), "not UTF-8"),
-    "UTF-16 by its declaration only": (b'<?xml version="1.0" encoding="UTF-16"?>' + graphml(NODES, AGE).encode(), "not UTF-8"),
+    "EBCDIC that hides a document type": (
+        b'<?xml version="1.0" encoding="cp037"?>' + HIDDEN_TYPE.encode("cp037"),
+        "not UTF-8",
+    ),
+    "UTF-16 by its declaration only": (
+        b'<?xml version="1.0" encoding="UTF-16"?>' + graphml(NODES, AGE).encode(),
+        "not UTF-8",
+    ),
     "an encoding that nobody knows": (b'<?xml version="1.0" encoding="no-such"?><graphml/>', "not UTF-8"),
     "a document type after a blank": (b"<! DOCTYPE x><graphml/>", "line 1"),
     "an external entity": (b'<!DOCTYPE g SYSTEM "file:///etc/passwd"><graphml/>', "document type"),
@@ -275,7 +307,10 @@ HOSTILE_GRAPHML: dict[str, tuple[bytes, str]] = {
     "nesting without end": (b"<a>" * 200_000, "levels deep"),
     "nesting inside a graph": (graphml("<graph>" * 100 + "</graph>" * 100).encode(), "levels deep"),
     "a value at one node, 3,000 times": (graphml(MANY_NODES, MANY_KEYS).encode(), "claims"),
-    "a default at every node": (graphml("".join(f'<node id="n{n}"/>' for n in range(1000)), LONG_DEFAULT).encode(), "no column"),
+    "a default at every node": (
+        graphml("".join(f'<node id="n{n}"/>' for n in range(1000)), LONG_DEFAULT).encode(),
+        "no column",
+    ),
     "half a character": (graphml(NODES, AGE).encode() + b"\xed\xa0\x80", "line 1"),
     "no number": (graphml(NODES.replace(">1<", ">x<"), AGE).encode(), "NetworkX"),
     "a type that nobody knows": (graphml(NODES, AGE.replace("double", "os.system")).encode(), "NetworkX"),
@@ -308,7 +343,10 @@ def test_graphml_in_plain_encodings_is_read(encoding: str, tmp_path: Path) -> No
 
 WHOLE = torch.ones(0, 2, dtype=torch.int64)
 HOSTILE_TENSORS: dict[str, tuple[dict[str, Any], str]] = {
-    "labels that name 2^62 classes": ({"y": torch.tensor([0, 1, 2**62, 1])}, "num_classes is 4611686018427387905"),
+    "labels that name 2^62 classes": (
+        {"y": torch.tensor([0, 1, 2**62, 1])},
+        "num_classes is 4611686018427387905",
+    ),
     "labels at the end of int64": ({"y": torch.tensor([0, 1, 2**63 - 1, 1])}, "num_classes is"),
     "labels at the other end": ({"y": torch.tensor([0, 1, -(2**63), 1])}, "y holds labels outside"),
     "labels beyond int64": ({"y": torch.tensor([0, 1, 0, 1]).to(torch.uint64)}, "y has type torch.uint64"),
@@ -317,7 +355,11 @@ HOSTILE_TENSORS: dict[str, tuple[dict[str, Any], str]] = {
     "another device": ({"x": torch.ones(4, 2, device="meta")}, "x lies on the device 'meta'"),
     "sparse features": ({"x": torch.eye(4).to_sparse()}, "'x'"),
     "no nodes": (
-        {"x": torch.ones(0, 2), "y": torch.ones(0, dtype=torch.int64), "edge_index": torch.ones(2, 0, dtype=torch.int64)},
+        {
+            "x": torch.ones(0, 2),
+            "y": torch.ones(0, dtype=torch.int64),
+            "edge_index": torch.ones(2, 0, dtype=torch.int64),
+        },
         "no nodes",
     ),
     "a list": ({"x": [[1.0]] * 4}, "'x'"),
@@ -334,12 +376,23 @@ def test_tensors_made_to_do_harm(case: str, tmp_path: Path) -> None:
 
 
 def coo(**change: Any) -> dict[str, Any]:
-    parts = {"data": np.ones(2), "row": np.array([0, 1]), "col": np.array([1, 2]), "shape": np.array([3, 3]), "format": np.array(b"coo")}
+    parts = {
+        "data": np.ones(2),
+        "row": np.array([0, 1]),
+        "col": np.array([1, 2]),
+        "shape": np.array([3, 3]),
+        "format": np.array(b"coo"),
+    }
     return parts | change
 
 
 def csc(**change: Any) -> dict[str, Any]:
-    parts = {"data": np.ones(2), "indices": np.array([0, 1]), "indptr": np.array([0, 1, 2, 2]), "shape": np.array([3, 3])}
+    parts = {
+        "data": np.ones(2),
+        "indices": np.array([0, 1]),
+        "indptr": np.array([0, 1, 2, 2]),
+        "shape": np.array([3, 3]),
+    }
     return parts | {"format": np.array(b"csc")} | change
 
 
@@ -399,6 +452,8 @@ def test_labels_made_to_do_harm(case: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["g.graphml", "g.pt", "a.npz", "x.npy"])
 def test_a_pipe_is_no_graph(name: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / name)
-    read = {"g.graphml": lambda path: import_graphml(path, Roles()), "g.pt": import_pyg}.get(name, read_matrix)
+    read = {"g.graphml": lambda path: import_graphml(path, Roles()), "g.pt": import_pyg}.get(
+        name, read_matrix
+    )
     with bounded():
         refused(lambda: read(tmp_path / name), name, "regular file")

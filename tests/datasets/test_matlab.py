@@ -48,7 +48,10 @@ def test_sparse_matrices_are_those_that_scipy_wrote(packed: bool, tmp_path: Any)
 def test_texts_cells_and_complex_numbers_are_passed_over(tmp_path: Any) -> None:
     cell = np.empty((1, 2), dtype=object)
     cell[0, 0], cell[0, 1] = 1, "x"
-    found = read(saved({"t": "text", "c": cell, "s": {"field": 1}, "z": np.ones(2) * 1j, "ok": np.ones((1, 2))}), tmp_path)
+    found = read(
+        saved({"t": "text", "c": cell, "s": {"field": 1}, "z": np.ones(2) * 1j, "ok": np.ones((1, 2))}),
+        tmp_path,
+    )
     assert found.keys() == {"ok"}
 
 
@@ -57,7 +60,11 @@ def element(kind: int, content: bytes) -> bytes:
 
 
 def matrix(shape: tuple[int, ...], *parts: bytes, cls: int = 6, name: bytes = b"a") -> bytes:
-    head = element(6, struct.pack("<II", cls, 0)) + element(5, struct.pack(f"<{len(shape)}i", *shape)) + element(1, name)
+    head = (
+        element(6, struct.pack("<II", cls, 0))
+        + element(5, struct.pack(f"<{len(shape)}i", *shape))
+        + element(1, name)
+    )
     return b" " * 124 + b"\x00\x01IM" + element(14, head + b"".join(parts))
 
 
@@ -73,7 +80,9 @@ HOSTILE = {
     "no header": b"MATLAB 5.0",
     "another order of bytes": b" " * 124 + b"\x00\x01MI",
     "no parts": b" " * 124 + b"\x00\x01IM" + element(14, b""),
-    "a part beyond the matrix": b" " * 124 + b"\x00\x01IM" + element(14, struct.pack("<II", 6, 2**31) + bytes(32)),
+    "a part beyond the matrix": b" " * 124
+    + b"\x00\x01IM"
+    + element(14, struct.pack("<II", 6, 2**31) + bytes(32)),
     "more numbers than there are": matrix((2**30, 2**30), doubles(1.0)),
     "sizes whose product is one": matrix((-1, -1), doubles(1.0)),
     "three sizes": matrix((1, 1, 1), doubles(1.0)),

@@ -111,19 +111,38 @@ def test_unlabelled_nodes_directed_edges_and_unsorted_rows_are_fine(tmp_path: Pa
 
 
 def test_graph_without_edges(tmp_path: Path) -> None:
-    assert read_npz(save(tmp_path / "a.npz", dense() | {"edge_index": np.empty((2, 0), dtype=np.int64)})).num_edges == 0
+    assert (
+        read_npz(
+            save(tmp_path / "a.npz", dense() | {"edge_index": np.empty((2, 0), dtype=np.int64)})
+        ).num_edges
+        == 0
+    )
 
 
 @settings(max_examples=25)
 @given(data=st.data())
 def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     n = data.draw(st.integers(2, 8))
-    x = torch.tensor(data.draw(st.lists(st.lists(st.floats(-9, 9, width=32), min_size=3, max_size=3), min_size=n, max_size=n)))
+    x = torch.tensor(
+        data.draw(
+            st.lists(st.lists(st.floats(-9, 9, width=32), min_size=3, max_size=3), min_size=n, max_size=n)
+        )
+    )
     y = torch.tensor([0, 1, *data.draw(st.lists(st.integers(-1, 3), min_size=n - 2, max_size=n - 2))])
-    edges = torch.tensor(data.draw(st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), min_size=1, max_size=9))).T
-    owner = torch.tensor(data.draw(st.lists(st.integers(0, 2), min_size=n, max_size=n))) if data.draw(st.booleans()) else None
+    edges = torch.tensor(
+        data.draw(st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), min_size=1, max_size=9))
+    ).T
+    owner = (
+        torch.tensor(data.draw(st.lists(st.integers(0, 2), min_size=n, max_size=n)))
+        if data.draw(st.booleans())
+        else None
+    )
     names = ("a", "ü", "c", "d") if data.draw(st.booleans()) else ()
-    more: Arrays = {"owner": owner, "owner_names": ("k", "l", "m") if owner is not None else (), "label_names": names}
+    more: Arrays = {
+        "owner": owner,
+        "owner_names": ("k", "l", "m") if owner is not None else (),
+        "label_names": names,
+    }
     graph = Graph.make(x, edges, y, num_classes=4, proxy_features=data.draw(st.booleans()), **more)
     path = tmp_path_factory.mktemp("npz") / "g.npz"
     write_npz(graph, path)
@@ -137,7 +156,9 @@ def test_sparse_graph_is_written_and_read_back(tmp_path: Path) -> None:
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["a.npz", "b.npz"]
 
 
-def test_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_leaves_the_old_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph = read_npz(save(tmp_path / "a.npz", dense()))
     before = (tmp_path / "a.npz").read_bytes()
 
@@ -217,19 +238,35 @@ BAD: dict[str, tuple[Callable[[], Arrays], Callable[[Arrays], Arrays], tuple[str
     "no labels": (dense, without("y"), ("no array 'y'",)),
     "no features": (dense, without("x"), ("'x'", "x_indptr")),
     "both kinds of features": (sparse, put("x", np.ones((4, 2))), ("'x'", "not both")),
-    "edges of the wrong shape": (dense, put("edge_index", np.zeros((3, 2), dtype=int)), ("edge_index", "[3, 2]")),
+    "edges of the wrong shape": (
+        dense,
+        put("edge_index", np.zeros((3, 2), dtype=int)),
+        ("edge_index", "[3, 2]"),
+    ),
     "edges not integer": (dense, put("edge_index", [[0.0], [1.0]]), ("edge_index", "float64")),
     "edge beyond the nodes": (dense, put("edge_index", [[0], [4]]), ("edge_index", "node 4", "0..3")),
     "negative edge": (dense, put("edge_index", [[-1], [2]]), ("edge_index", "node -1")),
-    "edge beyond int64": (dense, put("edge_index", np.array([[0], [2**63]], dtype=np.uint64)), ("edge_index", "int64")),
+    "edge beyond int64": (
+        dense,
+        put("edge_index", np.array([[0], [2**63]], dtype=np.uint64)),
+        ("edge_index", "int64"),
+    ),
     "labels in columns": (dense, put("y", [[0, 1, 0, 1]]), ("y has shape [1, 4]",)),
     "labels not integer": (dense, put("y", [0.0, 1.0, 0.5, 1.0]), ("y has type float64",)),
     "label below -1": (dense, put("y", [0, 1, -2, 1]), ("y holds labels outside",)),
     "label beyond the nodes": (dense, put("y", [0, 1, 0, 99]), ("y holds labels outside",)),
-    "label beyond the names": (dense, lambda a: a | {"y": np.array([0, 1, 2, 1]), "label_names": np.array(["a", "b"])}, ("outside 0..1",)),
+    "label beyond the names": (
+        dense,
+        lambda a: a | {"y": np.array([0, 1, 2, 1]), "label_names": np.array(["a", "b"])},
+        ("outside 0..1",),
+    ),
     "single class": (dense, put("y", [0, 0, 0, 0]), ("single class",)),
     "no labelled node": (dense, put("y", [-1, -1, -1, -1]), ("single class",)),
-    "no nodes": (dense, lambda a: a | {"y": np.empty(0, int), "x": np.empty((0, 2)), "edge_index": np.empty((2, 0), int)}, ("no nodes",)),
+    "no nodes": (
+        dense,
+        lambda a: a | {"y": np.empty(0, int), "x": np.empty((0, 2)), "edge_index": np.empty((2, 0), int)},
+        ("no nodes",),
+    ),
     "features of the wrong length": (dense, put("x", np.ones((3, 2))), ("x has shape [3, 2]", "4 nodes")),
     "one-dimensional features": (dense, put("x", np.ones(4)), ("x has shape [4]",)),
     "no feature columns": (dense, put("x", np.ones((4, 0))), ("x has no columns",)),
@@ -248,15 +285,27 @@ BAD: dict[str, tuple[Callable[[], Arrays], Callable[[Arrays], Arrays], tuple[str
     "negative column": (sparse, put("x_indices", [0, 1, 0, -1]), ("x_indices leave the range",)),
     "data and indices differ": (sparse, put("x_data", np.ones(3)), ("x_data [3]", "x_indices [4]")),
     "shape of three numbers": (sparse, put("x_shape", [4, 2, 1]), ("x_shape",)),
-    "shape against labels": (sparse, lambda a: a | {"x_shape": np.array([3, 2]), "x_indptr": np.array([0, 1, 2, 4])}, ("x has shape",)),
+    "shape against labels": (
+        sparse,
+        lambda a: a | {"x_shape": np.array([3, 2]), "x_indptr": np.array([0, 1, 2, 4])},
+        ("x has shape",),
+    ),
     "owner too short": (dense, put("owner", [0, 1]), ("owner", "4 nodes")),
     "owner negative": (dense, put("owner", [0, 1, -1, 0]), ("owner",)),
     "owner not integer": (dense, put("owner", [0.0, 1, 1, 0]), ("owner has type float64",)),
-    "owner beyond its names": (dense, lambda a: a | {"owner": np.array([0, 1, 2, 0]), "owner_names": np.array(["a", "b"])}, ("client 2",)),
+    "owner beyond its names": (
+        dense,
+        lambda a: a | {"owner": np.array([0, 1, 2, 0]), "owner_names": np.array(["a", "b"])},
+        ("client 2",),
+    ),
     "flag of text": (dense, put("proxy_features", "yes"), ("proxy_features has type",)),
     "no number of classes": (dense, put("num_classes", np.empty(0, int)), ("num_classes is []",)),
     "absurdly many classes": (dense, put("num_classes", 10**9), ("num_classes is 1000000000",)),
-    "classes against names": (dense, lambda a: a | {"num_classes": np.array(3), "label_names": np.array(["a", "b"])}, ("num_classes",)),
+    "classes against names": (
+        dense,
+        lambda a: a | {"num_classes": np.array(3), "label_names": np.array(["a", "b"])},
+        ("num_classes",),
+    ),
     "names of bytes": (dense, put("label_names", np.array([b"a", b"b"])), ("label_names", "unicode")),
 }
 
@@ -270,7 +319,9 @@ def test_bad_content_is_refused_in_one_sentence(tmp_path: Path, case: str) -> No
 @pytest.mark.filterwarnings("ignore:Reading `.npy` or `.npz` file required additional header parsing")
 @settings(max_examples=150)
 @given(name=st.sampled_from(sorted(sparse())), at=st.integers(0, 200), byte=st.integers(0, 255))
-def test_a_changed_byte_never_crashes(tmp_path_factory: pytest.TempPathFactory, name: str, at: int, byte: int) -> None:
+def test_a_changed_byte_never_crashes(
+    tmp_path_factory: pytest.TempPathFactory, name: str, at: int, byte: int
+) -> None:
     """The zip is whole, so only the array's own header and numbers are wrong."""
     path = tmp_path_factory.mktemp("fuzz") / "a.npz"
     with zipfile.ZipFile(path, "w") as archive:
@@ -292,7 +343,9 @@ def test_pickled_object_is_never_run(tmp_path: Path) -> None:
         def __reduce__(self) -> tuple[Any, ...]:
             return (Path.touch, (tmp_path / "ran",))
 
-    refused(save(tmp_path / "a.npz", dense() | {"x": np.array([[Bomb()]] * 4, dtype=object)}), "Python objects")
+    refused(
+        save(tmp_path / "a.npz", dense() | {"x": np.array([[Bomb()]] * 4, dtype=object)}), "Python objects"
+    )
     save(tmp_path / "b.npz", dense() | {"extra": np.array([Bomb()], dtype=object)})
     assert read_npz(tmp_path / "b.npz").num_nodes == 4  # an unknown array is not opened
     assert not (tmp_path / "ran").exists()
@@ -338,7 +391,13 @@ def test_real_graphs_have_the_published_shapes(real_data: Path) -> None:
     }
     for name, shape in expected.items():
         graph = read_npz(real_data / "graphs" / f"{name}.npz")
-        assert (graph.num_nodes, graph.num_edges, graph.num_features, graph.num_classes, graph.is_sparse) == shape
+        assert (
+            graph.num_nodes,
+            graph.num_edges,
+            graph.num_features,
+            graph.num_classes,
+            graph.is_sparse,
+        ) == shape
         assert graph.proxy_features == name.endswith("_proxy")
         assert len(graph.label_names) == graph.num_classes
 
@@ -359,41 +418,109 @@ def text_of(*codes: int) -> np.ndarray[Any, Any]:
 
 
 HOSTILE: dict[str, tuple[Callable[[], Arrays], Callable[[Arrays], Arrays], tuple[str, ...]]] = {
-    "classes that nothing bears out": (dense, put("num_classes", 10_000), ("num_classes is 10000", "4 labelled nodes")),
-    "classes at the end of int64": (dense, put("num_classes", 2**63 - 1), ("num_classes is 9223372036854775807",)),
+    "classes that nothing bears out": (
+        dense,
+        put("num_classes", 10_000),
+        ("num_classes is 10000", "4 labelled nodes"),
+    ),
+    "classes at the end of int64": (
+        dense,
+        put("num_classes", 2**63 - 1),
+        ("num_classes is 9223372036854775807",),
+    ),
     "classes beyond int64": (dense, put("num_classes", np.uint64(2**64 - 1)), ("num_classes", "int64")),
     "no classes": (dense, put("num_classes", 0), ("y holds labels outside",)),
     "fewer than no classes": (dense, put("num_classes", -(2**63)), ("y holds labels outside",)),
     "a fraction of classes": (dense, put("num_classes", 2.5), ("num_classes has type float64",)),
-    "names of classes without end": (dense, put("label_names", [str(n) for n in range(5000)]), ("num_classes is 5000",)),
+    "names of classes without end": (
+        dense,
+        put("label_names", [str(n) for n in range(5000)]),
+        ("num_classes is 5000",),
+    ),
     "values of classes without end": (dense, put("label_values", np.arange(5000)), ("num_classes is 5000",)),
-    "values of classes that are complex": (dense, put("label_values", np.ones(2, complex)), ("label_values has type",)),
-    "values of classes in bytes": (dense, put("label_values", np.array([b"a", b"b"])), ("label_values has type",)),
-    "labels at the ends of int64": (dense, put("y", [0, 1, 2**63 - 1, -(2**63)]), ("y holds labels outside",)),
-    "labels beyond int64": (dense, put("y", np.array([0, 1, 0, 2**64 - 1], dtype=np.uint64)), ("y holds", "int64")),
+    "values of classes that are complex": (
+        dense,
+        put("label_values", np.ones(2, complex)),
+        ("label_values has type",),
+    ),
+    "values of classes in bytes": (
+        dense,
+        put("label_values", np.array([b"a", b"b"])),
+        ("label_values has type",),
+    ),
+    "labels at the ends of int64": (
+        dense,
+        put("y", [0, 1, 2**63 - 1, -(2**63)]),
+        ("y holds labels outside",),
+    ),
+    "labels beyond int64": (
+        dense,
+        put("y", np.array([0, 1, 0, 2**64 - 1], dtype=np.uint64)),
+        ("y holds", "int64"),
+    ),
     "one label without a list": (dense, put("y", 1), ("y has shape []",)),
     "one number for edges": (dense, put("edge_index", 1), ("edge_index has shape []",)),
     "one number for features": (dense, put("x", 1.0), ("x has shape []",)),
     "features in a cube": (dense, put("x", np.ones((4, 2, 2))), ("x has shape [4, 2, 2]",)),
     "one owner without a list": (dense, put("owner", 0), ("owner must give",)),
-    "owner beyond int64": (dense, put("owner", np.array([0, 0, 0, 2**63], dtype=np.uint64)), ("owner holds", "int64")),
+    "owner beyond int64": (
+        dense,
+        put("owner", np.array([0, 0, 0, 2**63], dtype=np.uint64)),
+        ("owner holds", "int64"),
+    ),
     "2^40 columns": (sparse, put("x_shape", [4, 2**40]), ("1,099,511,627,776 columns",)),
     "2^63-1 columns": (sparse, put("x_shape", [4, 2**63 - 1]), ("columns for 4 numbers",)),
     "2^40 rows": (sparse, put("x_shape", [2**40, 2]), ("x_indptr has shape [5]",)),
     "2^63-1 rows": (sparse, put("x_shape", [2**63 - 1, 2]), ("x_indptr has shape [5]",)),
     "negative rows": (sparse, put("x_shape", [-1, 2]), ("x_shape is [-1, 2]",)),
     "a fractional shape": (sparse, put("x_shape", [4.0, 2.0]), ("x_shape has type float64",)),
-    "starts at the ends of int64": (sparse, put("x_indptr", [0, 2**63 - 1, -(2**63), 4, 4]), ("x_indptr must rise",)),
-    "starts beyond the numbers and back": (sparse, put("x_indptr", [0, 10**9, 2, 4, 4]), ("x_indptr must rise",)),
+    "starts at the ends of int64": (
+        sparse,
+        put("x_indptr", [0, 2**63 - 1, -(2**63), 4, 4]),
+        ("x_indptr must rise",),
+    ),
+    "starts beyond the numbers and back": (
+        sparse,
+        put("x_indptr", [0, 10**9, 2, 4, 4]),
+        ("x_indptr must rise",),
+    ),
     "columns at the end of int64": (sparse, put("x_indices", [0, 1, 0, 2**63 - 1]), ("x_indices leave",)),
-    "columns beyond int64": (sparse, put("x_indices", np.array([0, 1, 0, 2**64 - 1], dtype=np.uint64)), ("x_indices holds", "int64")),
+    "columns beyond int64": (
+        sparse,
+        put("x_indices", np.array([0, 1, 0, 2**64 - 1], dtype=np.uint64)),
+        ("x_indices holds", "int64"),
+    ),
     "sparse features in a table": (sparse, put("x_data", np.ones((2, 2))), ("x_data [2, 2]",)),
-    "a label name beyond Unicode": (dense, lambda a: a | {"label_names": text_of(0x7FFFFFFF, 65)}, ("label_names holds code points",)),
-    "a label name of half a character": (dense, lambda a: a | {"label_names": text_of(0xD800, 65)}, ("label_names holds code points",)),
-    "a label value beyond Unicode": (dense, lambda a: a | {"label_values": text_of(0x7FFFFFFF, 65)}, ("label_values holds code points",)),
-    "an owner's name beyond Unicode": (dense, lambda a: a | {"owner_names": text_of(0x110000)}, ("owner_names holds code points",)),
-    "a node's name beyond Unicode": (dense, lambda a: a | {"node_ids": text_of(0xFFFFFFFF)}, ("node_ids holds code points",)),
-    "a schema beyond Unicode": (dense, lambda a: a | {"schema": text_of(0xDFFF)}, ("schema holds code points",)),
+    "a label name beyond Unicode": (
+        dense,
+        lambda a: a | {"label_names": text_of(0x7FFFFFFF, 65)},
+        ("label_names holds code points",),
+    ),
+    "a label name of half a character": (
+        dense,
+        lambda a: a | {"label_names": text_of(0xD800, 65)},
+        ("label_names holds code points",),
+    ),
+    "a label value beyond Unicode": (
+        dense,
+        lambda a: a | {"label_values": text_of(0x7FFFFFFF, 65)},
+        ("label_values holds code points",),
+    ),
+    "an owner's name beyond Unicode": (
+        dense,
+        lambda a: a | {"owner_names": text_of(0x110000)},
+        ("owner_names holds code points",),
+    ),
+    "a node's name beyond Unicode": (
+        dense,
+        lambda a: a | {"node_ids": text_of(0xFFFFFFFF)},
+        ("node_ids holds code points",),
+    ),
+    "a schema beyond Unicode": (
+        dense,
+        lambda a: a | {"schema": text_of(0xDFFF)},
+        ("schema holds code points",),
+    ),
 }
 
 
@@ -406,7 +533,9 @@ def test_content_made_to_do_harm(tmp_path: Path, case: str) -> None:
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("case", ["one number for features", "features in a cube", "2^40 columns", "a node's name beyond Unicode"])
+@pytest.mark.parametrize(
+    "case", ["one number for features", "features in a cube", "2^40 columns", "a node's name beyond Unicode"]
+)
 def test_a_graph_to_classify_is_read_as_strictly(tmp_path: Path, case: str) -> None:
     base, change, words = HOSTILE[case]
     with pytest.raises(BadData) as caught:
@@ -424,7 +553,9 @@ def test_a_part_with_more_classes_than_any_machine_can_count(tmp_path: Path) -> 
 
 
 @pytest.mark.hostile
-def test_what_shrinks_like_a_bomb_is_written_so_that_it_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_shrinks_like_a_bomb_is_written_so_that_it_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Dense one-hot features shrink 300-fold; with what any file may hold lowered to 1 MB they would be refused."""
     monkeypatch.setattr(npz, "FREE", 2**20)
     monkeypatch.setattr(memory, "FREE", 2**20)

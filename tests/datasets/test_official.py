@@ -15,7 +15,14 @@ from bounded import bounded
 from fedepd import memory
 from fedepd.datasets import official
 from fedepd.datasets.npz import read_npz
-from fedepd.datasets.official import RAW_FILES, read_gnn_benchmark, read_heterophilous, read_mat, read_numbers, read_official
+from fedepd.datasets.official import (
+    RAW_FILES,
+    read_gnn_benchmark,
+    read_heterophilous,
+    read_mat,
+    read_numbers,
+    read_official,
+)
 from fedepd.datasets.published import TABLE1, Table1, check_table1
 from fedepd.errors import BadData
 from fedepd.network.sparse import to_scipy
@@ -29,8 +36,12 @@ def same_edges(graph: Graph, both_directions: torch.Tensor) -> bool:
     return torch.equal(one[:, order], graph.edge_index)
 
 
-@pytest.mark.parametrize(("file", "nodes", "edges", "words"), [("cora", 2_708, 5_278, 1_433), ("citeseer", 3_312, 4_536, 3_703)])
-def test_corafull_format_equals_torch_geometric(real_data: Path, file: str, nodes: int, edges: int, words: int) -> None:
+@pytest.mark.parametrize(
+    ("file", "nodes", "edges", "words"), [("cora", 2_708, 5_278, 1_433), ("citeseer", 3_312, 4_536, 3_703)]
+)
+def test_corafull_format_equals_torch_geometric(
+    real_data: Path, file: str, nodes: int, edges: int, words: int
+) -> None:
     pyg = pytest.importorskip("torch_geometric.io")
     path = real_data / "raw" / "gnn_benchmark" / f"{file}.npz"
     graph, other = read_gnn_benchmark(path, file), pyg.read_npz(str(path))
@@ -74,7 +85,9 @@ def test_roman_empire_format_gives_the_ready_made_actor(real_data: Path) -> None
 @pytest.mark.parametrize("name", ["clothing", "electronics"])
 def test_amazon_networks_have_the_edges_of_table_1(real_data: Path, name: str) -> None:
     """Both directions plus one self-loop per node: 2 x 91,680 + 24,919 = 208,279 and 2 x 43,556 + 42,318 = 129,430."""
-    edges = read_numbers(real_data / "raw" / "amazon_gpn" / f"{official.AMAZON[name]}_network", np.int64, columns=2)
+    edges = read_numbers(
+        real_data / "raw" / "amazon_gpn" / f"{official.AMAZON[name]}_network", np.int64, columns=2
+    )
     assert int(edges.max()) + 1 == TABLE1[name].nodes
     assert len(edges) == 2 * TABLE1[name].edges
     assert len(edges) + TABLE1[name].nodes == TABLE1[name].printed_edges
@@ -82,7 +95,10 @@ def test_amazon_networks_have_the_edges_of_table_1(real_data: Path, name: str) -
 
 def test_amazon_mat_and_network_give_the_ready_made_subgraph(real_data: Path) -> None:
     """The 20 classes of test.mat with the edges between their nodes are graphs/amazon_clothing_20.npz, in the file's order."""
-    folder, ready = real_data / "raw" / "amazon_gpn", read_npz(real_data / "graphs" / "amazon_clothing_20.npz")
+    folder, ready = (
+        real_data / "raw" / "amazon_gpn",
+        read_npz(real_data / "graphs" / "amazon_clothing_20.npz"),
+    )
     index, label, attributes = read_mat(folder / "Amazon_clothing_test.mat")
     edges = read_numbers(folder / "Amazon_clothing_network", np.int64, columns=2)
     new_id = np.full(int(edges.max()) + 1, -1)
@@ -100,7 +116,11 @@ def test_amazon_from_three_files(tmp_path: Path) -> None:
     pairs = [(0, 1), (1, 2), (2, 3), (3, 4)]
     (folder / "Amazon_clothing_network").write_text("".join(f"{a}\t{b}\n{b}\t{a}\n" for a, b in pairs))
     for part, nodes, labels in (("train", [3, 1], [7, 7]), ("test", [0, 4, 2], [30, 30, 30])):
-        table = {"Index": np.array([nodes]), "Label": np.array(labels, dtype=float)[:, None], "Attributes": sp.csc_matrix(np.eye(5)[nodes])}
+        table = {
+            "Index": np.array([nodes]),
+            "Label": np.array(labels, dtype=float)[:, None],
+            "Attributes": sp.csc_matrix(np.eye(5)[nodes]),
+        }
         scipy.io.savemat(folder / f"Amazon_clothing_{part}.mat", table)
     graph, printed = official.read_amazon(tmp_path / "raw", "clothing")
     assert graph.x.to_dense().tolist() == np.eye(5).tolist()
@@ -171,7 +191,10 @@ def test_arxiv_labels_splits_and_counts(real_data: Path) -> None:
     row = TABLE1["arxiv"]
     sizes = np.bincount(read_numbers(folder / "node-label.csv.gz", np.int64, columns=1)[:, 0])
     assert (sizes.sum(), sizes.size, sizes.max(), sizes.min()) == (row.nodes, row.classes, 27_321, 29)
-    splits = [read_numbers(folder / f"{part}.csv.gz", np.int64, columns=1)[:, 0] for part in ("train", "valid", "test")]
+    splits = [
+        read_numbers(folder / f"{part}.csv.gz", np.int64, columns=1)[:, 0]
+        for part in ("train", "valid", "test")
+    ]
     assert [part.size for part in splits] == [90_941, 29_799, 48_603]
     assert np.array_equal(np.sort(np.concatenate(splits)), np.arange(row.nodes))
     assert read_numbers(folder / "num-node-list.csv.gz", np.int64).tolist() == [[row.nodes]]
@@ -182,7 +205,18 @@ def test_arxiv_labels_splits_and_counts(real_data: Path) -> None:
 def test_real_labels_and_edges_of_the_proxies_agree_with_table_1(real_data: Path, name: str) -> None:
     """Graph and labels of the proxies are exact, only their features differ: the check must pass but for the features."""
     graph, row = read_npz(real_data / "graphs" / f"{name}_proxy.npz"), TABLE1[name]
-    check_table1(graph, Table1(row.title, row.nodes, graph.num_features, row.printed_edges, row.classes, row.imbalance_ratio, row.edges))
+    check_table1(
+        graph,
+        Table1(
+            row.title,
+            row.nodes,
+            graph.num_features,
+            row.printed_edges,
+            row.classes,
+            row.imbalance_ratio,
+            row.edges,
+        ),
+    )
     with pytest.raises(BadData, match="features"):
         check_table1(graph, row)
 
@@ -256,7 +290,12 @@ def test_files_that_are_absent_or_no_tables(tmp_path: Path) -> None:
 
 
 def test_bad_npz_of_an_official_format(tmp_path: Path) -> None:
-    np.savez(tmp_path / "roman_empire.npz", node_features=np.ones((2, 2)), node_labels=np.array([0, 1]), edges=np.array([[0, 5]]))
+    np.savez(
+        tmp_path / "roman_empire.npz",
+        node_features=np.ones((2, 2)),
+        node_labels=np.array([0, 1]),
+        edges=np.array([[0, 5]]),
+    )
     with pytest.raises(BadData, match=r"roman_empire.npz.*node 5"):
         read_heterophilous(tmp_path / "roman_empire.npz", "roman_empire")
     np.savez(tmp_path / "cora_full.npz", labels=np.array([0, 1]))
@@ -311,7 +350,9 @@ def test_a_mat_file_whose_rows_leave_its_shape(tmp_path: Path) -> None:
     """scipy's conversion would write outside its arrays."""
     attributes = sp.csc_matrix(np.eye(3))
     attributes.indices = np.array([0, 1, 10**6], dtype=np.int32)
-    scipy.io.savemat(tmp_path / "a.mat", {"Index": np.arange(3), "Label": np.arange(3), "Attributes": attributes})
+    scipy.io.savemat(
+        tmp_path / "a.mat", {"Index": np.arange(3), "Label": np.arange(3), "Attributes": attributes}
+    )
     with bounded(), pytest.raises(BadData, match="not a MATLAB file"):
         read_mat(tmp_path / "a.mat")
 
@@ -322,7 +363,10 @@ def test_an_amazon_network_that_names_a_node_beyond_memory(tmp_path: Path) -> No
     folder.mkdir()
     (folder / "Amazon_clothing_network").write_text(f"0 {2**62}\n")
     for part in ("train", "test"):
-        scipy.io.savemat(folder / f"Amazon_clothing_{part}.mat", {"Index": [0], "Label": [0], "Attributes": sp.csc_matrix(np.eye(1))})
+        scipy.io.savemat(
+            folder / f"Amazon_clothing_{part}.mat",
+            {"Index": [0], "Label": [0], "Attributes": sp.csc_matrix(np.eye(1))},
+        )
     with bounded(), pytest.raises(BadData, match="do not name each"):
         official.read_amazon(tmp_path, "clothing")
 

@@ -65,7 +65,15 @@ def test_class_sizes_by_hand() -> None:
 @pytest.mark.parametrize(("head", "tail"), [(0.8, 0.2), (0.5, 0.5), (0.6, 0.1)])
 def test_homophily_of_head_and_tail(head: float, tail: float) -> None:
     """The first and the last class keep the asked share of their edge ends, both ends counted."""
-    graph = synthetic(nodes=6_000, edges=30_000, classes=8, imbalance=8, smallest=None, homophily_head=head, homophily_tail=tail)
+    graph = synthetic(
+        nodes=6_000,
+        edges=30_000,
+        classes=8,
+        imbalance=8,
+        smallest=None,
+        homophily_head=head,
+        homophily_tail=tail,
+    )
     assert same_class_share(graph, (0,)) == pytest.approx(head, abs=0.08)
     assert same_class_share(graph, (7,)) == pytest.approx(tail, abs=0.08)
 
@@ -125,7 +133,14 @@ def test_dense_features_lie_around_class_means() -> None:
     assert float(graph.x[graph.y == 0].mean(0).norm()) == pytest.approx(3.0, abs=0.4)
 
 
-HOMOPHILY = {"corafull": 0.57, "electronics": 0.75, "clothing": 0.75, "roman_empire": 0.05, "email": 0.34, "arxiv": 0.65}
+HOMOPHILY = {
+    "corafull": 0.57,
+    "electronics": 0.75,
+    "clothing": 0.75,
+    "roman_empire": 0.05,
+    "email": 0.34,
+    "arxiv": 0.65,
+}
 WORDS = {"corafull": 58, "electronics": 57, "clothing": 32}
 
 
@@ -161,7 +176,17 @@ def test_twins_have_the_shape_of_table_1(name: str) -> None:
         ({"inside": 2.0}, "inside is 2.0"),
         ({"features": 0}, "features"),
         ({"signal": 0.0}, "signal"),
-        ({"nodes": 60, "edges": 800, "classes": 20, "imbalance": 1, "smallest": 3, **dict.fromkeys(HOMOPHILOUS, 1)}, "only 60 of 800"),
+        (
+            {
+                "nodes": 60,
+                "edges": 800,
+                "classes": 20,
+                "imbalance": 1,
+                "smallest": 3,
+                **dict.fromkeys(HOMOPHILOUS, 1),
+            },
+            "only 60 of 800",
+        ),
     ],
 )
 def test_impossible_settings_are_one_sentence(change: dict[str, float], word: str) -> None:

@@ -33,7 +33,9 @@ def written(folder: Path, nodes: str | bytes = NODES, edges: str | bytes = EDGES
     return paths
 
 
-def imported(folder: Path, nodes: str | bytes = NODES, edges: str | bytes = EDGES, roles: Roles = ROLES) -> tuple[Graph, list[str]]:
+def imported(
+    folder: Path, nodes: str | bytes = NODES, edges: str | bytes = EDGES, roles: Roles = ROLES
+) -> tuple[Graph, list[str]]:
     return import_files(*written(folder, nodes, edges), roles)
 
 
@@ -99,7 +101,10 @@ def test_other_spellings_of_the_same_table(spelled: str, tmp_path: Path) -> None
 
 def test_loops_and_repeats_are_dropped_and_counted(tmp_path: Path) -> None:
     _, notes = imported(tmp_path, NODES, "source,target,w\na,b,1\nb,a,1\na,b,1\nc,c,1\n")
-    assert [word in note for word, note in zip(("1 self-loops", "2 edges given again", "not used: w"), notes, strict=False)] == [True] * 3
+    assert [
+        word in note
+        for word, note in zip(("1 self-loops", "2 edges given again", "not used: w"), notes, strict=False)
+    ] == [True] * 3
     assert "edges.csv line 5" in notes[0]
 
 
@@ -126,7 +131,9 @@ def test_numbers_can_be_named_as_categories(tmp_path: Path) -> None:
 def test_nodes_to_predict_need_no_label(tmp_path: Path) -> None:
     graph, _ = imported(tmp_path)
     nodes, edges = written(tmp_path, "id,age\nn,5\nm,7\n", "a,b\nm,n\n")
-    new = new_graph(read_table(nodes), read_table(edges), FeatureSchema.from_json(graph.schema), num_classes=2)
+    new = new_graph(
+        read_table(nodes), read_table(edges), FeatureSchema.from_json(graph.schema), num_classes=2
+    )
     assert new.x.tolist() == [[5], [7]]
     assert new.edge_index.tolist() == [[0], [1]]
     assert new.y.tolist() == [HIDDEN, HIDDEN]
@@ -136,13 +143,25 @@ names = st.text(st.characters(blacklist_categories=("Cs",)), min_size=1, max_siz
 finite = st.floats(-1e9, 1e9)
 
 
-@given(st.lists(st.builds(FeatureRule, names, finite, st.floats(1e-6, 1e6), st.none() | st.lists(names, min_size=1).map(tuple))))
+@given(
+    st.lists(
+        st.builds(
+            FeatureRule,
+            names,
+            finite,
+            st.floats(1e-6, 1e6),
+            st.none() | st.lists(names, min_size=1).map(tuple),
+        )
+    )
+)
 def test_a_schema_survives_json(rules: list[FeatureRule]) -> None:
     schema = FeatureSchema(tuple(rules))
     assert FeatureSchema.from_json(schema.to_json()) == schema
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", '[{"name": 3}]', '[{"name": "a", "mean": NaN, "std": 1, "categories": null}]'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", '[{"name": 3}]', '[{"name": "a", "mean": NaN, "std": 1, "categories": null}]']
+)
 def test_a_damaged_schema_is_one_sentence(text: str) -> None:
     with pytest.raises(BadData, match="import the tables again"):
         FeatureSchema.from_json(text)
@@ -153,7 +172,14 @@ def test_lines_are_right_beyond_one_block_and_after_quoted_line_breaks(tmp_path:
     rows = [f"n{i},{i % 2},{i}" for i in range(BLOCK + 5)]
     rows[3] = '"n\n3",1,3'
     rows[BLOCK + 1] = f"n{BLOCK + 1},1,oops"
-    refused(tmp_path, "id,label,f\n" + "\n".join(rows), EDGES.replace("a,b\nb,c\nc,d", "n0,n1"), Roles(), f"line {BLOCK + 4}", "oops")
+    refused(
+        tmp_path,
+        "id,label,f\n" + "\n".join(rows),
+        EDGES.replace("a,b\nb,c\nc,d", "n0,n1"),
+        Roles(),
+        f"line {BLOCK + 4}",
+        "oops",
+    )
 
 
 FREE_TEXT = "id,label,t\n" + "".join(f"{i},{i % 2},some text {i}\n" for i in range(50))
@@ -186,13 +212,23 @@ BAD: dict[str, tuple[str | bytes, str | bytes, Roles, tuple[str, ...]]] = {
     "free text": (FREE_TEXT, "s,t\n1,2\n", Roles(one_hot=True), ("'t'", "text")),
     "unknown feature": (NODES, EDGES, Roles(features=("agee",)), ("'agee'", "--features")),
     "label as feature": (NODES, EDGES, Roles(features=("label",)), ("'label'", "--features")),
-    "unknown category": (NODES, EDGES, Roles(owner="site", features=("age",), one_hot=("kind",)), ("'kind'", "--one-hot")),
+    "unknown category": (
+        NODES,
+        EDGES,
+        Roles(owner="site", features=("age",), one_hot=("kind",)),
+        ("'kind'", "--one-hot"),
+    ),
     "no features": ("id,label\na,0\nb,1\n", "s,t\na,b\n", Roles(), ("no feature columns",)),
     "one class": (NODES.replace("bad", "good"), EDGES, ROLES, ("nodes.csv", "single class")),
     "no labels": (NODES.replace("bad", "").replace("good", ""), EDGES, ROLES, ("nodes.csv", "single class")),
     "dangling": (NODES, EDGES + "d,zz\nd,yy\n", ROLES, ("edges.csv line 5", "'zz'", "2 such edges")),
     "one column": (NODES, "source\na\n", ROLES, ("edges.csv", "two")),
-    "no source": (NODES, EDGES, Roles(owner="site", features=("age",), source="from"), ("edges.csv", "'from'", "--source")),
+    "no source": (
+        NODES,
+        EDGES,
+        Roles(owner="site", features=("age",), source="from"),
+        ("edges.csv", "'from'", "--source"),
+    ),
     "text in labels": (NODES.replace("bad", "b" * 300), EDGES, ROLES, ("'label'", "text")),
 }
 
@@ -256,7 +292,9 @@ def test_parquet_that_cannot_be_used(tmp_path: Path) -> None:
         import_tables(table, Table("edges", {"s": list_column([]), "t": list_column([])}, 0))
 
 
-def test_without_the_extra_a_sentence_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_a_sentence_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = builtins.__import__
 
     def without(name: str, *rest: Any, **more: Any) -> Any:
@@ -274,7 +312,9 @@ def test_from_pandas(tmp_path: Path) -> None:
     import pandas as pd
 
     nodes, edges = written(tmp_path)
-    by_frame = Graph.from_pandas(pd.read_csv(nodes).set_index("id"), pd.read_csv(edges), owner="site", features=("age",))
+    by_frame = Graph.from_pandas(
+        pd.read_csv(nodes).set_index("id"), pd.read_csv(edges), owner="site", features=("age",)
+    )
     by_file, _ = import_files(nodes, edges, ROLES)
     assert torch.equal(by_frame.x, by_file.x)
     assert by_frame.y.tolist() == by_file.y.tolist()
@@ -300,7 +340,10 @@ def refused_table(path: Path, *words: str) -> None:
 HOSTILE_CSV: dict[str, tuple[bytes, str]] = {
     "half a million columns": (",".join(map(str, range(500_000))).encode() + b"\n", "500,000 columns"),
     "half a million equal columns": (b"a," * 500_000 + b"a\n", "500,001 columns"),
-    "a column twice among 100,000": (",".join(map(str, range(100_000))).encode() + b",7\n", "column name '7' twice"),
+    "a column twice among 100,000": (
+        ",".join(map(str, range(100_000))).encode() + b",7\n",
+        "column name '7' twice",
+    ),
     "a line without end": (b"id,label\n" + b"a" * (2**22 + 1), "line 2 has more than"),
     "a header without end": (b"a" * (2**22 + 1), "line 1 has more than"),
     "a cell without end": (b'id,label\n"' + b"a\n" * 100_000, "line"),
@@ -354,7 +397,9 @@ def test_wide_rows_are_packed_before_they_fill_the_memory(tmp_path: Path) -> Non
     assert values.tolist() == [12.0] * 400
 
 
-def test_the_line_of_a_bad_cell_is_right_in_wide_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_line_of_a_bad_cell_is_right_in_wide_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(columns, "BLOCK_CELLS", 6)  # two rows of three cells at a time
     path = tmp_path / "a.csv"
     path.write_text("id,label,age\n" + "a,b,1\n" * 5 + "a,b,x\n")
@@ -410,7 +455,9 @@ def test_parquet_with_long_text_that_is_short_of_the_limit_is_read(tmp_path: Pat
     import pyarrow as pa
 
     texts = ["a" * 1000, "ü", None, ""] * 1000
-    path = parquet(tmp_path / "a.parquet", pa.table({"id": texts, "day": pa.array([0, 1] * 2000, pa.date32())}))
+    path = parquet(
+        tmp_path / "a.parquet", pa.table({"id": texts, "day": pa.array([0, 1] * 2000, pa.date32())})
+    )
     table = read_table(path)
     assert table.columns["id"].texts() == [text or "" for text in texts]
     assert table.columns["day"].texts()[1] == "1970-01-02"
@@ -444,11 +491,16 @@ def test_a_schema_made_to_do_harm(case: str) -> None:
 
 
 @pytest.mark.hostile
-def test_categories_that_multiply_are_refused_before_they_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_categories_that_multiply_are_refused_before_they_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FEDEPD_MAX_GB", "0.01")
     path = tmp_path / "a.csv"
     path.write_text("id,kind\n" + "".join(f"n{row},k{row % 500}\n" for row in range(2000)))
     table = read_table(path)
     schema = FeatureSchema.fit(table, Roles(one_hot=("kind",)))
-    with bounded(megabytes=10), pytest.raises(BadData, match=r"2,000 rows of 500 features would need 0\.015 GB"):
+    with (
+        bounded(megabytes=10),
+        pytest.raises(BadData, match=r"2,000 rows of 500 features would need 0\.015 GB"),
+    ):
         schema.apply(table)

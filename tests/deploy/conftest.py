@@ -43,7 +43,9 @@ def made_kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("kits")
     write_client_file(toy_client(one_node_class=True), folder / "a.npz")
-    kits.provision(folder / "fed", ["bank-a", "bank-b"], "localhost", 8002, {"features": FEATURES, "classes": CLASSES})
+    kits.provision(
+        folder / "fed", ["bank-a", "bank-b"], "localhost", 8002, {"features": FEATURES, "classes": CLASSES}
+    )
     return folder
 
 

@@ -41,7 +41,9 @@ def receive(cell: Cell, limit: int) -> None:
     with guarded(intake) if limit else nullcontext():
         say("ready")
         for site in sys.stdin:
-            say(json.dumps({"grown": high_water() - before, "seen": seen, "fault": intake.take(site.strip())}))
+            say(
+                json.dumps({"grown": high_water() - before, "seen": seen, "fault": intake.take(site.strip())})
+            )
 
 
 def send(cell: Cell) -> None:
@@ -56,9 +58,14 @@ def send(cell: Cell) -> None:
 
 
 def submit(cell: Cell, sizes: dict[str, int]) -> bool:
-    request = Message({}, Shareable({"tensors": {name: np.zeros(size // 4, np.float32) for name, size in sizes.items()}}))
+    request = Message(
+        {}, Shareable({"tensors": {name: np.zeros(size // 4, np.float32) for name, size in sizes.items()}})
+    )
     place = {"channel": CellChannel.SERVER_COMMAND, "topic": "submit_update", "target": "server"}
-    return bool(cell.send_request(**place, request=request, timeout=20.0).get_header(MessageHeaderKey.RETURN_CODE) == ReturnCode.OK)
+    return bool(
+        cell.send_request(**place, request=request, timeout=20.0).get_header(MessageHeaderKey.RETURN_CODE)
+        == ReturnCode.OK
+    )
 
 
 def say(text: str) -> None:

@@ -19,14 +19,19 @@ from toy import CLASSES, FEATURES, toy_clients
 MARKS = [
     pytest.mark.slow,
     pytest.mark.xdist_group("federation"),
-    pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds the processes it started through /proc"),
+    pytest.mark.skipif(
+        not Path("/proc/self").exists(), reason="finds the processes it started through /proc"
+    ),
 ]
 MEMBER = "member@fedepd.local"
 SITES = ("bank-a", "bank-b")
 PRIVACY = {
     "scopes": [
         {"name": "open"},
-        {"name": "strict", "task_result_filters": [{"path": "fedepd.deploy.filters.MinCount", "args": {"k": 1000}}]},
+        {
+            "name": "strict",
+            "task_result_filters": [{"path": "fedepd.deploy.filters.MinCount", "args": {"k": 1000}}],
+        },
     ],
     "default_scope": "open",
 }
@@ -35,7 +40,9 @@ PRIVACY = {
 
 def make_task(run: str, method: str, rounds: int = 4, **more: Any) -> FederationTask:
     settings = {"rounds": rounds, "evaluate_every": rounds // 2, "hidden": 4}
-    return FederationTask(run, method, "default", settings, FEATURES, CLASSES, SITES, **{"min_sites": 2, **more})
+    return FederationTask(
+        run, method, "default", settings, FEATURES, CLASSES, SITES, **{"min_sites": 2, **more}
+    )
 
 
 @contextmanager
@@ -46,7 +53,11 @@ def running_federation(folder: Path) -> Iterator[Loopback]:
     project = kits._project
     with pytest.MonkeyPatch.context() as patch:
         extra = {"name": MEMBER, "type": "admin", "org": kits.ORG, "role": "member"}
-        patch.setattr(kits, "_project", lambda *a: {**project(*a), "participants": [*project(*a)["participants"], extra]})
+        patch.setattr(
+            kits,
+            "_project",
+            lambda *a: {**project(*a), "participants": [*project(*a)["participants"], extra]},
+        )
         made = Loopback(folder / "fed", files)
     about = json.loads((made.admin / "local" / kits.ABOUT).read_bytes())
     kits.make_kit(folder / "fed" / "member", "admin", MEMBER, about, folder / "fed" / "authority")

@@ -68,7 +68,9 @@ def result(folder: Path) -> Path:
 
 def test_a_run_is_copied_without_the_last_word(tmp_path: Path) -> None:
     admin.copy_run(result(tmp_path / "fedepd"), tmp_path / "out")
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == sorted(set(admin.RESULT_FILES) - {"status.json"})
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == sorted(
+        set(admin.RESULT_FILES) - {"status.json"}
+    )
 
 
 def link(folder: Path) -> None:
@@ -92,11 +94,22 @@ def brought(name: str) -> Callable[[Path], None]:
     return bring
 
 
-BROUGHT = ["report.html", ".bashrc", "x.py", "sub/summary.json", "\x1b[2J.json", "summary.json.exe", "SUMMARY.JSON", "checkpoint-000001"]
+BROUGHT = [
+    "report.html",
+    ".bashrc",
+    "x.py",
+    "sub/summary.json",
+    "\x1b[2J.json",
+    "summary.json.exe",
+    "SUMMARY.JSON",
+    "checkpoint-000001",
+]
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("change", [link, linked_folder, pipe, *map(brought, BROUGHT)], ids=range(3 + len(BROUGHT)))
+@pytest.mark.parametrize(
+    "change", [link, linked_folder, pipe, *map(brought, BROUGHT)], ids=range(3 + len(BROUGHT))
+)
 def test_a_fetched_run_with_something_else_in_it(tmp_path: Path, change: Callable[[Path], None]) -> None:
     folder = result(tmp_path / "fedepd")
     change(folder)
@@ -152,7 +165,11 @@ def test_a_servers_word_that_cannot_be_read(tmp_path: Path, case: str) -> None:
         admin.checked_status(STATUS[case])
     (result(tmp_path / "fedepd") / "status.json").write_text(json.dumps(STATUS[case]))
     with pytest.raises(FedEPDError, match="word on the run"):
-        admin.outcome(Session(tmp_path), admin.Job(JOB, make_task("r", "fedavg")), {"job": "FINISHED:COMPLETED", "state": "ended"})
+        admin.outcome(
+            Session(tmp_path),
+            admin.Job(JOB, make_task("r", "fedavg")),
+            {"job": "FINISHED:COMPLETED", "state": "ended"},
+        )
 
 
 @pytest.mark.hostile

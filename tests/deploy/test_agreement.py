@@ -13,21 +13,33 @@ import pytest
 from fedepd.cli import main
 from fedepd.clients.client_file import write_client_file
 from fedepd.datasets.tables import FeatureRule, FeatureSchema
-from fedepd.deploy.agreement import Agreement, agreement_of, canonical, check_label_names, differences, schema_sha256
+from fedepd.deploy.agreement import (
+    Agreement,
+    agreement_of,
+    canonical,
+    check_label_names,
+    differences,
+    schema_sha256,
+)
 from fedepd.deploy.task import FederationTask, site_data
 from fedepd.errors import BadData
 from fedepd.types import Graph
 from toy import CLASSES, FEATURES, toy_client
 
 NAMES = ("clean", "mule", "takeover")
-RULES = (*(FeatureRule(f"amount {k}", float(k), 2.0) for k in range(FEATURES - 2)), FeatureRule("kind", categories=("in", "out")))
+RULES = (
+    *(FeatureRule(f"amount {k}", float(k), 2.0) for k in range(FEATURES - 2)),
+    FeatureRule("kind", categories=("in", "out")),
+)
 SCHEMA = FeatureSchema(RULES).to_json()
 
 
 def schema(**change: Any) -> str:
     """The schema with one changed rule: the first, or the last for categories."""
     at = len(RULES) - 1 if "categories" in change else 0
-    return FeatureSchema(tuple(replace(rule, **change) if k == at else rule for k, rule in enumerate(RULES))).to_json()
+    return FeatureSchema(
+        tuple(replace(rule, **change) if k == at else rule for k, rule in enumerate(RULES))
+    ).to_json()
 
 
 @pytest.mark.parametrize(
@@ -47,8 +59,14 @@ def test_no_difference(mine: Any, theirs: Any) -> None:
 @pytest.mark.parametrize(
     ("names", "says"),
     [
-        (("clean", "takeover"), "calls class 1 'takeover', the federation calls it 'mule'; import it with the federation's class names"),
-        (("mule", "clean", "takeover"), "calls class 0 'mule', the federation calls it 'clean'; calls class 1 'clean'"),
+        (
+            ("clean", "takeover"),
+            "calls class 1 'takeover', the federation calls it 'mule'; import it with the federation's class names",
+        ),
+        (
+            ("mule", "clean", "takeover"),
+            "calls class 0 'mule', the federation calls it 'clean'; calls class 1 'clean'",
+        ),
         ((*NAMES, "other"), "has class 3 'other', the federation has only 3 classes"),
         (("Clean", "mule"), "calls class 0 'Clean'"),
         ((), "has no class names, the federation calls class 0 'clean'"),
@@ -66,10 +84,16 @@ def test_class_names(names: tuple[str, ...], says: str) -> None:
 @pytest.mark.parametrize(
     ("other", "says"),
     [
-        (schema(name="sum"), "has column 1 'sum', the federation has 'amount 0' there; import it with the federation's schema"),
+        (
+            schema(name="sum"),
+            "has column 1 'sum', the federation has 'amount 0' there; import it with the federation's schema",
+        ),
         (schema(mean=0.5), "scales column 'amount 0' by mean 0.5 and deviation 2, the federation by 0 and 2"),
         (schema(std=3.0), "by mean 0 and deviation 3"),
-        (schema(categories=("out", "in")), "has the categories out, in in column 'kind', the federation has in, out"),
+        (
+            schema(categories=("out", "in")),
+            "has the categories out, in in column 'kind', the federation has in, out",
+        ),
         (schema(categories=("in",)), "has the categories in in column 'kind'"),
         (schema(categories=None), "has numbers in column 'kind', the federation has categories"),
         (FeatureSchema(RULES[:2]).to_json(), f"has 2 columns, the federation {len(RULES)}"),
@@ -105,7 +129,9 @@ def test_a_schema_that_is_none(text: str) -> None:
 
 @pytest.mark.hostile
 @pytest.mark.parametrize(
-    "names", [["a", "a"], [""], ["a" * 201], ["\x07"], [3], [None], ["a\n"], ["\u202e"], ["\ud800"], ["a"] * 100_001], ids=range(10)
+    "names",
+    [["a", "a"], [""], ["a" * 201], ["\x07"], [3], [None], ["a\n"], ["\u202e"], ["\ud800"], ["a"] * 100_001],
+    ids=range(10),
 )
 def test_class_names_that_cannot_be_agreed_on(names: list[Any]) -> None:
     with pytest.raises(BadData) as caught:
@@ -153,8 +179,21 @@ def test_every_kit_holds_what_was_agreed(agreed: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["--features", "9"], ["--classes", "4"]])
-def test_an_example_is_not_contradicted(agreed: Path, tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    init = ["federation", "init", "--sites", "a", "--host", "h", "--example", str(agreed / "example.npz"), "-o", str(tmp_path / "fed")]
+def test_an_example_is_not_contradicted(
+    agreed: Path, tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    init = [
+        "federation",
+        "init",
+        "--sites",
+        "a",
+        "--host",
+        "h",
+        "--example",
+        str(agreed / "example.npz"),
+        "-o",
+        str(tmp_path / "fed"),
+    ]
     assert main([*init, *words]) == 2
     assert words[0] in capsys.readouterr().err
     assert not (tmp_path / "fed").exists()
@@ -163,7 +202,10 @@ def test_an_example_is_not_contradicted(agreed: Path, tmp_path: Path, words: lis
 
 
 OTHERS = {
-    "without mule": ({"names": ("clean", "takeover", "mule")}, "calls class 1 'takeover', the federation calls it 'mule'"),
+    "without mule": (
+        {"names": ("clean", "takeover", "mule")},
+        "calls class 1 'takeover', the federation calls it 'mule'",
+    ),
     "another mean": ({"columns": schema(mean=1.0)}, "scales column 'amount 0'"),
     "other categories": ({"columns": schema(categories=("out", "in"))}, "has the categories"),
     "no names": ({"names": ()}, "has no class names"),
@@ -174,12 +216,24 @@ OTHERS = {
 @pytest.mark.hostile
 @pytest.mark.parametrize("case", OTHERS)
 @pytest.mark.parametrize("action", ["join", "preview"])
-def test_a_file_that_means_something_else_is_refused(agreed: Path, tmp_path: Path, case: str, action: str, capsys: Any) -> None:
+def test_a_file_that_means_something_else_is_refused(
+    agreed: Path, tmp_path: Path, case: str, action: str, capsys: Any
+) -> None:
     """Found by the security test: such a site trained ten rounds with exit code 0, and its class 1 was another's class 2."""
     change, says = OTHERS[case]
     write(tmp_path / "b.npz", **change)
     assert (
-        main(["federation", action, str(agreed / "fed" / "b"), "--data", str(tmp_path / "b.npz"), *(["--check"] * (action == "join"))]) == 2
+        main(
+            [
+                "federation",
+                action,
+                str(agreed / "fed" / "b"),
+                "--data",
+                str(tmp_path / "b.npz"),
+                *(["--check"] * (action == "join")),
+            ]
+        )
+        == 2
     )
     said = " ".join(capsys.readouterr().err.split())
     assert says in said

@@ -33,7 +33,9 @@ PLANTED = {
     "local/comm_config.json": json.dumps({"comm_driver_path": "."}),
     "comm_config.json": json.dumps({"comm_driver_path": "."}),
     "startup/comm_config.json": "{}",
-    "local/log_config.json.default": json.dumps({"handlers": {"x": {"()": "subprocess.Popen", "args": ["touch", "owned"]}}}),
+    "local/log_config.json.default": json.dumps(
+        {"handlers": {"x": {"()": "subprocess.Popen", "args": ["touch", "owned"]}}}
+    ),
     "local/authorization.json.default": "{}",
     "local/privacy.json.sample": "{}",
     "local/study_registry.json": "{}",
@@ -84,7 +86,9 @@ def planted_resources(kit: Path) -> None:
 
 
 def planted_startup(kit: Path) -> None:
-    (kit / "startup" / "fed_client.json").write_text(json.dumps({"client": {}, "app_validator": {"class_path": "os.system"}}))
+    (kit / "startup" / "fed_client.json").write_text(
+        json.dumps({"client": {}, "app_validator": {"class_path": "os.system"}})
+    )
 
 
 def planted_log(kit: Path) -> None:
@@ -94,7 +98,12 @@ def planted_log(kit: Path) -> None:
 
 @pytest.mark.hostile
 @pytest.mark.parametrize(
-    ("plant", "named"), [(planted_resources, "subprocess.Popen"), (planted_startup, "os.system"), (planted_log, "subprocess.Popen")]
+    ("plant", "named"),
+    [
+        (planted_resources, "subprocess.Popen"),
+        (planted_startup, "os.system"),
+        (planted_log, "subprocess.Popen"),
+    ],
 )
 def test_a_component_that_fedepd_did_not_write_is_named(made_kits: Path, kit: Path, plant: Callable[[Path], None], named: str,
                                                         capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
@@ -158,7 +167,18 @@ def huge_manifest(kit: Path) -> None:
 @pytest.mark.hostile
 @pytest.mark.parametrize(
     "change",
-    [link, linked_folder, linked_certificate, pipe, pipe_for_a_key, speaking, folder_for_a_file, deep, huge, huge_manifest],
+    [
+        link,
+        linked_folder,
+        linked_certificate,
+        pipe,
+        pipe_for_a_key,
+        speaking,
+        folder_for_a_file,
+        deep,
+        huge,
+        huge_manifest,
+    ],
 )
 def test_what_is_no_plain_file_of_a_sane_size(kit: Path, change: Callable[[Path], None]) -> None:
     change(kit)
@@ -172,7 +192,8 @@ def test_what_is_no_plain_file_of_a_sane_size(kit: Path, change: Callable[[Path]
         (path, change)
         for path in (*SIGNED["client"], MANIFEST, SIGNATURE)
         for change in ("altered", "missing", "empty", "of another site")
-        if change != "of another site" or path not in ("startup/rootCA.pem", "local/federation.json")  # the same in every kit
+        if change != "of another site"
+        or path not in ("startup/rootCA.pem", "local/federation.json")  # the same in every kit
     ],
 )
 def test_a_file_of_the_manifest(made_kits: Path, kit: Path, path: str, change: str) -> None:
@@ -191,7 +212,12 @@ def test_a_file_of_the_manifest(made_kits: Path, kit: Path, path: str, change: s
 def test_an_honest_owners_kit_is_taken_again_after_a_run(made_kits: Path, kit: Path) -> None:
     kits.prepare_site(kit, made_kits / "a.npz")
     job = "0f8fad5b-d9cb-469f-a165-70867728950e"
-    for path in ("state/run/checkpoint-000001", f"{job}/app_bank-a/config/config_fed_client.json", f"{job}/log.txt", "transfer/x"):
+    for path in (
+        "state/run/checkpoint-000001",
+        f"{job}/app_bank-a/config/config_fed_client.json",
+        f"{job}/log.txt",
+        "transfer/x",
+    ):
         (kit / path).parent.mkdir(parents=True, exist_ok=True)
         (kit / path).write_text("x")
     for name in ("log.txt", "log.txt.1", "error_log.txt", "audit.log", "console.log", "local/.x.json.1.part"):
@@ -202,13 +228,26 @@ def test_an_honest_owners_kit_is_taken_again_after_a_run(made_kits: Path, kit: P
 # --- a maker who holds the root key ------------------------------------------------------------------------------------------------------
 
 
-def sign_again(kit: Path, made_kits: Path, kind: str = "client", name: str = "bank-a", paths: tuple[str, ...] = SIGNED["client"]) -> None:
+def sign_again(
+    kit: Path,
+    made_kits: Path,
+    kind: str = "client",
+    name: str = "bank-a",
+    paths: tuple[str, ...] = SIGNED["client"],
+) -> None:
     state = made_kits / "fed" / "authority" / "federation" / "state" / "cert.json"
     write_manifest(kit, kind, name, list(paths), json.loads(state.read_bytes())["root_pri_key"].encode())
 
 
 def agreed(**change: Any) -> dict[str, Any]:
-    return {"host": "localhost", "port": 8002, "sites": ["bank-a", "bank-b"], "features": FEATURES, "classes": CLASSES, **change}
+    return {
+        "host": "localhost",
+        "port": 8002,
+        "sites": ["bank-a", "bank-b"],
+        "features": FEATURES,
+        "classes": CLASSES,
+        **change,
+    }
 
 
 ODD = {
@@ -245,7 +284,9 @@ ODD = {
     "a schema that is a table": {"schema": {}},
     "a schema that is no schema": {"schema": "[1]"},
     "a schema that is deep": {"schema": "[" * 10**5},
-    "a schema of huge numbers": {"schema": '[{"name": "a", "mean": 1' + "0" * 400 + ', "std": 1, "categories": null}]'},
+    "a schema of huge numbers": {
+        "schema": '[{"name": "a", "mean": 1' + "0" * 400 + ', "std": 1, "categories": null}]'
+    },
     "something else": {"run": "touch owned"},
 }
 
@@ -274,7 +315,9 @@ def test_a_kit_made_out_to_another_name(kit: Path, made_kits: Path, name: str) -
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("path", ["local/custom/evil.py", "local/resources.json.default", "torch.py", "state/x"])
+@pytest.mark.parametrize(
+    "path", ["local/custom/evil.py", "local/resources.json.default", "torch.py", "state/x"]
+)
 def test_a_signed_manifest_lists_nothing_more(kit: Path, made_kits: Path, path: str) -> None:
     (kit / path).parent.mkdir(parents=True, exist_ok=True)
     (kit / path).write_text("{}")
@@ -291,7 +334,9 @@ def test_a_kit_of_another_kind(kit: Path, made_kits: Path, kind: str) -> None:
 
 @pytest.mark.hostile
 @pytest.mark.parametrize("content", [b"{}", b"[]", b'{"format": 2}', b"[" * 30_000, b"\xff"], ids=range(5))
-def test_a_signed_manifest_that_is_none(kit: Path, made_kits: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signed_manifest_that_is_none(
+    kit: Path, made_kits: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(json, "dumps", lambda *a, **k: content.decode("latin-1"))
     sign_again(kit, made_kits)
     monkeypatch.undo()

@@ -31,11 +31,21 @@ def pem(key: Any) -> bytes:
     return bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
 
 
-def certificate(name: str, key: Any, signer: str, signing: Any, ca: bool = False, start: timedelta = -DAY, end: timedelta = DAY) -> bytes:
+def certificate(
+    name: str,
+    key: Any,
+    signer: str,
+    signing: Any,
+    ca: bool = False,
+    start: timedelta = -DAY,
+    end: timedelta = DAY,
+) -> bytes:
     def subject(text: str) -> x509.Name:
         return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
-    made = x509.CertificateBuilder(subject(signer), subject(name), key.public_key(), 7, NOW + start, NOW + end)
+    made = x509.CertificateBuilder(
+        subject(signer), subject(name), key.public_key(), 7, NOW + start, NOW + end
+    )
     made = made.add_extension(x509.BasicConstraints(ca, None), critical=True)
     return made.sign(signing, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
@@ -78,17 +88,44 @@ def wrong(keys: dict[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
         "another's key": ({KEY: pem(other)}, "not the key"),
         "not signed by the root": ({OWN: certificate("bank-a", own, "federation", other)}, "not signed by"),
         "signed by itself": ({OWN: certificate("bank-a", own, "bank-a", own)}, "not signed by"),
-        "ended": ({OWN: certificate("bank-a", own, "federation", root, start=-2 * DAY, end=-DAY)}, "ended on"),
+        "ended": (
+            {OWN: certificate("bank-a", own, "federation", root, start=-2 * DAY, end=-DAY)},
+            "ended on",
+        ),
         "not yet": ({OWN: certificate("bank-a", own, "federation", root, start=DAY, end=2 * DAY)}, "clock"),
         "two certificates": ({OWN: good + good}, "2 certificates"),
-        "no certificate": ({OWN: b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"}, "not a certificate"),
-        "no key": ({KEY: b"-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n"}, "not a private key"),
-        "a root that may not sign": ({ROOT: certificate("federation", root, "federation", root)}, "may not sign"),
-        "a root signed by another": ({ROOT: certificate("federation", root, "federation", other, ca=True)}, "not a root"),
-        "a root with an end": ({ROOT: certificate("federation", root, "federation", root, True, -2 * DAY, -DAY)}, "ended on"),
-        "another's root": ({ROOT: certificate("federation", other, "federation", other, ca=True)}, "not signed by"),
-        "a root with a short key": ({ROOT: certificate("federation", keys["short"], "federation", keys["short"], ca=True)}, "2048"),
-        "a root with another key": ({ROOT: certificate("federation", keys["curve"], "federation", keys["curve"], ca=True)}, "2048"),
+        "no certificate": (
+            {OWN: b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"},
+            "not a certificate",
+        ),
+        "no key": (
+            {KEY: b"-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n"},
+            "not a private key",
+        ),
+        "a root that may not sign": (
+            {ROOT: certificate("federation", root, "federation", root)},
+            "may not sign",
+        ),
+        "a root signed by another": (
+            {ROOT: certificate("federation", root, "federation", other, ca=True)},
+            "not a root",
+        ),
+        "a root with an end": (
+            {ROOT: certificate("federation", root, "federation", root, True, -2 * DAY, -DAY)},
+            "ended on",
+        ),
+        "another's root": (
+            {ROOT: certificate("federation", other, "federation", other, ca=True)},
+            "not signed by",
+        ),
+        "a root with a short key": (
+            {ROOT: certificate("federation", keys["short"], "federation", keys["short"], ca=True)},
+            "2048",
+        ),
+        "a root with another key": (
+            {ROOT: certificate("federation", keys["curve"], "federation", keys["curve"], ca=True)},
+            "2048",
+        ),
     }
 
 
@@ -109,7 +146,9 @@ def test_certificates_that_are_not_right(kit: Path, keys: dict[str, Any], case: 
     assert str(caught.value).isprintable()
 
 
-def test_join_prints_the_fingerprint_and_an_owner_can_pin_it(made_kits: Path, kit: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_join_prints_the_fingerprint_and_an_owner_can_pin_it(
+    made_kits: Path, kit: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = x509.load_pem_x509_certificate((kit / ROOT).read_bytes())
     digest = root.fingerprint(hashes.SHA256()).hex()
     command = ["federation", "join", str(kit), "--data", str(made_kits / "a.npz"), "--check"]
@@ -121,13 +160,20 @@ def test_join_prints_the_fingerprint_and_an_owner_can_pin_it(made_kits: Path, ki
 
 @pytest.mark.hostile
 @pytest.mark.parametrize("pin", ["", "00", "0" * 64, "zz" * 32])
-def test_a_kit_of_another_federation_than_the_pinned(made_kits: Path, kit: Path, pin: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["federation", "join", str(kit), "--data", str(made_kits / "a.npz"), "--check", "--pin", pin]) == 2
+def test_a_kit_of_another_federation_than_the_pinned(
+    made_kits: Path, kit: Path, pin: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main(["federation", "join", str(kit), "--data", str(made_kits / "a.npz"), "--check", "--pin", pin])
+        == 2
+    )
     assert "not the one pinned" in capsys.readouterr().err
     assert not (kit / "local" / "resources.json").exists()
 
 
-def test_the_authority_signs_for_its_own_federation_only(made_kits: Path, kit: Path, keys: dict[str, Any]) -> None:
+def test_the_authority_signs_for_its_own_federation_only(
+    made_kits: Path, kit: Path, keys: dict[str, Any]
+) -> None:
     """The manifest of one federation beside the certificates of another."""
     state = json.loads((made_kits / "fed" / "authority" / "federation" / "state" / "cert.json").read_bytes())
     remake(kit, keys)
@@ -137,11 +183,16 @@ def test_the_authority_signs_for_its_own_federation_only(made_kits: Path, kit: P
 
 
 @pytest.mark.hostile
-def test_join_names_a_state_that_came_with_the_kit(made_kits: Path, kit: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_join_names_a_state_that_came_with_the_kit(
+    made_kits: Path, kit: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Moments of an optimiser, chosen by who made the kit, would undo what the limits are for."""
     words = ["federation", "join", str(kit), "--data", str(made_kits / "a.npz"), "--check"]
     assert main(words) == 0
     assert "saved state" not in capsys.readouterr().out
     (kit / "state" / "planted-run").mkdir(parents=True)
     assert main(words) == 0
-    assert "saved state of earlier runs: planted-run; a kit that is new to you has none" in capsys.readouterr().out
+    assert (
+        "saved state of earlier runs: planted-run; a kit that is new to you has none"
+        in capsys.readouterr().out
+    )

@@ -13,13 +13,19 @@ pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
 FEDEPD = Path(sys.executable).with_name("fedepd")
 # NVFlare asks for the route to this address to learn the machine's own; nothing is sent to it.
-ALONE = 'ip link set lo up && ip route add 10.255.255.255/32 dev lo && "$@" && cat /proc/net/snmp /proc/net/snmp6'
+ALONE = (
+    'ip link set lo up && ip route add 10.255.255.255/32 dev lo && "$@" && cat /proc/net/snmp /proc/net/snmp6'
+)
 
 pytestmark = [
     pytest.mark.heavy,
     pytest.mark.slow,
-    pytest.mark.skipif(not FEDEPD.exists(), reason="the command 'fedepd' is not installed beside this Python"),
-    pytest.mark.skipif(shutil.which("unshare") is None or shutil.which("ip") is None, reason="needs 'unshare' and 'ip'"),
+    pytest.mark.skipif(
+        not FEDEPD.exists(), reason="the command 'fedepd' is not installed beside this Python"
+    ),
+    pytest.mark.skipif(
+        shutil.which("unshare") is None or shutil.which("ip") is None, reason="needs 'unshare' and 'ip'"
+    ),
 ]
 
 

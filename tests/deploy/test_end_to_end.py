@@ -66,17 +66,23 @@ def touch(folder: Path, **more: Any) -> dict[str, Any]:
 
 
 def at_sites(edit: Callable[[dict[str, Any], Path], Any]) -> Callable[[Path], None]:
-    return lambda folder: edited(folder, "app/config/config_fed_client.json", lambda config: edit(config, folder))
+    return lambda folder: edited(
+        folder, "app/config/config_fed_client.json", lambda config: edit(config, folder)
+    )
 
 
 def at_server(edit: Callable[[dict[str, Any], Path], Any]) -> Callable[[Path], None]:
-    return lambda folder: edited(folder, "app/config/config_fed_server.json", lambda config: edit(config, folder))
+    return lambda folder: edited(
+        folder, "app/config/config_fed_server.json", lambda config: edit(config, folder)
+    )
 
 
 def function_of_ours(config: dict[str, Any], folder: Path) -> None:
     """Found by the security test: the prefix ``fedepd.deploy.`` allowed this, and it wrote folders at the site."""
     arguments = ["init", "--sites", "x", "--host", "localhost", "-o", str(folder / "owned")]
-    config["components"] = [{"id": "x", "path": "fedepd.cli.federation.main", "args": {"arguments": arguments}}]
+    config["components"] = [
+        {"id": "x", "path": "fedepd.cli.federation.main", "args": {"arguments": arguments}}
+    ]
 
 
 def kit_of_another(config: dict[str, Any], folder: Path) -> None:
@@ -85,7 +91,9 @@ def kit_of_another(config: dict[str, Any], folder: Path) -> None:
 
 
 def system(config: dict[str, Any], folder: Path) -> None:
-    config["components"] = [{"id": "x", "path": "os.system", "args": {"command": f"touch {folder / 'owned'}"}}]
+    config["components"] = [
+        {"id": "x", "path": "os.system", "args": {"command": f"touch {folder / 'owned'}"}}
+    ]
 
 
 def with_meta(**meta: Any) -> Callable[[Path], None]:
@@ -117,23 +125,35 @@ def ship_code(folder: Path) -> None:
 
 HOSTILE: dict[str, Callable[[Path], None]] = {
     "executor": at_sites(lambda config, folder: config["executors"][0].update(executor=touch(folder))),
-    "nested": at_sites(lambda config, folder: config["executors"][0]["executor"]["args"].update(task=touch(folder))),
-    "data-filter": at_sites(lambda config, folder: config["task_data_filters"].append({"tasks": ["*"], "filters": [touch(folder)]})),
+    "nested": at_sites(
+        lambda config, folder: config["executors"][0]["executor"]["args"].update(task=touch(folder))
+    ),
+    "data-filter": at_sites(
+        lambda config, folder: config["task_data_filters"].append(
+            {"tasks": ["*"], "filters": [touch(folder)]}
+        )
+    ),
     "longer-name": at_sites(
-        lambda config, _: config["executors"][0]["executor"].update(path="fedepd.deploy.executor.SiteExecutor.execute")
+        lambda config, _: config["executors"][0]["executor"].update(
+            path="fedepd.deploy.executor.SiteExecutor.execute"
+        )
     ),
     "ours": at_sites(function_of_ours),
     "provision": at_sites(kit_of_another),
     "system": at_sites(system),
     "workflow": at_server(lambda config, folder: config.update(workflows=[touch(folder, id="x")])),
     "byoc-meta": with_meta(byoc=True),
-    "odd-meta": with_meta(launcher_spec={"default": {"process": {"x": 1}}}, stats_pool_config={"a": 1}, study="x", scope="open"),
+    "odd-meta": with_meta(
+        launcher_spec={"default": {"process": {"x": 1}}}, stats_pool_config={"a": 1}, study="x", scope="open"
+    ),
     "drivers": drivers,
 }
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_deployed_run_has_the_simulations_bits(federation: Loopback, jobs: dict[str, admin.Job], method: str, tmp_path: Path) -> None:
+def test_a_deployed_run_has_the_simulations_bits(
+    federation: Loopback, jobs: dict[str, admin.Job], method: str, tmp_path: Path
+) -> None:
     said: list[dict[str, Any]] = []
     end = admin.supervise(federation.admin, jobs[method], said.append, patience=60)
     expected = rehearse(jobs[method].task, list(federation.files.values()))
@@ -152,7 +172,9 @@ def test_a_deployed_run_has_the_simulations_bits(federation: Loopback, jobs: dic
         assert not list(federation.kits["server"].rglob(f"{site}*error_log*"))
 
 
-def test_the_owners_filter_acts_on_our_payload(federation: Loopback, jobs: dict[str, admin.Job], tmp_path: Path) -> None:
+def test_the_owners_filter_acts_on_our_payload(
+    federation: Loopback, jobs: dict[str, admin.Job], tmp_path: Path
+) -> None:
     """With all classes hidden there are no prototypes and no held-out nodes, so the run ends with that as its reason."""
     end = admin.supervise(federation.admin, jobs["strict"], lambda now: None, patience=60)
     assert end["state"] == "failed"
@@ -166,7 +188,9 @@ def test_the_owners_filter_acts_on_our_payload(federation: Loopback, jobs: dict[
 
 @pytest.mark.hostile
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_job_that_wants_something_else_is_never_built(federation: Loopback, jobs: dict[str, admin.Job], name: str) -> None:
+def test_a_job_that_wants_something_else_is_never_built(
+    federation: Loopback, jobs: dict[str, admin.Job], name: str
+) -> None:
     end = admin.supervise(federation.admin, jobs[name], lambda now: None, patience=60, resume=False)
     assert end["state"] != "done"
     assert not (submitted(federation, name) / "owned").exists()
@@ -190,7 +214,9 @@ def test_an_admin_without_the_role_may_not_submit(federation: Loopback) -> None:
 
 def answer(federation: Loopback, request: bytes, secure: ssl.SSLContext | None) -> bytes:
     """What the server's port says; nothing if it closes the connection."""
-    port = json.loads((federation.kits["server"] / "startup" / "fed_server.json").read_bytes())["servers"][0]["admin_port"]
+    port = json.loads((federation.kits["server"] / "startup" / "fed_server.json").read_bytes())["servers"][0][
+        "admin_port"
+    ]
     try:
         with socket.create_connection(("localhost", port), timeout=5) as plain, ExitStack() as stack:
             channel = stack.enter_context(secure.wrap_socket(plain)) if secure else plain
@@ -230,7 +256,10 @@ def test_a_site_cannot_take_another_sites_name(federation: Loopback, tmp_path: P
     before = len(server_log.read_text())
     with (tmp_path / "log").open("ab") as log:
         process = subprocess.Popen(
-            kits.launch_command(tmp_path / "thief", "client", "bank-a"), stdout=log, stderr=log, start_new_session=True
+            kits.launch_command(tmp_path / "thief", "client", "bank-a"),
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
     try:
         end = time.monotonic() + 30
@@ -240,7 +269,9 @@ def test_a_site_cannot_take_another_sites_name(federation: Loopback, tmp_path: P
         process.kill()
         process.wait()
     assert "Successfully registered client" not in (tmp_path / "log").read_text()
-    assert refusals(server_log, before), (tmp_path / "log").read_text()[-3000:] + server_log.read_text()[before:][-3000:]
+    assert refusals(server_log, before), (tmp_path / "log").read_text()[-3000:] + server_log.read_text()[
+        before:
+    ][-3000:]
 
 
 def refusals(log: Path, start: int) -> list[str]:

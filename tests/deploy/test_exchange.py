@@ -22,7 +22,15 @@ from fedepd.deploy.exchange import OverNVFlare, QuorumLost, Stopped
 from fedepd.deploy.intake import Intake
 from fedepd.deploy.ledger import Ledger
 from fedepd.deploy.task import FederationTask
-from fedepd.deploy.wire import DECLARE, EVALUATE, REASON, confusions_record, declaration_record, read_message, reply_record
+from fedepd.deploy.wire import (
+    DECLARE,
+    EVALUATE,
+    REASON,
+    confusions_record,
+    declaration_record,
+    read_message,
+    reply_record,
+)
 from fedepd.rounds.admission import Refusal
 from fedepd.rounds.loop import train
 from fedepd.types import Reply, Sizes, Tensors
@@ -42,7 +50,9 @@ class StandIn:
         self.answers, self.frozen = answers, set[str]()
         self.asked: list[tuple[str, str]] = []
         self.cancelled: list[Any] = []
-        self.engine = SimpleNamespace(get_clients=self.clients, new_context=lambda: None, send_aux_request=self.ping)
+        self.engine = SimpleNamespace(
+            get_clients=self.clients, new_context=lambda: None, send_aux_request=self.ping
+        )
         self.context = SimpleNamespace(get_engine=lambda: self.engine)
 
     def clients(self) -> list[Any]:
@@ -84,7 +94,16 @@ def over() -> Iterator[Open]:
     def make(stand_in: StandIn, min_sites: int = 1, deadline: float = 0.1, **more: Any) -> OverNVFlare:
         task = FederationTask("r", "fedavg", "default", {}, FEATURES, CLASSES, SITES, min_sites, deadline)
         abort = SimpleNamespace(triggered=more.get("stopped", False))
-        opened.append(OverNVFlare(task, more.get("declared", {}), more.get("intake", Intake(2**30)), stand_in, stand_in.context, abort))
+        opened.append(
+            OverNVFlare(
+                task,
+                more.get("declared", {}),
+                more.get("intake", Intake(2**30)),
+                stand_in,
+                stand_in.context,
+                abort,
+            )
+        )
         return opened[-1]
 
     yield make
@@ -111,14 +130,18 @@ def test_a_site_that_never_answers_costs_the_deadline_and_its_own_reply(over: Op
     start = time.monotonic()
     assert sorted(exchange.step(1, MESSAGES)) == [0, 2]
     assert 0.3 <= time.monotonic() - start < 3
-    assert exchange.take_refusals() == [Refusal(1, "reply", "is missing: no answer within 0.3 s", absent=True)]
+    assert exchange.take_refusals() == [
+        Refusal(1, "reply", "is missing: no answer within 0.3 s", absent=True)
+    ]
     assert len(stand_in.cancelled) == 1
     stand_in.answers["b"] = echo
     assert sorted(exchange.step(2, MESSAGES)) == [0, 1, 2]
     assert exchange.take_refusals() == []
 
 
-def test_a_frozen_site_is_noticed_by_its_pulse_and_is_back_when_it_answers_again(over: Open, quick_pings: None) -> None:
+def test_a_frozen_site_is_noticed_by_its_pulse_and_is_back_when_it_answers_again(
+    over: Open, quick_pings: None
+) -> None:
     stand_in = StandIn(dict.fromkeys(SITES, echo))
     exchange = over(stand_in, deadline=60)
     assert sorted(exchange.step(1, MESSAGES)) == [0, 1, 2]
@@ -126,7 +149,9 @@ def test_a_frozen_site_is_noticed_by_its_pulse_and_is_back_when_it_answers_again
     start = time.monotonic()
     assert sorted(exchange.step(2, MESSAGES)) == [0, 1]
     assert time.monotonic() - start < 5
-    assert exchange.take_refusals() == [Refusal(2, "reply", "is missing: the site became unreachable", absent=True)]
+    assert exchange.take_refusals() == [
+        Refusal(2, "reply", "is missing: the site became unreachable", absent=True)
+    ]
     assert exchange.missing() == ["c"]
     asked = len(stand_in.asked)
     assert sorted(exchange.step(3, MESSAGES)) == [0, 1]
@@ -141,12 +166,17 @@ def test_a_frozen_site_is_noticed_by_its_pulse_and_is_back_when_it_answers_again
 def test_a_site_that_is_not_in_the_job_is_missing_from_the_first_round_on(over: Open) -> None:
     exchange = over(StandIn({"a": echo, "c": echo}), deadline=60)
     assert sorted(exchange.step(1, MESSAGES)) == [0, 2]
-    assert exchange.take_refusals() == [Refusal(1, "reply", "is missing: the site is unreachable", absent=True)]
+    assert exchange.take_refusals() == [
+        Refusal(1, "reply", "is missing: the site is unreachable", absent=True)
+    ]
 
 
 def test_a_lost_quorum_names_who_was_missing(over: Open) -> None:
     exchange = over(StandIn({"a": echo, "b": silent}), min_sites=2)
-    with pytest.raises(QuorumLost, match=r"1 of at least 2 sites answered fedepd_step in round 7 \(b: .* within 0.1 s; c: .*unreachable\)"):
+    with pytest.raises(
+        QuorumLost,
+        match=r"1 of at least 2 sites answered fedepd_step in round 7 \(b: .* within 0.1 s; c: .*unreachable\)",
+    ):
         exchange.step(7, MESSAGES)
 
 
@@ -181,7 +211,9 @@ def test_an_answer_that_was_too_large_to_read_is_refused_at_once_and_blamed(over
     start = time.monotonic()
     assert sorted(exchange.step(1, MESSAGES)) == [0, 2]
     assert time.monotonic() - start < 5
-    assert exchange.take_refusals() == [Refusal(1, "reply", "is 800,000,000 bytes, but at most 1,048,576 are expected")]
+    assert exchange.take_refusals() == [
+        Refusal(1, "reply", "is 800,000,000 bytes, but at most 1,048,576 are expected")
+    ]
 
 
 def test_an_owner_may_let_its_site_say_why_it_refuses(over: Open) -> None:
@@ -200,7 +232,10 @@ def test_an_owner_may_let_its_site_say_why_it_refuses(over: Open) -> None:
 def test_class_sizes_are_asked_for_once_and_again_where_they_are_unknown(over: Open) -> None:
     stand_in = StandIn({"a": echo, "b": silent, "c": echo})
     exchange = over(stand_in, declared={2: Sizes(30, 21, torch.tensor([7, 7, 7]), NONE, NONE)})
-    assert {k: sizes.train.tolist() for k, sizes in exchange.declared([0, 1, 2]).items()} == {0: [1, 1, 1], 2: [7, 7, 7]}
+    assert {k: sizes.train.tolist() for k, sizes in exchange.declared([0, 1, 2]).items()} == {
+        0: [1, 1, 1],
+        2: [7, 7, 7],
+    }
     stand_in.answers["b"] = echo
     assert sorted(exchange.declared([0, 1, 2])) == [0, 1, 2]
     exchange.declared([0, 1, 2])
@@ -209,7 +244,9 @@ def test_class_sizes_are_asked_for_once_and_again_where_they_are_unknown(over: O
 
 def named(*names: str) -> Answer:
     """A site whose data calls the classes so."""
-    return lambda name, record: Shareable(declaration_record(ONE_EACH, names)) if name == DECLARE else echo(name, record)
+    return lambda name, record: (
+        Shareable(declaration_record(ONE_EACH, names)) if name == DECLARE else echo(name, record)
+    )
 
 
 @pytest.mark.hostile
@@ -226,7 +263,9 @@ def test_a_site_that_calls_the_classes_otherwise_is_refused_in_words(over: Open)
 @pytest.mark.hostile
 def test_a_site_with_other_columns_is_refused(over: Open) -> None:
     def columns(name: str) -> Answer:
-        return lambda task, record: Shareable(declaration_record(ONE_EACH, (), name * 64)) if task == DECLARE else echo(task, record)
+        return lambda task, record: (
+            Shareable(declaration_record(ONE_EACH, (), name * 64)) if task == DECLARE else echo(task, record)
+        )
 
     exchange = over(StandIn({"a": columns("1"), "b": columns("2"), "c": columns("2")}))
     assert sorted(exchange.declared([0, 1, 2])) == [1, 2]
@@ -234,7 +273,9 @@ def test_a_site_with_other_columns_is_refused(over: Open) -> None:
 
 
 def test_sites_without_names_or_without_the_last_class_agree_with_all(over: Open) -> None:
-    exchange = over(StandIn({"a": named(), "b": named("clean", "mule"), "c": named("clean", "mule", "takeover")}))
+    exchange = over(
+        StandIn({"a": named(), "b": named("clean", "mule"), "c": named("clean", "mule", "takeover")})
+    )
     assert sorted(exchange.declared([0, 1, 2])) == [0, 1, 2]
 
 
@@ -242,7 +283,11 @@ class Site:
     """A participant behind records; each of its steps is lost with the given probability."""
 
     def __init__(self, participant: Any, loss: float) -> None:
-        self.participant, self.loss, self.losses = participant, loss, np.random.default_rng(participant.client_id)
+        self.participant, self.loss, self.losses = (
+            participant,
+            loss,
+            np.random.default_rng(participant.client_id),
+        )
 
     def __call__(self, name: str, record: Any) -> Shareable | None:
         if name == DECLARE:
@@ -257,21 +302,35 @@ class Site:
 def test_thirty_percent_of_answers_lost_over_fifty_rounds(tmp_path: Path) -> None:
     """Class 2 lives at site c alone: in rounds without c it keeps its prototype, bit for bit, and the round's line says so."""
     settings = {"rounds": 50, "evaluate_every": 50, "hidden": 4, "epochs": 1}
-    task = FederationTask("r", "fedepd", "default", settings, FEATURES, CLASSES, SITES, min_sites=1, deadline=0.05)
+    task = FederationTask(
+        "r", "fedepd", "default", settings, FEATURES, CLASSES, SITES, min_sites=1, deadline=0.05
+    )
     clients = [toy_client(0, missing_class=True), toy_client(1, missing_class=True), toy_client(2)]
     losses = {"a": 0.0, "b": 0.3, "c": 0.3}  # all three lost would end the run, as it should
-    stand_in = StandIn({site: Site(task.participant(c), losses[site]) for site, c in zip(SITES, clients, strict=True)})
-    exchange = OverNVFlare(task, {}, Intake(2**30), stand_in, stand_in.context, SimpleNamespace(triggered=False))
+    stand_in = StandIn(
+        {site: Site(task.participant(c), losses[site]) for site, c in zip(SITES, clients, strict=True)}
+    )
+    exchange = OverNVFlare(
+        task, {}, Intake(2**30), stand_in, stand_in.context, SimpleNamespace(triggered=False)
+    )
     ledger = Ledger(task)
     kept: Tensors = {}
     absent = 0
     try:
         for each in train(
-            ledger.experiment.method, ledger.server, ledger.progress.tensors, [0, 1, 2], exchange, 50, defence=ledger.experiment.defence
+            ledger.experiment.method,
+            ledger.server,
+            ledger.progress.tensors,
+            [0, 1, 2],
+            exchange,
+            50,
+            defence=ledger.experiment.defence,
         ):
             ledger.declare(exchange.sizes)
             line = ledger.add(each, exchange.counts)
-            assert line.get("stale", {}) == ({"prototype.count": [2]} if kept and 2 not in each.clients else {})
+            assert line.get("stale", {}) == (
+                {"prototype.count": [2]} if kept and 2 not in each.clients else {}
+            )
             assert {r.client for r in each.refused} == {0, 1, 2} - set(each.clients)
             assert not each.excluded  # nobody is blamed for a lost answer
             if 2 in each.clients:

@@ -33,12 +33,21 @@ class Site:
         write_client_file(toy_client(0), folder / "a.npz")
         (folder / "local" / "fedepd.json").write_text(json.dumps({"data": str(folder / "a.npz")}))
         self.task = FederationTask(
-            "r", "fedavg", "default", {"rounds": 4, "hidden": 4, "evaluate_every": 2, **settings}, FEATURES, CLASSES, ("a",)
+            "r",
+            "fedavg",
+            "default",
+            {"rounds": 4, "hidden": 4, "evaluate_every": 2, **settings},
+            FEATURES,
+            CLASSES,
+            ("a",),
         )
         workspace = SimpleNamespace(
-            get_file_path_in_site_config=lambda name: str(folder / "local" / name), get_root_dir=lambda: str(folder)
+            get_file_path_in_site_config=lambda name: str(folder / "local" / name),
+            get_root_dir=lambda: str(folder),
         )
-        engine = SimpleNamespace(get_workspace=lambda: workspace, register_aux_message_handler=lambda *a: None)
+        engine = SimpleNamespace(
+            get_workspace=lambda: workspace, register_aux_message_handler=lambda *a: None
+        )
         self.context = SimpleNamespace(get_engine=lambda: engine, get_identity_name=lambda: "a")
 
     def limits(self, text: str) -> None:
@@ -75,7 +84,9 @@ def test_an_honest_run_is_answered(site: Site) -> None:
 
 @pytest.mark.hostile
 @pytest.mark.parametrize("told", [False, True])
-def test_a_run_outside_the_limits_never_touches_the_data(site: Site, monkeypatch: pytest.MonkeyPatch, told: bool) -> None:
+def test_a_run_outside_the_limits_never_touches_the_data(
+    site: Site, monkeypatch: pytest.MonkeyPatch, told: bool
+) -> None:
     monkeypatch.setattr(module, "site_data", lambda *a: pytest.fail("the data was read"))
     site.limits(f"max_hidden = 3\ntell_reasons = {str(told).lower()}\n")
     made = site.start()
@@ -88,7 +99,9 @@ def test_a_run_outside_the_limits_never_touches_the_data(site: Site, monkeypatch
 
 @pytest.mark.hostile
 @pytest.mark.parametrize("text", ["max_hidden = oops", "max_hiden = 3", "methods = 3"])
-def test_a_limits_file_that_cannot_be_read_refuses_every_run(site: Site, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_a_limits_file_that_cannot_be_read_refuses_every_run(
+    site: Site, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
     monkeypatch.setattr(module, "site_data", lambda *a: pytest.fail("the data was read"))
     site.limits(text)
     assert site.ask(site.start()).get_return_code() == "TASK_UNSUPPORTED"
@@ -111,7 +124,9 @@ def test_a_limits_file_that_cannot_be_read_refuses_every_run(site: Site, monkeyp
         (EVALUATE, 2, {"encoder.bias": torch.full((4,), float("inf"))}, "NaN or infinite"),
     ],
 )
-def test_a_message_that_no_honest_server_sends(site: Site, name: str, round: int, change: dict[str, Any], says: str) -> None:
+def test_a_message_that_no_honest_server_sends(
+    site: Site, name: str, round: int, change: dict[str, Any], says: str
+) -> None:
     made = site.start()
     for method in ("step", "evaluate"):
         setattr(made._admitted.participant, method, lambda *a: pytest.fail("the data was touched"))

@@ -20,7 +20,9 @@ from fedepd.report.runs import read_run
 pytestmark = [*MARKS, pytest.mark.heavy]
 
 
-def test_a_frozen_site_is_noticed_and_the_round_closes_without_it(federation: Loopback, tmp_path: Path) -> None:
+def test_a_frozen_site_is_noticed_and_the_round_closes_without_it(
+    federation: Loopback, tmp_path: Path
+) -> None:
     """The whole site, its worker included, is stopped while it trains: a ping says so within 10 s, and the others end the run."""
     frozen: list[int] = []
 
@@ -43,7 +45,9 @@ def test_a_frozen_site_is_noticed_and_the_round_closes_without_it(federation: Lo
     assert run.rounds[0]["clients"] == [0, 1]
     assert run.rounds[-1]["clients"] == [0]
     noticed = next(line for line in run.rounds if line["clients"] == [0])
-    assert [(refusal["client"], refusal["reason"]) for refusal in noticed["refused"]] == [(1, "is missing: the site became unreachable")]
+    assert [(refusal["client"], refusal["reason"]) for refusal in noticed["refused"]] == [
+        (1, "is missing: the site became unreachable")
+    ]
     assert noticed["seconds"] < 10 + 1
 
 
@@ -56,7 +60,9 @@ def test_a_site_that_cannot_read_its_state_costs_the_quorum_and_is_named(federat
     os.mkfifo(hanging)
     said: list[str] = []
     job = admin.submit(federation.admin, task)
-    end = admin.supervise(federation.admin, job, lambda now: said.append(admin.describe(now)), patience=60, resume=False)
+    end = admin.supervise(
+        federation.admin, job, lambda now: said.append(admin.describe(now)), patience=60, resume=False
+    )
     assert end["state"] == "stopped"
     assert "1 of at least 2 sites answered fedepd_step in round 1" in end["error"]
     assert "bank-b: reply failed at the site" in end["error"]
@@ -67,7 +73,9 @@ def test_a_site_that_cannot_read_its_state_costs_the_quorum_and_is_named(federat
 def test_a_killed_process_costs_time_but_not_a_bit(federation: Loopback, who: str) -> None:
     """NVFlare ends the whole job with a worker and loses it with the server: the supervisor submits it again, and it goes on from the
     last round."""
-    task = make_task(f"run-killed-{who}", "fedepd", rounds=20)  # they last for several looks of the supervisor
+    task = make_task(
+        f"run-killed-{who}", "fedepd", rounds=20
+    )  # they last for several looks of the supervisor
     said: list[str] = []
 
     def kill_once(now: dict[str, Any]) -> None:

@@ -21,7 +21,9 @@ from toy import FEATURES, toy_client
 
 
 def declaration(**sizes: Any) -> Shareable:
-    return Shareable({"num_nodes": 31, "num_train": 21, "class_sizes": sizes, "label_names": [], "schema_sha256": ""})
+    return Shareable(
+        {"num_nodes": 31, "num_train": 21, "class_sizes": sizes, "label_names": [], "schema_sha256": ""}
+    )
 
 
 def test_every_count_by_class_of_a_declaration_is_hidden() -> None:
@@ -33,7 +35,9 @@ def test_every_count_by_class_of_a_declaration_is_hidden() -> None:
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("value", [np.ones(3), np.ones((3, 3), dtype=np.int64), np.array([True]), np.ones(3, dtype=np.int32)])
+@pytest.mark.parametrize(
+    "value", [np.ones(3), np.ones((3, 3), dtype=np.int64), np.array([True]), np.ones(3, dtype=np.int32)]
+)
 def test_a_declaration_of_something_else_is_refused(value: Any) -> None:
     with pytest.raises(Refused, match="not a count for each class"):
         MinCount(10).process(declaration(train=value), None)
@@ -63,5 +67,10 @@ def test_classes_stay_visible_in_the_model_and_their_total_in_num_train() -> Non
 
 def test_the_text_says_so() -> None:
     text = " ".join((MinCount.__doc__ or "").split())
-    for words in ("not which classes a site has", "classifier.bias", "num_train", "no protection of rare classes"):
+    for words in (
+        "not which classes a site has",
+        "classifier.bias",
+        "num_train",
+        "no protection of rare classes",
+    ):
         assert words in text

@@ -32,7 +32,17 @@ from nvflare.fuel.utils import fobs
 from nvflare.fuel.utils.fobs.datum import Datum, DatumManager, DatumType
 from nvflare.fuel.utils.fobs.dots import NUMPY_DOWNLOAD
 
-from fedepd.deploy.intake import Dropped, Intake, Nothing, TooLarge, guarded, message_bytes, read_array, read_npz, reply_bytes
+from fedepd.deploy.intake import (
+    Dropped,
+    Intake,
+    Nothing,
+    TooLarge,
+    guarded,
+    message_bytes,
+    read_array,
+    read_npz,
+    reply_bytes,
+)
 from fedepd.deploy.limits import expected_message
 from fedepd.deploy.loopback import free_port
 from fedepd.deploy.task import FederationTask
@@ -129,7 +139,12 @@ def test_an_archive_that_is_not_what_it_claims(content: bytes) -> None:
         read_npz(content, MB)
 
 
-OURS = [(name, preset) for name, method in METHODS.items() if not method.merges_clients for preset in method.presets]
+OURS = [
+    (name, preset)
+    for name, method in METHODS.items()
+    if not method.merges_clients
+    for preset in method.presets
+]
 
 
 @pytest.mark.parametrize(("method", "preset"), OURS)
@@ -139,8 +154,14 @@ def test_the_bound_has_room_for_every_honest_record(method: str, preset: str) ->
     participant, message = task.participant(toy_client(0)), expected_message(task, 0)
     reply = reply_record(participant.step(1, message))
     matrices = confusions_record(1, participant.evaluate(1, message))
-    for record, bound in ((reply, reply_bytes(task)), (matrices, reply_bytes(task)), ({"m": message}, message_bytes(task, 0))):
-        size = len(fobs.dumps(Shareable({**record, "m": {n: v.numpy() for n, v in record.get("m", {}).items()}})))
+    for record, bound in (
+        (reply, reply_bytes(task)),
+        (matrices, reply_bytes(task)),
+        ({"m": message}, message_bytes(task, 0)),
+    ):
+        size = len(
+            fobs.dumps(Shareable({**record, "m": {n: v.numpy() for n, v in record.get("m", {}).items()}}))
+        )
         assert size < bound < 2 * size + 1.2 * MB
 
 
@@ -200,7 +221,10 @@ def test_lost_arrays_are_nobodys_offence() -> None:
 
 def submitted(content: bytes, origin: str = "bank-b.job") -> Message:
     headers = {MessageHeaderKey.ORIGIN: origin, StreamHeaderKey.CHANNEL: CellChannel.SERVER_COMMAND}
-    return Message({**headers, StreamHeaderKey.TOPIC: "submit_update", StreamHeaderKey.PAYLOAD_ENCODING: Encoding.FOBS}, content)
+    return Message(
+        {**headers, StreamHeaderKey.TOPIC: "submit_update", StreamHeaderKey.PAYLOAD_ENCODING: Encoding.FOBS},
+        content,
+    )
 
 
 def reference(to: str, dot: int = NUMPY_DOWNLOAD) -> bytes:
@@ -232,13 +256,19 @@ def reference(to: str, dot: int = NUMPY_DOWNLOAD) -> bytes:
         pytest.param(b"\x64\x00" + (5000).to_bytes(8, "big") + b"\x91" * 5000, id="5000 levels"),
     ],
 )
-def test_a_result_that_cannot_be_decoded_does_not_end_the_job(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+def test_a_result_that_cannot_be_decoded_does_not_end_the_job(
+    monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
     """NVFlare calls os._exit(1) in the server's job process on any Exception here."""
     monkeypatch.setattr(os, "_exit", lambda code: pytest.fail("the job process was ended"))
     holder = SimpleNamespace(
-        decode_pass_through_channels=(), decode_pass_through_topics=(), get_fobs_context=lambda props: {"cell": object()}
+        decode_pass_through_channels=(),
+        decode_pass_through_topics=(),
+        get_fobs_context=lambda props: {"cell": object()},
     )
-    adapter = cell_module.Adapter(lambda request: pytest.fail("it was taken"), SimpleNamespace(fqcn="server.job"), holder)
+    adapter = cell_module.Adapter(
+        lambda request: pytest.fail("it was taken"), SimpleNamespace(fqcn="server.job"), holder
+    )
     message = submitted(content)
     future = SimpleNamespace(headers=message.headers, result=lambda: content)
     with guarded(Intake(MB)) as intake, pytest.raises(Dropped):
@@ -248,17 +278,30 @@ def test_a_result_that_cannot_be_decoded_does_not_end_the_job(monkeypatch: pytes
 
 @pytest.mark.hostile
 def test_a_message_outside_streams_is_measured_too() -> None:
-    message = Message({MessageHeaderKey.ORIGIN: "bank-b.job", MessageHeaderKey.PAYLOAD_ENCODING: Encoding.FOBS}, b"x" * (3 * MB))
+    message = Message(
+        {MessageHeaderKey.ORIGIN: "bank-b.job", MessageHeaderKey.PAYLOAD_ENCODING: Encoding.FOBS},
+        b"x" * (3 * MB),
+    )
     with guarded(Intake(MB)) as intake, pytest.raises(TooLarge, match="3,145,728 bytes"):
         core_module.decode_payload(message)
     assert intake.noted("bank-b")
 
 
 def test_the_hooks_end_with_the_job() -> None:
-    before = blob_streamer.BlobTask, cell_module.decode_payload, core_module.decode_payload, NumpyArrayDecomposer.download
+    before = (
+        blob_streamer.BlobTask,
+        cell_module.decode_payload,
+        core_module.decode_payload,
+        NumpyArrayDecomposer.download,
+    )
     with guarded(Intake(MB)):
         assert blob_streamer.BlobTask is not before[0]
-    assert before == (blob_streamer.BlobTask, cell_module.decode_payload, core_module.decode_payload, NumpyArrayDecomposer.download)
+    assert before == (
+        blob_streamer.BlobTask,
+        cell_module.decode_payload,
+        core_module.decode_payload,
+        NumpyArrayDecomposer.download,
+    )
 
 
 def test_what_was_not_fetched_is_empty() -> None:
@@ -323,7 +366,9 @@ BIG = 96 * MB
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="reads its memory from /proc")
 @pytest.mark.hostile
 @pytest.mark.parametrize("peers", [0, 3 * MB], indirect=True, ids=["without", "with"])
-def test_an_array_costs_several_times_its_size_without_the_guard_and_nothing_with_it(peers: Peers, request: pytest.FixtureRequest) -> None:
+def test_an_array_costs_several_times_its_size_without_the_guard_and_nothing_with_it(
+    peers: Peers, request: pytest.FixtureRequest
+) -> None:
     honest = peers.send(w=4000, b=12)
     assert honest["seen"]["bank-b"] == {"w": [1000], "b": [3]}
     assert honest["fault"] is None
@@ -333,7 +378,9 @@ def test_an_array_costs_several_times_its_size_without_the_guard_and_nothing_wit
         assert large["grown"] - honest["grown"] > 2 * BIG
         return
     assert "bytes, but at most 3,145,728 are expected" in large["fault"][0]
-    assert large["seen"]["bank-b"] == {"w": [0]}  # the record arrived, so its sender is known; its array did not
+    assert large["seen"]["bank-b"] == {
+        "w": [0]
+    }  # the record arrived, so its sender is known; its array did not
     many = peers.send(**{f"w{k}": MB // 2 for k in range(24)})  # each small, 12 MB together
     assert "holds arrays of more than" in many["fault"][0]
     assert many["grown"] - honest["grown"] < BIG / 2

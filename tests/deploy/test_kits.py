@@ -29,7 +29,13 @@ def read(path: Path) -> dict:
 
 
 def test_every_participant_has_a_private_kit(made: Path) -> None:
-    assert sorted(p.name for p in (made / "fed").iterdir()) == ["admin", "authority", "bank-a", "bank-b", "server"]
+    assert sorted(p.name for p in (made / "fed").iterdir()) == [
+        "admin",
+        "authority",
+        "bank-a",
+        "bank-b",
+        "server",
+    ]
     for kit in (made / "fed").iterdir():
         assert stat.S_IMODE(kit.stat().st_mode) == 0o700
     assert kits.open_kit(made / "fed" / "bank-b", "client").name == "bank-b"
@@ -45,12 +51,20 @@ def test_a_kit_holds_certificates_what_was_agreed_and_the_manifest(made: Path) -
 
 def test_an_owners_policy(made: Path, kit: Path) -> None:
     assert main(["federation", "join", str(kit), "--data", str(made / "a.npz"), "--check"]) == 0
-    resources, rights = read(kit / "local" / "resources.json"), read(kit / "local" / "authorization.json")["permissions"]
-    assert resources["class_allow_list"] == ["fedepd.deploy.executor.SiteExecutor", "fedepd.deploy.filters.MinCount"]
+    resources, rights = (
+        read(kit / "local" / "resources.json"),
+        read(kit / "local" / "authorization.json")["permissions"],
+    )
+    assert resources["class_allow_list"] == [
+        "fedepd.deploy.executor.SiteExecutor",
+        "fedepd.deploy.filters.MinCount",
+    ]
     assert resources["class_list_enforcement_mode"] == "enforce"
     assert resources["allow_log_streaming"] is False
     assert "site_log_streamer" not in [c["id"] for c in resources["components"]]
-    assert {rights["project_admin"][right] for right in ("byoc", "shell_commands", "operate", "clone_job")} == {"none"}
+    assert {
+        rights["project_admin"][right] for right in ("byoc", "shell_commands", "operate", "clone_job")
+    } == {"none"}
     assert rights.keys() == {"project_admin", "member"}
     assert rights["member"] == {"view": "any"}
     assert read(kit / "local" / kits.SITE_FILE) == {"data": str((made / "a.npz").resolve()), "allow": []}
@@ -90,16 +104,32 @@ def test_a_folder_that_is_no_kit(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_preview_says_what_leaves_the_house(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """FedEPD with h = 4: encoder 6 x 4 + 4, classifier 4 x 3 + 3, prototypes 3 x 4 and 3 counts of 4 bytes: 232, and 4 numbers of 8."""
-    arguments = ["federation", "preview", str(made / "fed" / "bank-a"), "--data", str(made / "a.npz"), "--hidden", "4"]
+    arguments = [
+        "federation",
+        "preview",
+        str(made / "fed" / "bank-a"),
+        "--data",
+        str(made / "a.npz"),
+        "--hidden",
+        "4",
+    ]
     assert main([*arguments, "--json"]) == 0
     seen = json.loads(capsys.readouterr().out)
     assert seen["bytes_per_round"] == 4 * (6 * 4 + 4 + 4 * 3 + 3 + 3 * 4 + 3) + 4 * 8
-    assert {each["field"] for each in seen["fields"] if each["when"] not in ("every round", "before the first round")} == {
+    assert {
+        each["field"]
+        for each in seen["fields"]
+        if each["when"] not in ("every round", "before the first round")
+    } == {
         "pruning.votes",
         *(f"{kind}_{split}" for kind in ("global", "personal") for split in ("val", "test")),
     }
     assert {"field": "pruning.votes", "shape": [2], "bytes": 8, "when": "once"} in seen["fields"]
-    before = {each["field"]: (each["shape"], each["bytes"]) for each in seen["fields"] if each["when"] == "before the first round"}
+    before = {
+        each["field"]: (each["shape"], each["bytes"])
+        for each in seen["fields"]
+        if each["when"] == "before the first round"
+    }
     sizes = {f"class_sizes.{name}": ([3], 24) for name in ("train", "val", "test")}
     numbers = {"num_nodes": ([], 8), "num_train": ([], 8)}
     assert before == {**sizes, **numbers, "label_names": ([0], 0), "schema_sha256": ([], 0)}

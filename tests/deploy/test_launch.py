@@ -54,7 +54,12 @@ print(sorted(c.get_command_name() for c in C.commands))
 @pytest.mark.parametrize("role", ["client", "client-job", "server", "server-job"])
 def test_configuration_in_a_jobs_folder_is_not_found(tmp_path: Path, role: str) -> None:
     """Before, the first such file anywhere below the kit was taken: comm_config.json can name a folder of code."""
-    for path in ("job/app_x/config/comm_config.json", "job/resources.json", "local/resources.json", "job/app_x/config/x.conf"):
+    for path in (
+        "job/app_x/config/comm_config.json",
+        "job/resources.json",
+        "local/resources.json",
+        "job/app_x/config/x.conf",
+    ):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("{}")
     code = """
@@ -67,7 +72,9 @@ for name in ("comm_config.json", "resources.json", "x.json"):
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("job", ["local", "startup", "state", "..", "a/b", "", "0F8FAD5B-D9CB-469F-A165-70867728950E", "7"])
+@pytest.mark.parametrize(
+    "job", ["local", "startup", "state", "..", "a/b", "", "0F8FAD5B-D9CB-469F-A165-70867728950E", "7"]
+)
 def test_a_job_is_called_by_a_uuid(job: str) -> None:
     """NVFlare removes the folder of this name to make room for the job: with "local" the owner's filters would be gone."""
     with pytest.raises(ValueError, match="UUID"):
@@ -76,7 +83,9 @@ def test_a_job_is_called_by_a_uuid(job: str) -> None:
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize(("names", "size"), [(["a"], 65 * 2**20), ([str(k) for k in range(101)], 1)], ids=["large", "many"])
+@pytest.mark.parametrize(
+    ("names", "size"), [(["a"], 65 * 2**20), ([str(k) for k in range(101)], 1)], ids=["large", "many"]
+)
 def test_a_job_that_would_fill_the_disk_is_not_unpacked(tmp_path: Path, names: list[str], size: int) -> None:
     """Zeros shrink a thousand times: the archive is small, and NVFlare would unpack it before looking at it."""
     with zipfile.ZipFile(tmp_path / "job.zip", "w", zipfile.ZIP_DEFLATED) as archive:
@@ -106,7 +115,9 @@ unzip_all_from_bytes(open(sys.argv[2], "rb").read(), sys.argv[3])
 
 def test_jobs_start_through_the_same_module() -> None:
     command = f"python -m {launch.PROGRAMS['client-job']} -m /kit -n 1"
-    assert launch.guarded(command, "client-job") == "python -P -m fedepd.deploy.launch client-job -m /kit -n 1"
+    assert (
+        launch.guarded(command, "client-job") == "python -P -m fedepd.deploy.launch client-job -m /kit -n 1"
+    )
     with pytest.raises(RuntimeError, match=r"2\.9"):
         launch.guarded("python -m something.else -m /kit", "client-job")
 
@@ -122,7 +133,9 @@ def test_a_module_in_the_kit_is_not_imported(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.hostile
 @pytest.mark.parametrize(("owner", "name"), launch.REPLACED)
-def test_an_nvflare_without_what_is_replaced_does_not_start(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+def test_an_nvflare_without_what_is_replaced_does_not_start(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+) -> None:
     monkeypatch.delattr(owner, name)
     with pytest.raises(RuntimeError, match=name):
         launch.close_doors("server")
@@ -132,7 +145,10 @@ class Started:
     """As much of NVFlare's context as the start of a job needs."""
 
     def __init__(self, kit: Path, job: str) -> None:
-        arguments = {JobProcessArgs.EXE_MODULE: ("-m", launch.PROGRAMS["client-job"]), JobProcessArgs.WORKSPACE: ("-m", str(kit))}
+        arguments = {
+            JobProcessArgs.EXE_MODULE: ("-m", launch.PROGRAMS["client-job"]),
+            JobProcessArgs.WORKSPACE: ("-m", str(kit)),
+        }
         arguments[JobProcessArgs.JOB_ID] = "-n", job
         self.props = {
             FLContextKey.WORKSPACE_OBJECT: Workspace(str(kit), site_name="bank-a"),
@@ -144,18 +160,31 @@ class Started:
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("path", ["custom/sitecustomize.py", "custom/usercustomize.pyc", "config/more.json", "x.py"])
+@pytest.mark.parametrize(
+    "path", ["custom/sitecustomize.py", "custom/usercustomize.pyc", "config/more.json", "x.py"]
+)
 def test_a_job_that_lay_in_the_kit_is_not_started(tmp_path: Path, path: str) -> None:
     """A server starts a job by its name alone. NVFlare puts the folder 'custom' of that job on the Python path."""
     job = "0f8fad5b-d9cb-469f-a165-70867728950e"
     app = tmp_path / job / "app_bank-a"
-    for name in ("startup/x", "local/x", f"{job}/app_bank-a/config/config_fed_client.json", f"{job}/app_bank-a/{path}"):
+    for name in (
+        "startup/x",
+        "local/x",
+        f"{job}/app_bank-a/config/config_fed_client.json",
+        f"{job}/app_bank-a/{path}",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("open('owned', 'w').close()")
     other = job.replace("0f", "1f")
-    shutil.copytree(tmp_path / job / "app_bank-a" / "config", tmp_path / other / "app_bank-a" / "config", ignore=lambda *_: ["more.json"])
+    shutil.copytree(
+        tmp_path / job / "app_bank-a" / "config",
+        tmp_path / other / "app_bank-a" / "config",
+        ignore=lambda *_: ["more.json"],
+    )
     for named, told in ((job, job), (job, other), (other, job)):
         with pytest.raises(BadMessage, match=path):
             launch.SiteJobs().launch_job({JobConstants.JOB_ID: named}, Started(tmp_path, told))
     (app / path).unlink()
-    assert "-P -m fedepd.deploy.launch client-job" in launch.SiteJobs().get_command({JobConstants.JOB_ID: job}, Started(tmp_path, other))
+    assert "-P -m fedepd.deploy.launch client-job" in launch.SiteJobs().get_command(
+        {JobConstants.JOB_ID: job}, Started(tmp_path, other)
+    )

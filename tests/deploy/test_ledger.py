@@ -29,7 +29,9 @@ from fedepd.types import Reply, Tensors
 from toy import CLASSES, FEATURES, toy_client, toy_clients
 
 
-def federation(tmp_path: Path, method: str, rounds: int = 5, **more: Any) -> tuple[FederationTask, list[Path]]:
+def federation(
+    tmp_path: Path, method: str, rounds: int = 5, **more: Any
+) -> tuple[FederationTask, list[Path]]:
     files = []
     for client in toy_clients():
         files.append(tmp_path / f"{client.client_id}.npz")
@@ -39,7 +41,9 @@ def federation(tmp_path: Path, method: str, rounds: int = 5, **more: Any) -> tup
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedepd", "fedgac", "fedgta"])
-def test_server_and_sites_restarted_after_every_round_reach_the_same_digest(tmp_path: Path, method: str) -> None:
+def test_server_and_sites_restarted_after_every_round_reach_the_same_digest(
+    tmp_path: Path, method: str
+) -> None:
     task, files = federation(tmp_path, method)
     clients = [site_data(task, site, file) for site, file in zip(task.sites, files, strict=True)]
     (tmp_path / "run").mkdir()
@@ -52,7 +56,15 @@ def test_server_and_sites_restarted_after_every_round_reach_the_same_digest(tmp_
             participant.state = state.before(ledger.next_round)
         method, tensors = ledger.experiment.method, ledger.progress.tensors
         rounds = train(
-            method, ledger.server, tensors, [0, 1, 2], InProcess(participants), 2, ledger.next_round, None, ledger.experiment.defence
+            method,
+            ledger.server,
+            tensors,
+            [0, 1, 2],
+            InProcess(participants),
+            2,
+            ledger.next_round,
+            None,
+            ledger.experiment.defence,
         )
         ledger.declare({k: p.sizes for k, p in enumerate(participants)})
         ledger.add(next(rounds))
@@ -101,7 +113,9 @@ def fetched(tmp_path: Path, method: str, **more: Any) -> Path:
     return out
 
 
-def test_a_fetched_run_predicts_as_the_sites_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fetched_run_predicts_as_the_sites_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Exported without any graph, the model has on the sites' graphs the very confusion matrices that the sites sent."""
     run, model = fetched(tmp_path, "fedepd"), tmp_path / "model"
     assert main(["export", str(run), "-o", str(model)]) == 0
@@ -115,7 +129,9 @@ def test_a_fetched_run_predicts_as_the_sites_measured(tmp_path: Path, capsys: py
         for client in toy_clients():
             said = load_model(model).predict(client.graph)
             assert np.allclose(said.probabilities.sum(1), 1)
-            pairs = confusion(torch.tensor(said.probabilities).argmax(1), client.graph.y, client.test_mask, CLASSES)
+            pairs = confusion(
+                torch.tensor(said.probabilities).argmax(1), client.graph.y, client.test_mask, CLASSES
+            )
             assert pairs.tolist() == matrices["global_test"][client.client_id].tolist()
     capsys.readouterr()
     assert main(["predict", str(model), "--data", str(tmp_path / "0.npz")]) == 0
@@ -138,7 +154,9 @@ def test_the_card_of_a_fetched_run_says_why_it_is_not_calibrated(tmp_path: Path)
         ("fedepd", {"sign": "post_hoc", "mu": 5}, "a site is classified otherwise than"),
     ],
 )
-def test_a_fetched_run_that_would_predict_otherwise_is_not_exported(tmp_path: Path, method: str, more: dict[str, Any], says: str) -> None:
+def test_a_fetched_run_that_would_predict_otherwise_is_not_exported(
+    tmp_path: Path, method: str, more: dict[str, Any], says: str
+) -> None:
     with pytest.raises(BadConfig, match=says):
         export(fetched(tmp_path, method, **more), tmp_path / "model")
     assert not (tmp_path / "model").exists()
@@ -156,7 +174,9 @@ def test_the_run_folder_is_one_that_reports_read(tmp_path: Path) -> None:
     out = fetched(tmp_path, "fedepd")
     run = read_run(out)
     assert run.dataset["nodes"] == sum(c.graph.num_nodes for c in toy_clients())
-    assert run.partition["class_sizes"].sum() == sum(c.graph.num_nodes for c in toy_clients())  # all of them have a part
+    assert run.partition["class_sizes"].sum() == sum(
+        c.graph.num_nodes for c in toy_clients()
+    )  # all of them have a part
     assert Path(build_report(out, None)).stat().st_size > 1000
 
 
@@ -167,7 +187,11 @@ class Unreliable(InProcess):
     counts: dict[int, Tensors]
 
     def step(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, Reply]:
-        replies = {client: reply for client, reply in super().step(round, messages).items() if self.losses.random() >= 0.3}
+        replies = {
+            client: reply
+            for client, reply in super().step(round, messages).items()
+            if self.losses.random() >= 0.3
+        }
         self.counts = {client: counted(reply.tensors) for client, reply in replies.items()}
         return replies
 
@@ -180,13 +204,21 @@ def test_thirty_percent_lost_replies_over_fifty_rounds(tmp_path: Path) -> None:
     ledger = Ledger(task)
     last, marked = None, 0
     for each in train(
-        ledger.experiment.method, ledger.server, ledger.progress.tensors, [0, 1, 2], exchange, 10, defence=ledger.experiment.defence
+        ledger.experiment.method,
+        ledger.server,
+        ledger.progress.tensors,
+        [0, 1, 2],
+        exchange,
+        10,
+        defence=ledger.experiment.defence,
     ):
         ledger.declare(exchange.declared([0, 1, 2]))
         line = ledger.add(each, exchange.counts)
         if each.clients:
             known = last is not None
-            assert line.get("stale", {}) == ({"prototype.count": [2]} if known and 0 not in each.clients else {})
+            assert line.get("stale", {}) == (
+                {"prototype.count": [2]} if known and 0 not in each.clients else {}
+            )
         if "stale" in line:
             marked += 1
             assert torch.equal(each.tensors["prototype.mean"][2], last)
@@ -200,5 +232,7 @@ def test_thirty_percent_lost_replies_over_fifty_rounds(tmp_path: Path) -> None:
 def test_stale_classes() -> None:
     """Known: 0 and 2. Held now: 0 and 1. So 2 is stale."""
     server = {"prototype.count": torch.tensor([4.0, 0.0, 3.0]), "w": torch.ones(3)}
-    assert stale_classes(server, [{"prototype.count": torch.tensor([1.0, 1.0, 0.0])}]) == {"prototype.count": [2]}
+    assert stale_classes(server, [{"prototype.count": torch.tensor([1.0, 1.0, 0.0])}]) == {
+        "prototype.count": [2]
+    }
     assert stale_classes(server, []) == {}

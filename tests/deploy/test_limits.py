@@ -10,16 +10,31 @@ from typing import Any
 import pytest
 import torch
 
-from fedepd.deploy.limits import LIMITS_FILE, MOST_BYTES, Limits, Tally, ensure_limits, evaluations, expected_message
+from fedepd.deploy.limits import (
+    LIMITS_FILE,
+    MOST_BYTES,
+    Limits,
+    Tally,
+    ensure_limits,
+    evaluations,
+    expected_message,
+)
 from fedepd.deploy.task import FederationTask
 from fedepd.errors import FedEPDError
 from fedepd.methods import METHODS
 from toy import CLASSES, FEATURES, run_rounds, toy_clients
 
-OURS = [(name, preset) for name, method in METHODS.items() if not method.merges_clients for preset in method.presets]
+OURS = [
+    (name, preset)
+    for name, method in METHODS.items()
+    if not method.merges_clients
+    for preset in method.presets
+]
 
 
-def task(method: str = "fedavg", preset: str = "default", classes: int = CLASSES, **settings: Any) -> FederationTask:
+def task(
+    method: str = "fedavg", preset: str = "default", classes: int = CLASSES, **settings: Any
+) -> FederationTask:
     return FederationTask("r", method, preset, settings, FEATURES, classes, ("a", "b", "c"))
 
 
@@ -54,7 +69,11 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"rounds": 300, "evaluate_every": 1}, "evaluations = 300", "max_evaluations = 250"),
     ({"classes": 10**5}, "classes = 100000", "max_classes = 1000"),
     ({"method": "fedepd", "rho": 1e-9}, "rho = 1e-09", "min_rho = 0.1"),
-    ({"method": "fedepd", "train_share": 1e-9, "split": "keep_one"}, "train_share = 1e-09", "min_train_share = 0.1"),
+    (
+        {"method": "fedepd", "train_share": 1e-9, "split": "keep_one"},
+        "train_share = 1e-09",
+        "min_train_share = 0.1",
+    ),
     ({"method": "fedepd", "walk_steps": 10**9}, "walk_steps = 1000000000", "max_method_number = 5000.0"),
     ({"method": "graphsmote", "up_scale": 1e9}, "up_scale = 1000000000.0", "max_method_number = 5000.0"),
     ({"method": "graphfedmig", "warm_up": 10**8}, "warm_up = 100000000", "max_method_number = 5000.0"),
@@ -64,7 +83,9 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.hostile
 @pytest.mark.parametrize(("settings", "asked", "line"), REFUSED)
-def test_a_run_outside_is_refused_by_the_line_that_forbids_it(settings: dict[str, Any], asked: str, line: str) -> None:
+def test_a_run_outside_is_refused_by_the_line_that_forbids_it(
+    settings: dict[str, Any], asked: str, line: str
+) -> None:
     refusal = Limits().refusal(task(**settings))
     assert refusal == f"the run asks for {asked}, but this site's limits.toml says '{line}'"
 
@@ -78,7 +99,11 @@ def test_a_run_outside_is_refused_by_the_line_that_forbids_it(settings: dict[str
         ({"backbones": ("gcn", "sage")}, {"backbone": "auto"}, "backbones"),
         ({"min_dropout": 0.3}, {"dropout": 0.0}, "min_dropout = 0.3"),
         ({"own_optimizers": False}, {"method": "creff", "preset": "official"}, "own_optimizers = false"),
-        ({"own_optimizers": False}, {"method": "graphsmote", "optimizer_own": True}, "own_optimizers = false"),
+        (
+            {"own_optimizers": False},
+            {"method": "graphsmote", "optimizer_own": True},
+            "own_optimizers = false",
+        ),
         ({"max_hidden": 32}, {"hidden": 64}, "max_hidden = 32"),
     ],
 )
@@ -92,7 +117,9 @@ def test_every_group_of_settings_with_a_limit_is_checked() -> None:
     """A limit that nothing reads would be a promise only: each name appears in a refusal above, or is read elsewhere."""
     named = " ".join(line for _, _, line in REFUSED)
     elsewhere = {"methods", "backbones", "own_optimizers", "min_dropout", "max_message_norm", "tell_reasons"}
-    assert {f.name for f in fields(Limits)} - elsewhere == {f.name for f in fields(Limits) if f"{f.name} = " in named}
+    assert {f.name for f in fields(Limits)} - elsewhere == {
+        f.name for f in fields(Limits) if f"{f.name} = " in named
+    }
 
 
 def message() -> dict[str, torch.Tensor]:
@@ -128,7 +155,10 @@ def test_a_message_that_no_honest_server_sends(name: str, value: torch.Tensor | 
 
 
 def test_counts_may_be_large() -> None:
-    assert Limits().message_fault({**message(), "prototype.count": torch.full((CLASSES,), 1e6)}, message()) is None
+    assert (
+        Limits().message_fault({**message(), "prototype.count": torch.full((CLASSES,), 1e6)}, message())
+        is None
+    )
 
 
 def test_evaluations_are_counted_as_the_loop_evaluates() -> None:
@@ -158,7 +188,12 @@ def test_join_never_overwrites_the_owners_word(tmp_path: Path) -> None:
 
 def test_what_permits_more_than_the_safe_limits_is_named() -> None:
     loose = Limits(max_hidden=4096, min_epochs=1, optimizers=("adam", "sgd"), tell_reasons=True, max_lr=0.05)
-    assert loose.looser() == ['optimizers = ["adam", "sgd"]', "max_hidden = 4096", "min_epochs = 1", "tell_reasons = true"]
+    assert loose.looser() == [
+        'optimizers = ["adam", "sgd"]',
+        "max_hidden = 4096",
+        "min_epochs = 1",
+        "tell_reasons = true",
+    ]
 
 
 @pytest.mark.hostile
@@ -233,7 +268,10 @@ def test_answers_are_counted_over_restarts(tmp_path: Path) -> None:
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"rounds": -5, "evaluations": 0}', '{"rounds": "0", "evaluations": 0}', "[" * 9999])
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"rounds": -5, "evaluations": 0}', '{"rounds": "0", "evaluations": 0}', "[" * 9999],
+)
 def test_a_damaged_count_is_not_taken_for_zero(tmp_path: Path, text: str) -> None:
     (tmp_path / "r.json").write_text(text)
     with pytest.raises(FedEPDError):

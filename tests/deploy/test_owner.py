@@ -21,11 +21,17 @@ POPEN = {"path": "subprocess.Popen", "args": {"args": ["true"]}}
 
 
 def policy(*filters: Any, **change: Any) -> dict[str, Any]:
-    return {"scopes": [{"name": "own", "task_result_filters": list(filters)}], "default_scope": "own", **change}
+    return {
+        "scopes": [{"name": "own", "task_result_filters": list(filters)}],
+        "default_scope": "own",
+        **change,
+    }
 
 
 def test_the_form_of_the_page_works(kit: Path, made_kits: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = next(line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith('{"scopes"'))
+    line = next(
+        line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith('{"scopes"')
+    )
     (kit / "local" / "privacy.json").write_text(line)
     assert check_privacy(kit, ()) == ["MinCount(k=10)"]
     assert main(["federation", "join", str(kit), "--data", str(made_kits / "a.npz"), "--check"]) == 0
@@ -60,7 +66,10 @@ ODD: dict[str, Any] = {
     "components": policy(OURS, components=[POPEN]),
     "properties": {"scopes": [{"name": "own", "properties": {}}], "default_scope": "own"},
     "a filter that is text": policy(FILTERS[0]),
-    "filters as table": {"scopes": [{"name": "own", "task_result_filters": {"a": POPEN}}], "default_scope": "own"},
+    "filters as table": {
+        "scopes": [{"name": "own", "task_result_filters": {"a": POPEN}}],
+        "default_scope": "own",
+    },
     "a direction": policy({**OURS, "direction": "up"}),
     "a direction in which nothing leaves": policy({**OURS, "direction": "in"}),
     "scopes as table": {"scopes": {}, "default_scope": "own"},

@@ -79,7 +79,10 @@ FORMS: dict[str, Any] = {
     "a path that is a list": {"path": [EXECUTOR]},
     "a path that is a table": {"path": {EXECUTOR: 1}},
     "arguments that are a list": {"path": EXECUTOR, "args": ["x"]},
-    "a component in an argument": {"path": EXECUTOR, "args": {"task": {"path": "subprocess.Popen", "args": {"args": ["x"]}}}},
+    "a component in an argument": {
+        "path": EXECUTOR,
+        "args": {"task": {"path": "subprocess.Popen", "args": {"args": ["x"]}}},
+    },
     "a list in an argument": {"path": EXECUTOR, "args": {"task": [{"path": "subprocess.Popen"}]}},
     "another argument": {"path": EXECUTOR, "args": {"task": TASK, "x": 1}},
     "class_attributes": {"path": EXECUTOR, "args": {"class_attributes": "x"}},
@@ -103,7 +106,9 @@ def test_the_worker_stops_the_building(case: str) -> None:
     context = FLContext()
     config = FORMS.get(case, {"path": case})
     context.set_prop(FLContextKey.COMPONENT_CONFIG, config, private=True, sticky=False)
-    context.set_prop(FLContextKey.JOB_META, {"byoc": True}, private=True, sticky=False)  # NVFlare's own list is then not asked
+    context.set_prop(
+        FLContextKey.JOB_META, {"byoc": True}, private=True, sticky=False
+    )  # NVFlare's own list is then not asked
     with pytest.raises(UnsafeComponentError):
         ExactClasses("client", SITE).handle_event(EventType.BEFORE_BUILD_COMPONENT, context)
 
@@ -128,7 +133,9 @@ def test_nvflare_asks_us_and_hears_a_no(kit: Path, made_kits: Path, meta: dict[s
             (FLContextKey.JOB_META, meta),
         ):
             context.set_prop(key, value, private=True, sticky=False)
-        answers[path] = authorize_build_component({"path": path, "args": {"task": TASK}}, None, None, context, [exact])
+        answers[path] = authorize_build_component(
+            {"path": path, "args": {"task": TASK}}, None, None, context, [exact]
+        )
     assert answers[EXECUTOR] == ""
     assert name in answers[name]
 
@@ -136,24 +143,51 @@ def test_nvflare_asks_us_and_hears_a_no(kit: Path, made_kits: Path, meta: dict[s
 def test_what_a_job_of_ours_names_is_built() -> None:
     check_component({"path": EXECUTOR, "args": {"task": TASK}}, SITE, BASES["client"])
     check_component({"path": FILTERS[0], "args": {"k": 10}}, SITE, BASES["client"])
-    check_component({"id": "c", "path": CONTROLLER, "args": {"task": TASK, "resume": False}}, [CONTROLLER], BASES["server"])
+    check_component(
+        {"id": "c", "path": CONTROLLER, "args": {"task": TASK, "resume": False}},
+        [CONTROLLER],
+        BASES["server"],
+    )
 
 
 @pytest.mark.hostile
 @pytest.mark.parametrize(
-    "name", ["os.system", "subprocess.Popen", "fedepd.cli.federation.main", "fedepd.deploy.kits", "no.such.Class", "x", "", "..", "a b.c"]
+    "name",
+    [
+        "os.system",
+        "subprocess.Popen",
+        "fedepd.cli.federation.main",
+        "fedepd.deploy.kits",
+        "no.such.Class",
+        "x",
+        "",
+        "..",
+        "a b.c",
+    ],
 )
-def test_an_owner_cannot_allow_what_is_no_executor_or_filter(name: str, kit: Path, made_kits: Path, capsys: Any) -> None:
-    assert main(["federation", "join", str(kit), "--data", str(made_kits / "a.npz"), "--check", "--allow", name]) == 2
+def test_an_owner_cannot_allow_what_is_no_executor_or_filter(
+    name: str, kit: Path, made_kits: Path, capsys: Any
+) -> None:
+    assert (
+        main(["federation", "join", str(kit), "--data", str(made_kits / "a.npz"), "--check", "--allow", name])
+        == 2
+    )
     assert "class" in capsys.readouterr().err
     assert not (kit / "local" / "resources.json").exists()
 
 
-def test_an_owners_own_class(kit: Path, made_kits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "ownplugin.py").write_text("from nvflare.apis.filter import Filter\n\n\nclass Mine(Filter):\n    pass\n")
+def test_an_owners_own_class(
+    kit: Path, made_kits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ownplugin.py").write_text(
+        "from nvflare.apis.filter import Filter\n\n\nclass Mine(Filter):\n    pass\n"
+    )
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     command = ["federation", "join", str(kit), "--data", str(made_kits / "a.npz"), "--check"]
-    privacy = {"scopes": [{"name": "own", "task_result_filters": [{"path": "ownplugin.Mine"}]}], "default_scope": "own"}
+    privacy = {
+        "scopes": [{"name": "own", "task_result_filters": [{"path": "ownplugin.Mine"}]}],
+        "default_scope": "own",
+    }
     (kit / "local" / "privacy.json").write_text(json.dumps(privacy))
     assert main(command) == 2
     assert main([*command, "--allow", "ownplugin.Mine"]) == 0
@@ -247,7 +281,9 @@ CLIENT: dict[str, Callable[[dict[str, Any]], Any]] = {
     "a component": lambda c: c["components"].append(POPEN),
     "a data filter": lambda c: c["task_data_filters"].append(CHAIN),
     "a result filter": lambda c: c["task_result_filters"].append(CHAIN),
-    "an executor as filter": lambda c: c["task_data_filters"].append({"tasks": ["x"], "filters": [{"path": EXECUTOR}]}),
+    "an executor as filter": lambda c: c["task_data_filters"].append(
+        {"tasks": ["x"], "filters": [{"path": EXECUTOR}]}
+    ),
     "a parameterised part": lambda c: c.update({"@x": POPEN}),
     "another part": lambda c: c.update(handlers=[POPEN]),
     "an interval": lambda c: c.update(default_task_fetch_interval=1e-9),
@@ -263,7 +299,9 @@ SERVER: dict[str, Callable[[dict[str, Any]], Any]] = {
     "two workflows": lambda c: c.update(workflows=c["workflows"] * 2),
     "no workflow": lambda c: c.update(workflows=[]),
     "an executor as workflow": lambda c: c["workflows"][0].update(path=EXECUTOR),
-    "another controller": lambda c: c["workflows"][0].update(path="nvflare.app_common.workflows.fedavg.FedAvg", args={}),
+    "another controller": lambda c: c["workflows"][0].update(
+        path="nvflare.app_common.workflows.fedavg.FedAvg", args={}
+    ),
     "a component": lambda c: c["components"].append(POPEN),
     "a data filter": lambda c: c["task_data_filters"].append(CHAIN),
     "settings": lambda c: c["server"].update(heart_beat_timeout=10**9),
@@ -273,7 +311,9 @@ SERVER: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize(("side", "case"), [*(("client", name) for name in CLIENT), *(("server", name) for name in SERVER)])
+@pytest.mark.parametrize(
+    ("side", "case"), [*(("client", name) for name in CLIENT), *(("server", name) for name in SERVER)]
+)
 def test_a_job_that_is_not_ours(app: Path, side: str, case: str) -> None:
     change(app, side, (CLIENT if side == "client" else SERVER)[case])
     assert verdict(app, side)

@@ -47,14 +47,18 @@ def test_crafted_weights_rebuild_nodes(change: dict[str, Any]) -> None:
 
 
 def test_a_wider_layer_rebuilds_more() -> None:
-    assert attack(**{**TRAP, "hidden": 8}).nodes < attack(**{**TRAP, "hidden": 64}).nodes < attack(**TRAP).nodes
+    assert (
+        attack(**{**TRAP, "hidden": 8}).nodes < attack(**{**TRAP, "hidden": 64}).nodes < attack(**TRAP).nodes
+    )
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedepd", "fedgta"])
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_the_safe_limits_stop_the_attack(method: str, dropout: float) -> None:
     settings = {"backbone": "sage", "hidden": 256, "dropout": dropout}
-    assert Limits().refusal(FederationTask("r", method, "default", settings, FEATURES, CLASSES, ("a",))) is None
+    assert (
+        Limits().refusal(FederationTask("r", method, "default", settings, FEATURES, CLASSES, ("a",))) is None
+    )
     assert attack(method, **settings).nodes <= 2
 
 

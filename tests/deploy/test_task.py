@@ -15,12 +15,20 @@ from toy import CLASSES, FEATURES, toy_client
 
 
 def task(**more: Any) -> FederationTask:
-    given = {"run": "r", "method": "fedavg", "preset": "default", "settings": {"rounds": "2"}, "sites": ("a", "b")}
+    given = {
+        "run": "r",
+        "method": "fedavg",
+        "preset": "default",
+        "settings": {"rounds": "2"},
+        "sites": ("a", "b"),
+    }
     return FederationTask(**{**given, "num_features": FEATURES, "num_classes": CLASSES, **more})
 
 
 def test_json_and_back() -> None:
-    assert FederationTask.from_json(task(min_sites=2, deadline=3.5).to_json()) == task(min_sites=2, deadline=3.5)
+    assert FederationTask.from_json(task(min_sites=2, deadline=3.5).to_json()) == task(
+        min_sites=2, deadline=3.5
+    )
 
 
 @pytest.mark.parametrize("text", ["", "[]", "3", "{}", '{"run": "r"}'])
@@ -126,7 +134,11 @@ def test_a_field_of_the_wrong_kind_is_refused_in_one_sentence(case: str) -> None
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("text", ["[" * 10**5, "x" * (5 * 2**20), None, 3, b"{}", "NaN", '{"run": 1' + "0" * 5000 + "}"], ids=range(7))
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 10**5, "x" * (5 * 2**20), None, 3, b"{}", "NaN", '{"run": 1' + "0" * 5000 + "}"],
+    ids=range(7),
+)
 def test_a_task_that_is_no_text_of_a_sane_form(text: Any) -> None:
     with pytest.raises(BadMessage, match="same fedepd version"):
         FederationTask.from_json(text)
@@ -160,7 +172,9 @@ def test_data_that_fits(tmp_path: Path) -> None:
         ({"train": False}, {}, "no training node"),
     ],
 )
-def test_data_that_does_not_fit(tmp_path: Path, client: dict[str, Any], change: dict[str, Any], says: str) -> None:
+def test_data_that_does_not_fit(
+    tmp_path: Path, client: dict[str, Any], change: dict[str, Any], says: str
+) -> None:
     write_client_file(toy_client(**client), tmp_path / "a.npz")
     with pytest.raises(BadData, match=says):
         site_data(task(**change), "a", tmp_path / "a.npz")

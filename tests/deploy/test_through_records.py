@@ -50,7 +50,9 @@ class ThroughRecords:
 
     def declared(self, clients: Sequence[int]) -> dict[int, Sizes]:
         records = {k: cross(wire.declaration_record(self.participants[k].sizes)) for k in clients}
-        return {k: wire.read_declaration(record, self.num_classes, 1000).sizes for k, record in records.items()}
+        return {
+            k: wire.read_declaration(record, self.num_classes, 1000).sizes for k, record in records.items()
+        }
 
     def take_refusals(self) -> list[Refusal]:
         return []
@@ -59,7 +61,9 @@ class ThroughRecords:
         out = {}
         for client, message in messages.items():
             asked, tensors = wire.read_message(cross(wire.message_record(round, message)))
-            out[client] = wire.read_reply(cross(wire.reply_record(self.participants[client].step(asked, tensors))), round)
+            out[client] = wire.read_reply(
+                cross(wire.reply_record(self.participants[client].step(asked, tensors))), round
+            )
         return out
 
     def evaluate(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, dict[str, Tensor]]:
@@ -78,13 +82,27 @@ def test_every_method_reaches_the_digest_of_the_simulation(tmp_path: Path, metho
     for client in toy_clients():
         files.append(tmp_path / f"{client.client_id}.npz")
         write_client_file(client, files[-1])
-    task = FederationTask("r", method, "default", {"rounds": 3, "evaluate_every": 2, "hidden": 4}, FEATURES, CLASSES, ("a", "b", "c"))
+    task = FederationTask(
+        "r",
+        method,
+        "default",
+        {"rounds": 3, "evaluate_every": 2, "hidden": 4},
+        FEATURES,
+        CLASSES,
+        ("a", "b", "c"),
+    )
     clients = [site_data(task, site, file) for site, file in zip(task.sites, files, strict=True)]
     ledger = Ledger(task)
     exchange = ThroughRecords([task.participant(client) for client in clients], CLASSES)
     ledger.declare(exchange.declared([0, 1, 2]))
     for each in train(
-        ledger.experiment.method, ledger.server, ledger.progress.tensors, [0, 1, 2], exchange, 2, defence=ledger.experiment.defence
+        ledger.experiment.method,
+        ledger.server,
+        ledger.progress.tensors,
+        [0, 1, 2],
+        exchange,
+        2,
+        defence=ledger.experiment.defence,
     ):
         assert not each.refused
         ledger.add(each)
@@ -93,7 +111,11 @@ def test_every_method_reaches_the_digest_of_the_simulation(tmp_path: Path, metho
 
 def prototypes() -> Shareable:
     """Counts 12, 9 and 0 nodes; sums of ones."""
-    tensors = {"w": np.ones(2, np.float32), "prototype.sum": np.ones((3, 2), np.float32), "prototype.count": np.float32([12, 9, 0])}
+    tensors = {
+        "w": np.ones(2, np.float32),
+        "prototype.sum": np.ones((3, 2), np.float32),
+        "prototype.count": np.float32([12, 9, 0]),
+    }
     return Shareable({"round": 1, "num_nodes": 30, "num_train": 21, "scalars": {}, "tensors": tensors})
 
 
@@ -108,13 +130,21 @@ def test_the_owners_filter_hides_rare_classes_and_nothing_else() -> None:
 def test_the_owners_filter_hides_rare_classes_in_confusions() -> None:
     matrix = np.array([[9, 1, 0], [0, 9, 0], [0, 0, 0]])
     record = Shareable({"round": 1, "confusions": {"global_val": matrix}})
-    assert MinCount(10).process(record, None)["confusions"]["global_val"].tolist() == [[9, 1, 0], [0, 0, 0], [0, 0, 0]]
+    assert MinCount(10).process(record, None)["confusions"]["global_val"].tolist() == [
+        [9, 1, 0],
+        [0, 0, 0],
+        [0, 0, 0],
+    ]
 
 
 def test_the_owners_filter_hides_rare_classes_in_declared_sizes() -> None:
     counts = {name: np.array([12, 9, 10]) for name in wire.CLASS_SIZES}
-    record = Shareable({"num_nodes": 99, "num_train": 31, "class_sizes": counts, "label_names": [], "schema_sha256": ""})
-    assert [sizes.tolist() for sizes in MinCount(10).process(record, None)["class_sizes"].values()] == [[12, 0, 10]] * 3
+    record = Shareable(
+        {"num_nodes": 99, "num_train": 31, "class_sizes": counts, "label_names": [], "schema_sha256": ""}
+    )
+    assert [sizes.tolist() for sizes in MinCount(10).process(record, None)["class_sizes"].values()] == [
+        [12, 0, 10]
+    ] * 3
 
 
 UNEQUAL = {"prototype.count": np.ones(3), "prototype.x": np.ones(2)}

@@ -126,8 +126,17 @@ def counts(**changes: Any) -> dict[str, Any]:
 def test_declared_sizes_come_back() -> None:
     said = read_declaration(declaration(), 3, 10)
     sizes = said.sizes
-    assert (sizes.num_nodes, sizes.num_train, said.label_names, said.schema_sha256) == (10, 7, ("a", "b", "c"), "")
-    assert [sizes.train.tolist(), sizes.val.tolist(), sizes.test.tolist()] == [[5, 0, 2], [1, 0, 0], [0, 0, 1]]
+    assert (sizes.num_nodes, sizes.num_train, said.label_names, said.schema_sha256) == (
+        10,
+        7,
+        ("a", "b", "c"),
+        "",
+    )
+    assert [sizes.train.tolist(), sizes.val.tolist(), sizes.test.tolist()] == [
+        [5, 0, 2],
+        [1, 0, 0],
+        [0, 0, 1],
+    ]
     assert sizes.train.dtype == torch.int64
 
 

@@ -29,7 +29,9 @@ def read_case(path: Path) -> Case:
     return Case(path.stem, fields["format"], fields["note"], content)
 
 
-def write_case(format: str, note: str, content: bytes, name: str | None = None, folder: Path = FOLDER) -> Path:
+def write_case(
+    format: str, note: str, content: bytes, name: str | None = None, folder: Path = FOLDER
+) -> Path:
     """Text as text, so that a person can read it, and all else as base64."""
     path = folder / f"{format}--{name or 'crash-' + hashlib.sha256(content).hexdigest()[:10]}.json"
     fields = {"format": format, "note": note}

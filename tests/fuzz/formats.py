@@ -139,7 +139,9 @@ def _settings(path: Path) -> object:
     from fedepd.runs.experiment import Experiment, read_toml
 
     settings = read_toml(path)
-    return Experiment.make(str(settings.pop("method", "fedepd")), str(settings.pop("preset", "default")), **settings)
+    return Experiment.make(
+        str(settings.pop("method", "fedepd")), str(settings.pop("preset", "default")), **settings
+    )
 
 
 def _unfold(content: bytes, folder: Path) -> None:
@@ -164,7 +166,15 @@ def _run(content: bytes, folder: Path) -> object:
 
     _unfold(content, folder / "run")
     (run,) = read_runs(folder / "run")
-    found = [run.env, run.clients, run.rounds, run.confusion, run.calibration, run.partition, rich_table([run])]
+    found = [
+        run.env,
+        run.clients,
+        run.rounds,
+        run.confusion,
+        run.calibration,
+        run.partition,
+        rich_table([run]),
+    ]
     return found, experiment_of(read_config(folder / "run"))
 
 
@@ -182,7 +192,9 @@ def _small_graph(features: int) -> Any:
 
     from fedepd.types import Graph
 
-    return Graph.make(torch.ones(4, max(1, min(features, 1000))), torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 1, 2, 0]))
+    return Graph.make(
+        torch.ones(4, max(1, min(features, 1000))), torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 1, 2, 0])
+    )
 
 
 def _checkpoint(path: Path) -> object:

@@ -27,7 +27,18 @@ VALUES: list[Any] = [
     "x" * 10_000, [], {}, [[]], [None], {"": None}, [0] * 1000, {"a": {"b": {"c": []}}},
 ]  # fmt: skip
 TYPES = b"<i8 <u8 <f8 <f4 <f2 |i1 |u1 |b1 <U1 <U2 |S8 <c16 >i8 <M8[s] |V8 |O".split()
-SHAPES = [b"()", b"(0,)", b"(1,)", b"(-1,)", b"(4, 1)", b"(1, 4)", b"(2, 2)", b"(8,)", b"(999999999999,)", b"(2, 2, 2)"]
+SHAPES = [
+    b"()",
+    b"(0,)",
+    b"(1,)",
+    b"(-1,)",
+    b"(4, 1)",
+    b"(1, 4)",
+    b"(2, 2)",
+    b"(8,)",
+    b"(999999999999,)",
+    b"(2, 2, 2)",
+]
 ENDINGS = {"json": "json", "jsonl": "jsonl", "npz": "zip", "safetensors": "safetensors", "toml": "text"}
 
 
@@ -197,7 +208,9 @@ def _safetensors(content: bytes, rng: random.Random) -> bytes:
     header, data = content[8 : 8 + length], content[8 + length :]
     header = _json(header, rng) if rng.random() < 0.7 else header
     data = data if rng.random() < 0.7 else _bytes(data, rng)
-    return struct.pack("<Q", len(header) if rng.random() < 0.95 else rng.choice(NUMBERS) % 2**64) + header + data
+    return (
+        struct.pack("<Q", len(header) if rng.random() < 0.95 else rng.choice(NUMBERS) % 2**64) + header + data
+    )
 
 
 def _folder(content: bytes, rng: random.Random) -> bytes:
@@ -212,4 +225,12 @@ def _folder(content: bytes, rng: random.Random) -> bytes:
     return json.dumps(files).encode()
 
 
-CHANGES = {"text": _text, "json": _json, "jsonl": _json_lines, "zip": _zip, "npy": _npy, "safetensors": _safetensors, "folder": _folder}
+CHANGES = {
+    "text": _text,
+    "json": _json,
+    "jsonl": _json_lines,
+    "zip": _zip,
+    "npy": _npy,
+    "safetensors": _safetensors,
+    "folder": _folder,
+}

@@ -58,7 +58,9 @@ def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
-def turn(format: str, seed: int, first: int, seconds: float, sources: dict[str, list[bytes]]) -> tuple[int, int | None, str]:
+def turn(
+    format: str, seed: int, first: int, seconds: float, sources: dict[str, list[bytes]]
+) -> tuple[int, int | None, str]:
     """Cases from number ``first`` on, in a child: the number after the last, and the number and fault of one that failed."""
     counter = mmap.mmap(-1, 8)
     end, told = os.pipe()
@@ -76,7 +78,15 @@ def turn(format: str, seed: int, first: int, seconds: float, sources: dict[str, 
     return last + 1, last if fault else None, fault
 
 
-def _child(format: str, seed: int, first: int, seconds: float, sources: dict[str, list[bytes]], counter: mmap.mmap, told: int) -> NoReturn:
+def _child(
+    format: str,
+    seed: int,
+    first: int,
+    seconds: float,
+    sources: dict[str, list[bytes]],
+    counter: mmap.mmap,
+    told: int,
+) -> NoReturn:
     def too_slow(*_: object) -> None:
         raise TooSlow
 
@@ -136,13 +146,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--format", choices=[*FORMATS, ""], default="", help="default: all, in turn")
-    parser.add_argument("--seed", type=int, default=None, help="default: another one each time; it is printed")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="default: another one each time; it is printed"
+    )
     parser.add_argument("--out", type=Path, default=FOLDER, help="where new cases go; default: the corpus")
     values = parser.parse_args()
     os.environ |= {"FEDEPD_CACHE": "off", "FEDEPD_MAX_GB": "2"}
     seed = values.seed if values.seed is not None else random.SystemRandom().randrange(2**32)
     warm()
-    return 1 if search(values.seconds, [values.format] if values.format else list(FORMATS), seed, values.out) else 0
+    return (
+        1
+        if search(values.seconds, [values.format] if values.format else list(FORMATS), seed, values.out)
+        else 0
+    )
 
 
 def warm() -> None:

@@ -40,13 +40,29 @@ def dense(n: int = 4) -> dict[str, Any]:
 
 
 def sparse() -> dict[str, Any]:
-    parts = {"x_data": np.ones(4, np.float32), "x_indices": np.array([0, 1, 0, 1], np.int32), "x_indptr": np.array([0, 1, 2, 4, 4])}
-    names = {"owner": np.array([0, 0, 1, 1]), "owner_names": np.array(["N", "S"]), "node_ids": np.array(["a", "b", "c", "d"])}
+    parts = {
+        "x_data": np.ones(4, np.float32),
+        "x_indices": np.array([0, 1, 0, 1], np.int32),
+        "x_indptr": np.array([0, 1, 2, 4, 4]),
+    }
+    names = {
+        "owner": np.array([0, 0, 1, 1]),
+        "owner_names": np.array(["N", "S"]),
+        "node_ids": np.array(["a", "b", "c", "d"]),
+    }
     graph = {name: array for name, array in dense().items() if name != "x"}
-    return graph | parts | names | {"x_shape": np.array([4, 2]), "label_names": np.array(["bad", "good"]), "num_classes": np.array(2)}
+    return (
+        graph
+        | parts
+        | names
+        | {"x_shape": np.array([4, 2]), "label_names": np.array(["bad", "good"]), "num_classes": np.array(2)}
+    )
 
 
-SCHEMA = [{"name": "age", "mean": 3.0, "std": 1.5, "categories": None}, {"name": "kind", "mean": 0.0, "std": 1.0, "categories": ["x", "y"]}]
+SCHEMA = [
+    {"name": "age", "mean": 3.0, "std": 1.5, "categories": None},
+    {"name": "kind", "mean": 0.0, "std": 1.0, "categories": ["x", "y"]},
+]
 GRAPHML = """<?xml version="1.0" encoding="utf-8"?>
 <graphml xmlns="http://graphml.graphdrawing.org/xmlns">
 <key id="l" for="node" attr.name="label" attr.type="string"/><key id="a" for="node" attr.name="age" attr.type="double"/>
@@ -90,7 +106,11 @@ def plain() -> Iterator[tuple[str, str, bytes]]:
     yield "npy", "seed", npy(np.array([0, 1, -1, 1]))
     yield "npy", "seed-text", npy(np.array(["p", "q", "p", "q"]))
     yield "npy-features", "seed", npy(np.eye(3))
-    for kind, parts in {"coo": ("row", "col"), "csr": ("indices", "indptr"), "csc": ("indices", "indptr")}.items():
+    for kind, parts in {
+        "coo": ("row", "col"),
+        "csr": ("indices", "indptr"),
+        "csc": ("indices", "indptr"),
+    }.items():
         yield "scipy", f"seed-{kind}", npz(**_scipy(kind, parts))
     yield "numbers", "seed", b"0 1\n1 2\n2 0\n"
     yield "schema", "seed", json.dumps(SCHEMA).encode()
@@ -116,37 +136,67 @@ def binary() -> Iterator[tuple[str, str, bytes]]:
     import torch
     from safetensors.numpy import save
 
-    columns = {"id": ["a", "b", "c", "d"], "label": ["good", "bad", None, "good"], "site": ["N", "S", "N", "S"]}
-    table = pa.table(columns | {"age": [1, 2, 3, 6], "kind": pa.array(["x", "y", "x", "y"]).dictionary_encode()})
+    columns = {
+        "id": ["a", "b", "c", "d"],
+        "label": ["good", "bad", None, "good"],
+        "site": ["N", "S", "N", "S"],
+    }
+    table = pa.table(
+        columns | {"age": [1, 2, 3, 6], "kind": pa.array(["x", "y", "x", "y"]).dictionary_encode()}
+    )
     for packing in ("none", "snappy", "zstd"):
         buffer = io.BytesIO()
         pq.write_table(table, buffer, compression=packing)
         yield "parquet", f"seed-{packing}", buffer.getvalue()
     buffer = io.BytesIO()
-    torch.save({"x": torch.eye(3), "edge_index": torch.tensor([[0, 1], [1, 2]]), "y": torch.tensor([0, 1, -1])}, buffer)
+    torch.save(
+        {"x": torch.eye(3), "edge_index": torch.tensor([[0, 1], [1, 2]]), "y": torch.tensor([0, 1, -1])},
+        buffer,
+    )
     yield "pt", "seed", buffer.getvalue()
     for packed in (False, True):
         buffer = io.BytesIO()
         attributes = sp.csc_matrix(np.eye(3))
-        scipy.io.savemat(buffer, {"Index": np.arange(3), "Label": np.arange(3), "Attributes": attributes}, do_compression=packed)
+        scipy.io.savemat(
+            buffer,
+            {"Index": np.arange(3), "Label": np.arange(3), "Attributes": attributes},
+            do_compression=packed,
+        )
         yield "mat", f"seed-{'packed' if packed else 'plain'}", buffer.getvalue()
-    about = json.dumps({"names": ["server/w"], "config_hash": "0123456789ab", "seconds": [1.0, 1.0], "lines": [], "best": {}})
-    yield "checkpoint", "seed", save({"server/w": np.eye(2, dtype=np.float32), "about": np.frombuffer(about.encode(), np.uint8)})
+    about = json.dumps(
+        {"names": ["server/w"], "config_hash": "0123456789ab", "seconds": [1.0, 1.0], "lines": [], "best": {}}
+    )
+    yield (
+        "checkpoint",
+        "seed",
+        save({"server/w": np.eye(2, dtype=np.float32), "about": np.frombuffer(about.encode(), np.uint8)}),
+    )
 
 
 def messages() -> Iterator[tuple[str, str, bytes]]:
     """Records of every kind; where the form of one has changed, the older one is a case too."""
-    tensors = {"classifier.weight": _array(np.eye(3, dtype=np.float32)), "classifier.bias": _array(np.zeros(3, np.float32))}
+    tensors = {
+        "classifier.weight": _array(np.eye(3, dtype=np.float32)),
+        "classifier.bias": _array(np.zeros(3, np.float32)),
+    }
     counts, matrix = _array(np.array([3, 2, 1])), _array(np.diag([1, 1, 1]))
     sizes = {"class_sizes": counts, "val_sizes": counts, "test_sizes": counts}
     records: dict[str, dict[str, Any]] = {
         "wire-message--seed": {"round": 1, "tensors": tensors},
         "wire-declaration--seed-counts": {"class_sizes": counts},
         "wire-declaration--seed": {"num_nodes": 9, "num_train": 6, **sizes, "label_names": []},
-        "wire-reply--seed": {"round": 1, "num_nodes": 9, "num_train": 6, "scalars": {"loss": 0.5}, "tensors": tensors},
+        "wire-reply--seed": {
+            "round": 1,
+            "num_nodes": 9,
+            "num_train": 6,
+            "scalars": {"loss": 0.5},
+            "tensors": tensors,
+        },
         "wire-confusions--seed": {
             "round": 1,
-            "confusions": {f"{kind}_{split}": matrix for kind in ("personal", "global") for split in ("val", "test")},
+            "confusions": {
+                f"{kind}_{split}": matrix for kind in ("personal", "global") for split in ("val", "test")
+            },
         },
     }
     for name, record in records.items():
@@ -164,19 +214,36 @@ def folders() -> Iterator[tuple[str, str, bytes]]:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         (folder / "a.npz").write_bytes(npz(**dense(24)))
-        data, small = ["--data", str(folder / "a.npz")], ["--rounds", "2", "--clients", "2", "--hidden", "4", "--quiet"]
+        data, small = (
+            ["--data", str(folder / "a.npz")],
+            ["--rounds", "2", "--clients", "2", "--hidden", "4", "--quiet"],
+        )
         assert main(["run", "fedavg", *data, *small, "--out", str(folder / "run")]) == 0
         assert main(["export", str(folder / "run"), "-o", str(folder / "model")]) == 0
-        assert main(["data", "split", str(folder / "a.npz"), "--clients", "2", "-o", str(folder / "clients")]) == 0
+        assert (
+            main(["data", "split", str(folder / "a.npz"), "--clients", "2", "-o", str(folder / "clients")])
+            == 0
+        )
         for name in ("run", "model", "clients"):
-            paths = [path for path in sorted((folder / name).rglob("*")) if path.is_file() and path.suffix not in (".html", ".md", ".lock")]
-            files = {str(path.relative_to(folder / name)): _nowhere(path.read_bytes(), place) for path in paths}
+            paths = [
+                path
+                for path in sorted((folder / name).rglob("*"))
+                if path.is_file() and path.suffix not in (".html", ".md", ".lock")
+            ]
+            files = {
+                str(path.relative_to(folder / name)): _nowhere(path.read_bytes(), place) for path in paths
+            }
             yield name, "seed", json.dumps(files).encode()
 
 
 def _nowhere(content: bytes, place: str) -> str:
     """Without the names of this machine and its folders."""
-    for name, other in ((place, "/data"), (platform.platform(), "Linux"), (platform.node(), "machine"), (str(Path.home()), "/home")):
+    for name, other in (
+        (place, "/data"),
+        (platform.platform(), "Linux"),
+        (platform.node(), "machine"),
+        (str(Path.home()), "/home"),
+    ):
         content = content.replace(name.encode(), other.encode())
     return base64.b64encode(content).decode()
 

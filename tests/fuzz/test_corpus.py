@@ -46,7 +46,11 @@ def test_every_format_has_a_seed_that_is_taken(format: str, tmp_path: Path) -> N
 def test_changes_come_from_the_seed_alone(kind: str) -> None:
     import random
 
-    content = next(case.content for case in SEEDS if FORMATS[case.format].kind == kind or (kind == "jsonl" and case.format == "schema"))
+    content = next(
+        case.content
+        for case in SEEDS
+        if FORMATS[case.format].kind == kind or (kind == "jsonl" and case.format == "schema")
+    )
     made = [[mutate(content, kind, random.Random(number)) for number in range(20)] for _ in range(2)]
     assert made[0] == made[1]
     assert sum(changed != content for changed in made[0]) > 15

@@ -20,7 +20,9 @@ from fedepd.runs.folder import weights_sha256
 from toy import CLASSES, FEATURES, toy_clients
 
 ROUNDS = 6
-RUNS = {f"{method}:{preset}": (method, preset, {}) for method, cls in METHODS.items() for preset in cls.presets}
+RUNS = {
+    f"{method}:{preset}": (method, preset, {}) for method, cls in METHODS.items() for preset in cls.presets
+}
 RUNS |= {
     f"fedepd:default:{backbone}:{head}": ("fedepd", "default", {"backbone": backbone, "head": head})
     for backbone in ("gcn", "sage")
@@ -37,13 +39,26 @@ def machine() -> str:
 def pin_run(name: str) -> dict[str, Any]:
     """``bits`` are this machine's; the rest is everybody's, to rounding."""
     method, preset, settings = RUNS[name]
-    graph = synthetic(nodes=240, edges=900, classes=4, imbalance=8.0, smallest=None, features=12, communities=8, name="golden")
-    result = fedepd.run(graph, method, preset=preset, rounds=ROUNDS, clients=4, hidden=8, evaluate_every=2, **settings)
+    graph = synthetic(
+        nodes=240,
+        edges=900,
+        classes=4,
+        imbalance=8.0,
+        smallest=None,
+        features=12,
+        communities=8,
+        name="golden",
+    )
+    result = fedepd.run(
+        graph, method, preset=preset, rounds=ROUNDS, clients=4, hidden=8, evaluate_every=2, **settings
+    )
     scores = result.metrics[result.summary["headline"]]["pooled"]
     return {
         "config_hash": result.summary["config_hash"],
         "metrics": {metric: round(scores[metric], 6) for metric in ("acc", "bacc", "macro_f1")},
-        "norms": {name: round(float(value.double().norm()), 6) for name, value in sorted(result.tensors.items())},
+        "norms": {
+            name: round(float(value.double().norm()), 6) for name, value in sorted(result.tensors.items())
+        },
         "bits": weights_sha256(result.tensors) + result.summary["weights_sha256"],
     }
 

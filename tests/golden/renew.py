@@ -26,7 +26,10 @@ def renew() -> None:
     # What changed here has changed on other machines too, and their old bits would only be wrong there.
     before = known["bits"].get(machine(), {})
     still = {name for name in bits if before.get(name, bits[name]) == bits[name]}
-    others = {key: {name: value for name, value in old.items() if name in still} for key, old in known["bits"].items()}
+    others = {
+        key: {name: value for name, value in old.items() if name in still}
+        for key, old in known["bits"].items()
+    }
     content = {"runs": pinned, "bits": dict(sorted({**others, machine(): bits}.items()))}
     VALUES.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
     print(f"{machine()}: {len(bits)} values")
@@ -38,4 +41,6 @@ if __name__ == "__main__":
     else:
         for kernels in ("torch", "auto"):
             command = [sys.executable, __file__, "--one"]
-            subprocess.run(command, check=True, env={**os.environ, "FEDEPD_KERNELS": kernels, "OMP_NUM_THREADS": "1"})
+            subprocess.run(
+                command, check=True, env={**os.environ, "FEDEPD_KERNELS": kernels, "OMP_NUM_THREADS": "1"}
+            )

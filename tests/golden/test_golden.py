@@ -14,7 +14,9 @@ from golden.cases import FEDERATIONS, RUNS, machine, near, pin_federation, pin_r
 
 VALUES = json.loads((Path(__file__).parent / "values.json").read_text())
 BITS = VALUES["bits"].get(machine(), {})
-UNKNOWN = f"no golden bits for '{machine()}'; 'python tests/golden/renew.py' on the commit before yours makes them"
+UNKNOWN = (
+    f"no golden bits for '{machine()}'; 'python tests/golden/renew.py' on the commit before yours makes them"
+)
 
 
 def test_everything_is_pinned() -> None:

@@ -30,7 +30,10 @@ STATED: dict[str, Stated] = {
     "fedlc": lambda number, p: (MODEL, MODEL),
     "fedgac": lambda number, p: (MODEL + 16 * D + 32, MODEL + 16 * D + 32 + C),
     "creff": lambda number, p: (MODEL + W * C + C, MODEL if number < 3 else MODEL + C + p * C * (W + 1)),
-    "fedspray": lambda number, p: (D * H + H + 2 * (H * C + C) + C * H, D * H + H + 2 * (H * C + C) + C * H + C),
+    "fedspray": lambda number, p: (
+        D * H + H + 2 * (H * C + C) + C * H,
+        D * H + H + 2 * (H * C + C) + C * H + C,
+    ),
     "graphfedmig": lambda number, p: (MODEL + DISCRIMINATOR + C + 1,) * 2,
     "isolated": lambda number, p: (0, 0),
     "centralised": lambda number, p: (0, 0),

@@ -138,7 +138,14 @@ class Outcome:
         return copies({r.number: r.confusions for r in self.rounds})
 
 
-def run(name: str, case: str, features: str, clients: list[ClientData] | None = None, strict: bool = False, **more: Any) -> Outcome:
+def run(
+    name: str,
+    case: str,
+    features: str,
+    clients: list[ClientData] | None = None,
+    strict: bool = False,
+    **more: Any,
+) -> Outcome:
     watched = Watched(make_method(*name.split(":")), strict)
     training = Training(epochs=2, lr=0.05, participation=0.5 if case == "partial" else 1.0)
     options: dict[str, Any] = {"rounds": 3, "model": SMALL, "training": training, **more}
@@ -157,12 +164,18 @@ def first_run(name: str, case: str, features: str) -> Outcome:
 @all_runs
 @all_cases
 @both_features
-def test_steps_write_into_nothing_they_were_given_and_only_dense_float32_tensors_cross(name: str, case: str, features: str) -> None:
+def test_steps_write_into_nothing_they_were_given_and_only_dense_float32_tensors_cross(
+    name: str, case: str, features: str
+) -> None:
     """That the strict run comes to its end is the first half of the test."""
     outcome = first_run(name, case, features)
     assert all(r.refused == [] for r in outcome.rounds)
     assert [len(r.clients) for r in outcome.rounds] == [2 if case == "partial" else 3] * 3
-    crossed = [*outcome.watched.up.values(), *outcome.watched.down.values(), *(r.tensors for r in outcome.rounds)]
+    crossed = [
+        *outcome.watched.up.values(),
+        *outcome.watched.down.values(),
+        *(r.tensors for r in outcome.rounds),
+    ]
     for tensors in crossed:
         for key, value in tensors.items():
             assert isinstance(key, str)
@@ -194,7 +207,9 @@ def test_counted_bytes_are_the_bytes_sent(name: str, case: str, features: str) -
             of_round = [tensors for (number, _), tensors in sent.items() if number == each.number]
             assert len(of_round) == len(each.clients)
             assert counted.keys() == {key for tensors in of_round for key in tensors}
-            assert sum(counted.values()) == sum(value.nbytes for tensors in of_round for value in tensors.values())
+            assert sum(counted.values()) == sum(
+                value.nbytes for tensors in of_round for value in tensors.values()
+            )
 
 
 # Which bits depend on what
@@ -203,8 +218,13 @@ def test_counted_bytes_are_the_bytes_sent(name: str, case: str, features: str) -
 @all_runs
 @all_cases
 @both_features
-def test_same_seed_same_bits_in_any_order_of_clients_and_in_two_threads(name: str, case: str, features: str) -> None:
-    first, again = first_run(name, case, features), run(name, case, features, clients=federation(case, features)[::-1], workers=2)
+def test_same_seed_same_bits_in_any_order_of_clients_and_in_two_threads(
+    name: str, case: str, features: str
+) -> None:
+    first, again = (
+        first_run(name, case, features),
+        run(name, case, features, clients=federation(case, features)[::-1], workers=2),
+    )
     assert_same(first.trained(), again.trained())
     assert_same(first.evaluated(), again.evaluated())
 
@@ -231,9 +251,13 @@ def test_labels_outside_the_training_mask_have_no_influence(name: str, case: str
 def test_draws_depend_on_seed_purpose_round_and_client_and_on_nothing_else() -> None:
     """Named streams: whoever draws first or more often changes nobody else's numbers."""
 
-    def drawn(seed: int = 0, purpose: str = "dropout", number: int = 1, client_id: int = 0, **more: Any) -> tuple[float, float]:
+    def drawn(
+        seed: int = 0, purpose: str = "dropout", number: int = 1, client_id: int = 0, **more: Any
+    ) -> tuple[float, float]:
         client = make_client(make_method("fedavg"), toy_client(client_id, **more), seed=seed, round=number)
-        return float(client.draws(purpose).random()), float(torch.rand((), generator=client.torch_draws(purpose)))
+        return float(client.draws(purpose).random()), float(
+            torch.rand((), generator=client.torch_draws(purpose))
+        )
 
     others = [drawn(seed=1), drawn(purpose="walk"), drawn(number=2), drawn(client_id=1)]
     assert drawn() == drawn() == drawn(nodes=30, edges=False)
@@ -282,7 +306,9 @@ def test_a_method_is_final_frozen_and_says_what_it_sends(name: str) -> None:
     assert cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
     assert cls.label
     doc = importlib.import_module(cls.__module__).__doc__ or ""
-    assert all(word in doc for word in ("Down", "Up", "Bytes")), "the module's docstring states what crosses and its bytes"
+    assert all(word in doc for word in ("Down", "Up", "Bytes")), (
+        "the module's docstring states what crosses and its bytes"
+    )
 
 
 @all_methods

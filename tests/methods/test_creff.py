@@ -21,7 +21,9 @@ from toy import assert_same, initial, make_client, make_server, run_rounds, toy_
 QUICK = {"match_steps": 10, "retrain_epochs": 20}
 
 
-def feature_gradients(features: Tensor, classes: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+def feature_gradients(
+    features: Tensor, classes: Tensor, weight: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor]:
     """The gradients of synthetic features [p, m, w] of the given classes in the head: [p, C, w] and [p, C]."""
     error = (features @ weight + bias).softmax(2)  # [p, m, C]
     error = error - F.one_hot(classes, weight.shape[1])[:, None]
@@ -33,7 +35,9 @@ def cosine(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1) + GUARD)
 
 
-def matching_loss(features: Tensor, classes: Tensor, head: tuple[Tensor, Tensor], real: tuple[Tensor, Tensor]) -> Tensor:
+def matching_loss(
+    features: Tensor, classes: Tensor, head: tuple[Tensor, Tensor], real: tuple[Tensor, Tensor]
+) -> Tensor:
     weight, bias = feature_gradients(features, classes, *head)
     return (1 - cosine(weight, real[0])).sum() + (1 - cosine(bias, real[1])).sum()
 
@@ -60,17 +64,24 @@ def test_training_is_untouched_by_the_head(sparse: bool) -> None:
         assert_same(model_part(ours_exchange.participants[k].state), model_part(participant.state))
 
 
-@pytest.mark.parametrize("model", [Backbone(hidden=8), Backbone(hidden=8, backbone="sage"), Backbone(hidden=8, head="linear")])
+@pytest.mark.parametrize(
+    "model", [Backbone(hidden=8), Backbone(hidden=8, backbone="sage"), Backbone(hidden=8, head="linear")]
+)
 def test_client_gradients_are_autograd_s(model: Backbone) -> None:
     """Each class's row is the gradient of its training nodes' mean cross-entropy in the head, extractor and dropout fixed."""
     method, data = CReFF(), toy_client(one_node_class=True)
     client, message = make_client(method, data, model), received(CReFF(), data, model)
     sent = head_gradients(client, message)
     s = model.smooth(model.encode(message, client.prepared), client.prepared)
-    weight, bias = message["head.weight"].clone().requires_grad_(), message["head.bias"].clone().requires_grad_()
+    weight, bias = (
+        message["head.weight"].clone().requires_grad_(),
+        message["head.bias"].clone().requires_grad_(),
+    )
     for c in range(3):
         chosen = data.train_mask & (data.graph.y == c)
-        grads = torch.autograd.grad(F.cross_entropy(s[chosen] @ weight + bias, data.graph.y[chosen]), [weight, bias])
+        grads = torch.autograd.grad(
+            F.cross_entropy(s[chosen] @ weight + bias, data.graph.y[chosen]), [weight, bias]
+        )
         torch.testing.assert_close(sent["gradient.weight"][c], grads[0].t(), rtol=1e-4, atol=1e-6)
         torch.testing.assert_close(sent["gradient.bias"][c], grads[1], rtol=1e-4, atol=1e-6)
     assert sent["gradient.present"].tolist() == [1.0, 1.0, 1.0]
@@ -80,7 +91,10 @@ def test_client_gradients_are_autograd_s(model: Backbone) -> None:
 def test_synthetic_gradients_are_autograd_s(seed: int, per_class: int, width: int) -> None:
     draws = torch.Generator().manual_seed(seed)
     features = torch.randn(2, per_class, width, generator=draws)
-    weight, bias = torch.randn(width, 3, generator=draws).requires_grad_(), torch.randn(3, generator=draws).requires_grad_()
+    weight, bias = (
+        torch.randn(width, 3, generator=draws).requires_grad_(),
+        torch.randn(3, generator=draws).requires_grad_(),
+    )
     classes = torch.tensor([2, 0])
     closed = feature_gradients(features, classes, weight.detach(), bias.detach())
     for row, c in enumerate(classes.tolist()):
@@ -98,19 +112,29 @@ def test_mismatch_and_its_gradient_are_the_plain_ones(seed: int, per_class: int,
     def normal(*shape: int) -> Tensor:
         return torch.randn(shape, generator=draws, dtype=torch.float64)
 
-    features, head, real, classes = normal(2, per_class, width), (normal(width, 3), normal(3)), (normal(2, 3, width), normal(2, 3)), [2, 0]
+    features, head, real, classes = (
+        normal(2, per_class, width),
+        (normal(width, 3), normal(3)),
+        (normal(2, 3, width), normal(2, 3)),
+        [2, 0],
+    )
     real[0][0, 1] = 0
     ours, theirs = features.clone().requires_grad_(), features.clone().requires_grad_()
     a = mismatch(ours, Wanted.of(torch.tensor(classes), *head, *real))
     b = matching_loss(theirs, torch.tensor(classes), head, real)
     torch.testing.assert_close(a, b)
-    torch.testing.assert_close(torch.autograd.grad(a, ours), torch.autograd.grad(b, theirs), rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(
+        torch.autograd.grad(a, ours), torch.autograd.grad(b, theirs), rtol=1e-5, atol=1e-8
+    )
 
 
 def test_real_features_match_themselves() -> None:
     """The same features in another order have the same mean gradients: every cosine is 1 but for the guard. Others do not match."""
     draws = torch.Generator().manual_seed(0)
-    features, head = torch.rand(3, 5, 4, generator=draws) + 0.1, (torch.randn(4, 3, generator=draws), torch.zeros(3))
+    features, head = (
+        torch.rand(3, 5, 4, generator=draws) + 0.1,
+        (torch.randn(4, 3, generator=draws), torch.zeros(3)),
+    )
     classes = torch.arange(3)
     real = feature_gradients(features.flip(1), classes, *head)
     assert float(matching_loss(features, classes, head, real)) == pytest.approx(0.0, abs=1e-3)
@@ -123,7 +147,9 @@ def test_matching_makes_gradients_agree() -> None:
     server = make_server(clients, model, Training(), rounds=1)
     start = initial(method, server)
     message = method.message(start, 0)
-    replies = {c.client_id: Reply(head_gradients(make_client(method, c, model), message), 1, 1) for c in clients}
+    replies = {
+        c.client_id: Reply(head_gradients(make_client(method, c, model), message), 1, 1) for c in clients
+    }
     real = (owner_mean("weight", replies), owner_mean("bias", replies))
     head = (start["head.weight"], start["head.bias"])
     after, _ = run_rounds(method, clients, rounds=1, model=model)
@@ -137,14 +163,24 @@ def test_mean_over_the_owners_by_hand() -> None:
 
     def answer(present: list[float], rows: list[float]) -> Reply:
         weight = torch.tensor(rows)[:, None, None].expand(-1, 3, 2).contiguous()
-        return Reply({"gradient.present": torch.tensor(present), "gradient.weight": weight, "gradient.bias": weight[:, :, 0]}, 9, 9)
+        return Reply(
+            {
+                "gradient.present": torch.tensor(present),
+                "gradient.weight": weight,
+                "gradient.bias": weight[:, :, 0],
+            },
+            9,
+            9,
+        )
 
     replies = {0: answer([1.0, 0.0, 0.0], [1.0]), 1: answer([1.0, 0.0, 1.0], [3.0, 5.0])}
     assert owner_mean("weight", replies)[:, 0, 0].tolist() == [2.0, 0.0, 5.0]
     assert owner_mean("bias", replies)[:, 2].tolist() == [2.0, 0.0, 5.0]
 
 
-@pytest.mark.parametrize("how", [{}, {"retrain_batch": 4}, {"retrain_batch": 4, "server_optimizer": "sgd", "retrain_lr": 0.1}])
+@pytest.mark.parametrize(
+    "how", [{}, {"retrain_batch": 4}, {"retrain_batch": 4, "server_optimizer": "sgd", "retrain_lr": 0.1}]
+)
 def test_the_fresh_head_predicts_every_class_alike(how: dict[str, Any]) -> None:
     """Separable features, 10 a class: the retrained head gives each class its own 10, so predicted frequencies are uniform."""
     method, model = CReFF(**how), Backbone(hidden=8)
@@ -162,7 +198,12 @@ def test_predictions_use_the_averaged_extractor_and_the_retrained_head() -> None
     rounds, _ = run_rounds(method, clients, rounds=2, model=model)
     client, tensors = make_client(method, clients[0], model), rounds[-1].tensors
     s = model.smooth(model.encode(tensors, client.prepared), client.prepared)
-    torch.testing.assert_close(method.predict(client, tensors), s @ tensors["head.weight"] + tensors["head.bias"], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        method.predict(client, tensors),
+        s @ tensors["head.weight"] + tensors["head.bias"],
+        rtol=1e-4,
+        atol=1e-5,
+    )
     assert not torch.equal(tensors["head.weight"], tensors["classifier.weight"])
 
 
@@ -204,11 +245,19 @@ def test_nobody_has_training_nodes() -> None:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("awkward", [{"train": False}, {"edges": False}, {"missing_class": True}, {"one_node_class": True}])
+@pytest.mark.parametrize(
+    "awkward", [{"train": False}, {"edges": False}, {"missing_class": True}, {"one_node_class": True}]
+)
 @pytest.mark.parametrize("participation", [0.5, 1.0])
 def test_awkward_clients(awkward: dict[str, Any], sparse: bool, participation: float) -> None:
-    clients = [toy_client(0, sparse=sparse, **awkward), toy_client(1, sparse=sparse), toy_client(2, sparse=sparse, missing_class=True)]
-    rounds, _ = run_rounds(CReFF(refresh=2, **QUICK), clients, rounds=5, training=Training(participation=participation))
+    clients = [
+        toy_client(0, sparse=sparse, **awkward),
+        toy_client(1, sparse=sparse),
+        toy_client(2, sparse=sparse, missing_class=True),
+    ]
+    rounds, _ = run_rounds(
+        CReFF(refresh=2, **QUICK), clients, rounds=5, training=Training(participation=participation)
+    )
     assert not any(each.refused for each in rounds)
     assert all(bool(value.isfinite().all()) for value in rounds[-1].tensors.values())
 
@@ -216,7 +265,9 @@ def test_awkward_clients(awkward: dict[str, Any], sparse: bool, participation: f
 def test_a_known_class_survives_rounds_without_its_owners() -> None:
     """Only client 1 has class 2. A refresh without it leaves the class's features alone and keeps the class in the head."""
     clients = [toy_client(0, missing_class=True), toy_client(1), toy_client(2, missing_class=True)]
-    rounds, _ = run_rounds(CReFF(refresh=1, **QUICK), clients, rounds=8, training=Training(participation=0.34))
+    rounds, _ = run_rounds(
+        CReFF(refresh=1, **QUICK), clients, rounds=8, training=Training(participation=0.34)
+    )
     seen = next(n for n, each in enumerate(rounds) if each.clients == (1,))
     later = [n for n in range(seen + 1, 8) if rounds[n].clients != (1,)]
     assert later
@@ -225,17 +276,25 @@ def test_a_known_class_survives_rounds_without_its_owners() -> None:
         assert float(rounds[n].tensors["head.weight"][:, 2].abs().sum()) > 0
 
 
-@pytest.mark.parametrize("model", [Backbone(dropout=0.0), Backbone(dropout=0.0, backbone="sage"), Backbone(dropout=0.0, head="linear")])
+@pytest.mark.parametrize(
+    "model",
+    [Backbone(dropout=0.0), Backbone(dropout=0.0, backbone="sage"), Backbone(dropout=0.0, head="linear")],
+)
 def test_the_retrained_head_classifies_real_nodes(model: Backbone) -> None:
     """A head that has never seen a node gets most nodes right: the synthetic features stand for the real ones (toy without its edges)."""
     method, clients = CReFF(), toy_clients(edges=False)
     rounds, _ = run_rounds(method, clients, rounds=10, model=model)
-    right = [method.predict(make_client(method, c, model), rounds[-1].tensors).argmax(1) == c.graph.y for c in clients]
+    right = [
+        method.predict(make_client(method, c, model), rounds[-1].tensors).argmax(1) == c.graph.y
+        for c in clients
+    ]
     assert float(torch.cat(right).float().mean()) > 0.85
 
 
 def test_official_values_run() -> None:
-    rounds, _ = run_rounds(CReFF(**{**CReFF.presets["official"], "retrain_epochs": 3}), toy_clients(), rounds=2)
+    rounds, _ = run_rounds(
+        CReFF(**{**CReFF.presets["official"], "retrain_epochs": 3}), toy_clients(), rounds=2
+    )
     assert all(bool(value.isfinite().all()) for value in rounds[-1].tensors.values())
 
 

@@ -13,7 +13,16 @@ from fedepd.methods.steps import average, fit, weight_of, weighted_mean
 from fedepd.network.backbones import Backbone
 from fedepd.network.training import Training
 from fedepd.types import Reply, TaskInfo, Tensors
-from toy import assert_near, assert_same, initial, make_client, make_server, run_rounds, toy_client, toy_clients
+from toy import (
+    assert_near,
+    assert_same,
+    initial,
+    make_client,
+    make_server,
+    run_rounds,
+    toy_client,
+    toy_clients,
+)
 
 MODEL = Backbone(hidden=8)
 
@@ -28,14 +37,18 @@ def test_one_client_is_plain_training() -> None:
     rounds, exchange = run_rounds(FedAvg(), [data], rounds=4, model=MODEL, training=training)
     client = make_client(FedAvg(), data, MODEL, training)
     server = make_server([data], MODEL, training)
-    params = {name: value.clone().requires_grad_() for name, value in sorted(initial(FedAvg(), server).items())}
+    params = {
+        name: value.clone().requires_grad_() for name, value in sorted(initial(FedAvg(), server).items())
+    }
     adam = torch.optim.Adam(params.values(), lr=training.lr, weight_decay=training.weight_decay, fused=True)
     for number in (1, 2, 3, 4):
         draws = make_client(FedAvg(), data, MODEL, training, round=number).draws("dropout")
         for _ in range(training.epochs):
             adam.zero_grad()
             hidden = MODEL.encode(params, client.prepared, draws)
-            F.cross_entropy(MODEL.logits(params, hidden, client.prepared, train_only=True), client.prepared.labels).backward()  # type: ignore[no-untyped-call]
+            F.cross_entropy(
+                MODEL.logits(params, hidden, client.prepared, train_only=True), client.prepared.labels
+            ).backward()  # type: ignore[no-untyped-call]
             adam.step()
     plain = {name: value.detach() for name, value in params.items()}
     assert_near(dict(sorted(rounds[-1].tensors.items())), plain)
@@ -81,8 +94,13 @@ def test_permuting_the_clients_leaves_the_result() -> None:
     """Also where the permutation renames them, and with it reorders the sums; no dropout, whose stream is the client's."""
     clients = toy_clients()
     renamed = [toy_clients()[k] for k in (2, 0, 1)]
-    renamed = [type(c)(i, c.graph, c.train_mask, c.val_mask, c.test_mask, c.global_ids) for i, c in enumerate(renamed)]
-    (a, _), (b, _) = (run_rounds(FedAvg(), cs, model=Backbone(hidden=8, dropout=0.0)) for cs in (clients, renamed))
+    renamed = [
+        type(c)(i, c.graph, c.train_mask, c.val_mask, c.test_mask, c.global_ids)
+        for i, c in enumerate(renamed)
+    ]
+    (a, _), (b, _) = (
+        run_rounds(FedAvg(), cs, model=Backbone(hidden=8, dropout=0.0)) for cs in (clients, renamed)
+    )
     for name, value in a[-1].tensors.items():
         torch.testing.assert_close(value, b[-1].tensors[name], rtol=1e-6, atol=1e-6)
 
@@ -90,14 +108,21 @@ def test_permuting_the_clients_leaves_the_result() -> None:
 def test_one_sgd_step_is_the_step_on_the_mean_loss() -> None:
     """Averaging θ - η ∇L_k with equal weights gives θ - η ∇(mean of L_k)."""
     clients = [toy_client(k, nodes=20) for k in range(3)]
-    model, training = Backbone(hidden=8, dropout=0.0), Training(epochs=1, optimizer="sgd", lr=0.5, weight_decay=0.0)
+    model, training = (
+        Backbone(hidden=8, dropout=0.0),
+        Training(epochs=1, optimizer="sgd", lr=0.5, weight_decay=0.0),
+    )
     rounds, _ = run_rounds(FedAvg(), clients, rounds=1, model=model, training=training)
     start = initial(FedAvg(), make_server(clients, model, training))
     leaves = {name: value.clone().requires_grad_() for name, value in start.items()}
     losses = []
     for data in clients:
         inputs = model.inputs(data)
-        losses.append(F.cross_entropy(model.logits(leaves, model.encode(leaves, inputs), inputs, train_only=True), inputs.labels))
+        losses.append(
+            F.cross_entropy(
+                model.logits(leaves, model.encode(leaves, inputs), inputs, train_only=True), inputs.labels
+            )
+        )
     grads = torch.autograd.grad(torch.stack(losses).mean(), list(leaves.values()))
     for (name, value), grad in zip(start.items(), grads, strict=True):
         torch.testing.assert_close(rounds[0].tensors[name], value - 0.5 * grad, rtol=1e-5, atol=1e-6)

@@ -26,7 +26,18 @@ from fedepd.network.backbones import Backbone
 from fedepd.network.sparse import csr_tensor, to_scipy
 from fedepd.network.training import Training
 from fedepd.types import ClientData, Graph, Reply, Tensors
-from toy import CLASSES, FEATURES, assert_same, initial, make_client, make_server, relabelled, run_rounds, toy_client, toy_clients
+from toy import (
+    CLASSES,
+    FEATURES,
+    assert_same,
+    initial,
+    make_client,
+    make_server,
+    relabelled,
+    run_rounds,
+    toy_client,
+    toy_clients,
+)
 
 BACKBONES = [Backbone(b, 8, 0.5, h) for b in ("gcn", "sage") for h in ("gcn", "linear")]
 both_features = pytest.mark.parametrize("sparse", [False, True])
@@ -63,7 +74,9 @@ def test_elu_and_its_gradient() -> None:
         ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
         a, b = elu(ours, given), F.elu(theirs) if given is None else F.elu(theirs) * given
         assert torch.allclose(a, b, atol=1e-6)
-        assert torch.allclose(*(torch.autograd.grad(y.sum(), z)[0] for y, z in ((a, ours), (b, theirs))), atol=1e-6)
+        assert torch.allclose(
+            *(torch.autograd.grad(y.sum(), z)[0] for y, z in ((a, ours), (b, theirs))), atol=1e-6
+        )
 
 
 @both_features
@@ -76,7 +89,9 @@ def test_known_products_change_nothing(sparse: bool) -> None:
     with torch.no_grad():
         pair = product(features, directions(params))
         known = Known(product(features, params["encoder.weight"]), pair)
-    anew, again = (torch.autograd.grad(loss(params, known=k), list(params.values())) for k in (Known(), known))
+    anew, again = (
+        torch.autograd.grad(loss(params, known=k), list(params.values())) for k in (Known(), known)
+    )
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(anew, again, strict=True))
 
 
@@ -112,9 +127,14 @@ def test_scores_by_hand() -> None:
     U = [[1, 2], [3, -9], [0, 0], [0, 0]]: edge 1 -> 0 scores 1 - 9 = -8, leaky 0.2: -1.6; edge 0 -> 1: 3 + 2 = 5; loop 0: 3.
     """
     graph = path_graph()
-    data = ClientData(0, graph, *(torch.tensor([c in part for c in "abcd"]) for part in ("ab", "c", "d")), torch.arange(4))
+    data = ClientData(
+        0, graph, *(torch.tensor([c in part for c in "abcd"]) for part in ("ab", "c", "d")), torch.arange(4)
+    )
     method = FedGACReading(attention_width=2)
-    params = {"attention.project": torch.tensor([[1.0, 2.0], [3.0, -9.0], [0.0, 0.0], [0.0, 0.0]]), "attention.pair": torch.eye(2)}
+    params = {
+        "attention.project": torch.tensor([[1.0, 2.0], [3.0, -9.0], [0.0, 0.0], [0.0, 0.0]]),
+        "attention.pair": torch.eye(2),
+    }
     scores = method.scores(params, method.prepare(data.hidden(), Backbone(hidden=8)))
     assert torch.allclose(scores[:3], torch.tensor([3.0, -1.6, 5.0]))
 
@@ -153,12 +173,16 @@ def test_beta_0_trains_attention_on_plain_cross_entropy() -> None:
     values = {}
     for beta in (0.0, 1.0):
         client = make_client(FedGACReading(beta=beta), data, Backbone(hidden=8, dropout=0.0))
-        values[beta] = float(FedGACReading(beta=beta)._loss(client, "x", client.prepared.class_weights)(params))
+        values[beta] = float(
+            FedGACReading(beta=beta)._loss(client, "x", client.prepared.class_weights)(params)
+        )
     logits = FedGACReading().predict(client, params)[client.prepared.train]
     labels = client.prepared.labels
     each = F.cross_entropy(logits, labels, reduction="none")
     assert values[0.0] == pytest.approx(float(each.mean()), rel=1e-5)
-    assert values[1.0] == pytest.approx(float(torch.stack([each[labels == c].mean() for c in range(CLASSES)]).mean()), rel=1e-5)
+    assert values[1.0] == pytest.approx(
+        float(torch.stack([each[labels == c].mean() for c in range(CLASSES)]).mean()), rel=1e-5
+    )
 
 
 def test_values_and_attention_take_turns() -> None:
@@ -174,7 +198,10 @@ def test_values_and_attention_take_turns() -> None:
 
 def test_moments_last_a_round_whether_or_not_they_are_kept_between_rounds() -> None:
     """The first round starts without moments either way, and leaves some only where they are kept."""
-    both = [run_rounds(FedGACReading(), toy_clients(2), 1, training=Training(keep_moments=keep)) for keep in (True, False)]
+    both = [
+        run_rounds(FedGACReading(), toy_clients(2), 1, training=Training(keep_moments=keep))
+        for keep in (True, False)
+    ]
     assert_same(both[0][0][-1].tensors, both[1][0][-1].tensors)
     left = [any(".moments." in name for name in exchange.participants[0].state) for _, exchange in both]
     assert left == [True, False]
@@ -214,7 +241,10 @@ def test_a_class_of_one_client_takes_its_column() -> None:
     """(h 3) κ = 0: class 2 is client 1's alone, so its column is client 1's; 0: (3·1 + 1·2)/4; 1: nobody's."""
     server, tensors = start(toy_clients(2), FedGACReading(kappa=0.0))
     ones = {name: torch.ones_like(value) for name, value in tensors.items()}
-    replies = {0: reply_of(moved(tensors, 1.0, ones), [3, 0, 0]), 1: reply_of(moved(tensors, 2.0, ones), [1, 0, 4])}
+    replies = {
+        0: reply_of(moved(tensors, 1.0, ones), [3, 0, 0]),
+        1: reply_of(moved(tensors, 2.0, ones), [1, 0, 4]),
+    }
     out = FedGACReading(kappa=0.0).server_step(server, tensors, replies)
     for name in ("classifier.weight", "classifier.bias"):
         step = out[name] - tensors[name]
@@ -232,12 +262,17 @@ def test_rare_classes_step_further() -> None:
     out = FedGACReading().server_step(server, tensors, replies)
     assert torch.allclose(out["classifier.bias"] - tensors["classifier.bias"], torch.tensor([4.0, 4.0, 1.0]))
     out = FedGACReading(kappa=0.1).server_step(server, tensors, replies)
-    assert float((out["classifier.bias"] - tensors["classifier.bias"])[0]) == pytest.approx(512**0.1, rel=1e-5)
+    assert float((out["classifier.bias"] - tensors["classifier.bias"])[0]) == pytest.approx(
+        512**0.1, rel=1e-5
+    )
 
 
 def test_a_client_without_training_nodes_has_no_say() -> None:
     server, tensors = start(toy_clients(2))
-    noisy = {0: reply_of(moved(tensors, 1.0, random_like(tensors, 1)), [2, 2, 2]), 1: reply_of(random_like(tensors, 2), [0, 0, 0])}
+    noisy = {
+        0: reply_of(moved(tensors, 1.0, random_like(tensors, 1)), [2, 2, 2]),
+        1: reply_of(random_like(tensors, 2), [0, 0, 0]),
+    }
     alone = FedGACReading().server_step(server, tensors, {0: noisy[0]})
     both = FedGACReading().server_step(server, tensors, noisy)
     for name in tensors:
@@ -256,14 +291,21 @@ def test_dense_and_sparse_features_agree() -> None:
         assert torch.allclose(a[name], b[name], atol=1e-3), name
 
 
-AWKWARD: list[dict[str, Any]] = [{"edges": False}, {"train": False}, {"missing_class": True}, {"one_node_class": True}]
+AWKWARD: list[dict[str, Any]] = [
+    {"edges": False},
+    {"train": False},
+    {"missing_class": True},
+    {"one_node_class": True},
+]
 
 
 @pytest.mark.parametrize("awkward", AWKWARD, ids=lambda a: next(iter(a)))
 @pytest.mark.parametrize("model", BACKBONES, ids=lambda m: f"{m.backbone}-{m.head}")
 def test_awkward_clients(awkward: dict[str, Any], model: Backbone) -> None:
     clients = [toy_client(0), toy_client(1, **awkward), toy_client(2, sparse=False)]
-    rounds, _ = run_rounds(FedGACReading(), clients, rounds=2, model=model, training=Training(participation=0.7))
+    rounds, _ = run_rounds(
+        FedGACReading(), clients, rounds=2, model=model, training=Training(participation=0.7)
+    )
     assert all(bool(torch.isfinite(v).all()) for v in rounds[-1].tensors.values())
 
 
@@ -274,7 +316,9 @@ def test_it_learns_with_the_bytes_it_states(sparse: bool) -> None:
     Without edges, where the features alone name the class; the toy's edges join classes at random, and s_ij ranks the neighbours of all
     nodes alike, so it cannot learn to look at the node itself alone.
     """
-    rounds, _ = run_rounds(FedGACReading(), toy_clients(sparse=sparse, edges=False), rounds=8, training=Training(lr=0.05))
+    rounds, _ = run_rounds(
+        FedGACReading(), toy_clients(sparse=sparse, edges=False), rounds=8, training=Training(lr=0.05)
+    )
     assert rounds[-1].loss < 0.5 * rounds[0].loss
     assert FEATURES * 8 + 8 + 8 * CLASSES + CLASSES == 83
     assert sum(rounds[-1].bytes_down.values()) == 3 * 4 * 211
@@ -282,19 +326,28 @@ def test_it_learns_with_the_bytes_it_states(sparse: bool) -> None:
 
 
 def test_partial_participation_and_same_bits() -> None:
-    runs = [run_rounds(FedGACReading(), toy_clients(), rounds=4, training=Training(participation=0.5), workers=w)[0] for w in (1, 2)]
+    runs = [
+        run_rounds(FedGACReading(), toy_clients(), rounds=4, training=Training(participation=0.5), workers=w)[
+            0
+        ]
+        for w in (1, 2)
+    ]
     assert_same(runs[0][-1].tensors, runs[1][-1].tensors)
     assert {r.clients for r in runs[0]} != {(0, 1, 2)}
 
 
 def test_hidden_labels_have_no_influence() -> None:
     clients = toy_clients()
-    scrambled = [relabelled(c, torch.where(c.train_mask, c.graph.y, (c.graph.y + 1) % CLASSES)) for c in clients]
+    scrambled = [
+        relabelled(c, torch.where(c.train_mask, c.graph.y, (c.graph.y + 1) % CLASSES)) for c in clients
+    ]
     a, b = (run_rounds(FedGACReading(), some, rounds=2)[0][-1].tensors for some in (clients, scrambled))
     assert_same(a, b)
 
 
-@pytest.mark.parametrize("bad", [{"attention_width": 0}, {"beta": 1.5}, {"kappa": -1.0}, {"longest_step": 0.5}, {"floor": -1.0}])
+@pytest.mark.parametrize(
+    "bad", [{"attention_width": 0}, {"beta": 1.5}, {"kappa": -1.0}, {"longest_step": 0.5}, {"floor": -1.0}]
+)
 def test_bad_settings_are_named(bad: dict[str, Any]) -> None:
     with pytest.raises(BadConfig, match=next(iter(bad))):
         FedGACReading(**bad)

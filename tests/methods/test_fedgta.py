@@ -22,7 +22,11 @@ from toy import assert_same, make_client, make_server, run_rounds, toy_client, t
 
 
 def answer(moments: list[float], trust: float, weight: float = 0.0, nodes: int = 1, train: int = 1) -> Reply:
-    tensors = {"moments": torch.tensor(moments), "confidence": torch.tensor([trust]), "encoder.weight": torch.full((2, 2), weight)}
+    tensors = {
+        "moments": torch.tensor(moments),
+        "confidence": torch.tensor([trust]),
+        "encoder.weight": torch.full((2, 2), weight),
+    }
     return Reply(tensors, nodes, train)
 
 
@@ -52,8 +56,12 @@ def test_epsilon_one_is_isolated_training() -> None:
 def test_confidence_by_hand() -> None:
     """Two joined nodes (degree 1 each), C = 2. Certain rows have entropy 0: 2 · 2/e. Uniform rows: 2 (2/e - log 2)."""
     degrees = torch.ones(2, dtype=torch.float64)
-    assert float(confidence(torch.tensor([[1.0, 0.0], [1.0, 0.0]]), degrees)) == pytest.approx(4 / math.e, abs=1e-6)
-    assert float(confidence(torch.full((2, 2), 0.5), degrees)) == pytest.approx(2 * (2 / math.e - math.log(2)), abs=1e-6)
+    assert float(confidence(torch.tensor([[1.0, 0.0], [1.0, 0.0]]), degrees)) == pytest.approx(
+        4 / math.e, abs=1e-6
+    )
+    assert float(confidence(torch.full((2, 2), 0.5), degrees)) == pytest.approx(
+        2 * (2 / math.e - math.log(2)), abs=1e-6
+    )
 
 
 @given(st.integers(0, 10**6), st.integers(2, 40))
@@ -112,7 +120,10 @@ def test_openfgl_propagation_is_that_of_torch_geometric() -> None:
 
 
 def test_sage_propagates_over_the_same_operator_as_gcn() -> None:
-    gcn, sage = (make_client(FedGTA(), toy_client(), Backbone(kind, hidden=8)).prepared.spread for kind in ("gcn", "sage"))  # type: ignore[arg-type]
+    gcn, sage = (
+        make_client(FedGTA(), toy_client(), Backbone(kind, hidden=8)).prepared.spread
+        for kind in ("gcn", "sage")
+    )  # type: ignore[arg-type]
     assert torch.equal(gcn.matrix.to_dense(), sage.matrix.to_dense())
 
 
@@ -122,9 +133,14 @@ def reference_sharing(replies: dict[int, Reply], epsilon: float) -> Tensor:
     rows = []
     for k in ids:
         moments = {j: replies[j].tensors["moments"].to(torch.float64) for j in ids}
-        alike = [j == k or float(torch.cosine_similarity(moments[k], moments[j], dim=0)) > epsilon for j in ids]
+        alike = [
+            j == k or float(torch.cosine_similarity(moments[k], moments[j], dim=0)) > epsilon for j in ids
+        ]
         heard = [float(a and replies[j].num_train > 0) for j, a in zip(ids, alike, strict=True)]
-        say = [h * float(replies[j].tensors["confidence"]) * replies[j].num_nodes for j, h in zip(ids, heard, strict=True)]
+        say = [
+            h * float(replies[j].tensors["confidence"]) * replies[j].num_nodes
+            for j, h in zip(ids, heard, strict=True)
+        ]
         if sum(say) == 0:
             say = heard
         if sum(say) == 0:
@@ -138,7 +154,10 @@ def test_sharing_equals_the_loop(seed: int, epsilon: float) -> None:
     draws = torch.Generator().manual_seed(seed)
     numbers = torch.randint(0, 3, (5, 2), generator=draws).tolist()
     moments = torch.randn(5, 4, generator=draws)
-    replies = {10 - k: answer(moments[k].tolist(), float(trust), nodes=7 + k, train=train) for k, (trust, train) in enumerate(numbers)}
+    replies = {
+        10 - k: answer(moments[k].tolist(), float(trust), nodes=7 + k, train=train)
+        for k, (trust, train) in enumerate(numbers)
+    }
     assert torch.allclose(sharing(replies, epsilon), reference_sharing(replies, epsilon))
 
 
@@ -163,8 +182,16 @@ def test_unlike_clients_do_not_share() -> None:
 
 def test_every_client_is_sent_its_own_model() -> None:
     method = FedGTA()
-    tensors = {"encoder.weight": torch.zeros(1), "client1.encoder.weight": torch.ones(1), "client10.encoder.weight": torch.full((1,), 10.0)}
-    assert {k: float(method.message(tensors, k)["encoder.weight"]) for k in (1, 2, 10)} == {1: 1.0, 2: 0.0, 10: 10.0}
+    tensors = {
+        "encoder.weight": torch.zeros(1),
+        "client1.encoder.weight": torch.ones(1),
+        "client10.encoder.weight": torch.full((1,), 10.0),
+    }
+    assert {k: float(method.message(tensors, k)["encoder.weight"]) for k in (1, 2, 10)} == {
+        1: 1.0,
+        2: 0.0,
+        10: 10.0,
+    }
 
 
 def test_absent_clients_keep_their_model() -> None:
@@ -186,15 +213,23 @@ def test_bytes_are_those_of_the_docstring() -> None:
 @pytest.mark.parametrize("preset", FedGTA.presets)
 @pytest.mark.parametrize("moments", ["hybrid", "raw", "central"])
 def test_awkward_federations(preset: str, moments: Any) -> None:
-    clients = [toy_client(k, sparse=True, **kind) for k, kind in enumerate(({"train": False}, {"edges": False}, {"missing_class": True}))]
+    clients = [
+        toy_client(k, sparse=True, **kind)
+        for k, kind in enumerate(({"train": False}, {"edges": False}, {"missing_class": True}))
+    ]
     rounds, _ = run_rounds(FedGTA(**FedGTA.presets[preset], moments=moments, orders=3), clients, 3)
     assert all(bool(value.isfinite().all()) for r in rounds for value in r.tensors.values())
     assert not any(r.refused for r in rounds)
 
 
 def test_it_learns() -> None:
-    rounds, exchange = run_rounds(FedGTA(), [toy_client(k, nodes=60, edges=False) for k in range(2)], rounds=20)
-    right = [float(c["personal_test"].trace() / c["personal_test"].sum()) for c in (rounds[-1].confusions or {}).values()]
+    rounds, exchange = run_rounds(
+        FedGTA(), [toy_client(k, nodes=60, edges=False) for k in range(2)], rounds=20
+    )
+    right = [
+        float(c["personal_test"].trace() / c["personal_test"].sum())
+        for c in (rounds[-1].confusions or {}).values()
+    ]
     assert min(right) > 0.8
     assert not torch.equal(*(model_part(exchange.participants[k].state)["encoder.weight"] for k in (0, 1)))
 

@@ -70,24 +70,36 @@ def test_the_client_trains_on_the_calibrated_loss() -> None:
 @pytest.mark.parametrize(("absent", "expected"), [("floor1", 3.0), ("clamp", 300.0), ("mask", math.inf)])
 def test_margin_of_an_absent_class(absent: Any, expected: float) -> None:
     """tau = 3: max(1, 0)^(-1/4) = 1; (1e-8)^(-1/4) = 100; masked is infinite."""
-    assert float(FedLC(tau=3.0, absent=absent).margins(torch.tensor([4, 0]))[1]) == pytest.approx(expected, rel=1e-5)
+    assert float(FedLC(tau=3.0, absent=absent).margins(torch.tensor([4, 0]))[1]) == pytest.approx(
+        expected, rel=1e-5
+    )
 
 
 def test_a_clamped_absent_class_leaves_the_softmax() -> None:
     """e^{-100} = 4e-44 beside terms of order 1: the loss with the class differs by less than 1e-30 from the loss without it."""
     method = FedLC(absent="clamp")
-    z, y = torch.randn(5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64), torch.tensor([0, 1, 0, 1, 0])
+    z, y = (
+        torch.randn(5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64),
+        torch.tensor([0, 1, 0, 1, 0]),
+    )
     margin = method.margins(torch.tensor([9, 2, 0])).to(torch.float64)
     with_class = F.cross_entropy(z - margin, y)
     without = F.cross_entropy((z - margin)[:, :2], y)
     assert abs(float(with_class - without)) < 1e-30
 
 
-@given(st.lists(st.integers(0, 500), min_size=2, max_size=8), st.floats(0, 5, width=32, allow_subnormal=False))
+@given(
+    st.lists(st.integers(0, 500), min_size=2, max_size=8), st.floats(0, 5, width=32, allow_subnormal=False)
+)
 def test_rarer_classes_have_larger_margins(counts: list[int], tau: float) -> None:
     margin = FedLC(tau=tau).margins(torch.tensor(counts)).tolist()
     assert all(0 <= m <= tau * (1 + 1e-6) for m in margin)
-    assert all(margin[a] >= margin[b] for a in range(len(counts)) for b in range(len(counts)) if counts[a] < counts[b])
+    assert all(
+        margin[a] >= margin[b]
+        for a in range(len(counts))
+        for b in range(len(counts))
+        if counts[a] < counts[b]
+    )
 
 
 @given(st.integers(0, 2**31 - 1))
@@ -108,16 +120,24 @@ def test_presets_run(preset: str) -> None:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("awkward", [{"train": False}, {"edges": False}, {"missing_class": True}, {"one_node_class": True}])
+@pytest.mark.parametrize(
+    "awkward", [{"train": False}, {"edges": False}, {"missing_class": True}, {"one_node_class": True}]
+)
 @pytest.mark.parametrize("absent", ["floor1", "mask"])
 def test_awkward_clients(awkward: dict[str, Any], sparse: bool, absent: Any) -> None:
-    clients = [toy_client(0, sparse=sparse, **awkward), toy_client(1, sparse=sparse), toy_client(2, sparse=sparse, missing_class=True)]
+    clients = [
+        toy_client(0, sparse=sparse, **awkward),
+        toy_client(1, sparse=sparse),
+        toy_client(2, sparse=sparse, missing_class=True),
+    ]
     rounds, _ = run_rounds(FedLC(absent=absent), clients, training=Training(participation=0.67))
     assert not rounds[-1].refused
     assert all(bool(value.isfinite().all()) for value in rounds[-1].tensors.values())
 
 
-@pytest.mark.parametrize("model", [Backbone(dropout=0.0, backbone="sage"), Backbone(dropout=0.0, head="linear")])
+@pytest.mark.parametrize(
+    "model", [Backbone(dropout=0.0, backbone="sage"), Backbone(dropout=0.0, head="linear")]
+)
 def test_it_learns_with_every_backbone(model: Backbone) -> None:
     """Without the toy's random edges, which hide the classes."""
     rounds, _ = run_rounds(FedLC(), toy_clients(edges=False), rounds=12, model=model)

@@ -22,7 +22,9 @@ DRY = Backbone(hidden=8, dropout=0.0)
 
 
 def answer(mean: list[list[float]], count: list[float], nodes: int = 10) -> Reply:
-    return Reply({"prototype.mean": torch.tensor(mean), "prototype.count": torch.tensor(count)}, nodes, int(sum(count)))
+    return Reply(
+        {"prototype.mean": torch.tensor(mean), "prototype.count": torch.tensor(count)}, nodes, int(sum(count))
+    )
 
 
 def merged(method: FedProto, replies: dict[int, Reply], old: Tensors) -> Tensors:
@@ -68,7 +70,10 @@ def test_global_prototypes_by_hand(weights: Any, expected: float) -> None:
 
 @pytest.mark.parametrize("weights", ["owners", "counts", "zeros"])
 def test_a_class_nobody_renews_keeps_its_prototype(weights: Any) -> None:
-    old = {"prototype.mean": torch.tensor([[7.0, 8.0], [0.0, 0.0]]), "prototype.count": torch.tensor([3.0, 0.0])}
+    old = {
+        "prototype.mean": torch.tensor([[7.0, 8.0], [0.0, 0.0]]),
+        "prototype.count": torch.tensor([3.0, 0.0]),
+    }
     out = merged(FedProto(class_weights=weights), {1: answer([[0.0, 0.0], [1.0, 1.0]], [0.0, 2.0])}, old)
     assert torch.equal(out["prototype.mean"], torch.tensor([[7.0, 8.0], [1.0, 1.0]]))
     assert torch.equal(out["prototype.count"], torch.tensor([3.0, 2.0]))
@@ -115,7 +120,9 @@ def test_with_dropout_the_clean_embedding_is_not_the_dropped_one() -> None:
 def test_clients_send_the_class_means_of_their_training_nodes() -> None:
     method = FedProto()
     client = make_client(method, toy_client(missing_class=True))
-    answered, state = method.client_step(client, initial(method, make_server([toy_client()], client.model, Training())), {})
+    answered, state = method.client_step(
+        client, initial(method, make_server([toy_client()], client.model, Training())), {}
+    )
     hidden = client.model.encode(model_part(state), client.prepared.inputs)
     y = client.data.graph.y
     for c in (0, 1):
@@ -140,7 +147,9 @@ def test_prediction_by_the_nearest_prototype_among_local_classes() -> None:
     logits = method.predict(client, {**params, "prototype.mean": means, "prototype.count": torch.ones(3)})
     expected = torch.stack([(hidden - means[c]).norm(dim=1) for c in (0, 1)]).argmin(0)
     assert torch.equal(logits.argmax(1), expected)
-    unknown = method.predict(client, {**params, "prototype.mean": means, "prototype.count": torch.tensor([1.0, 0.0, 1.0])})
+    unknown = method.predict(
+        client, {**params, "prototype.mean": means, "prototype.count": torch.tensor([1.0, 0.0, 1.0])}
+    )
     assert set(unknown.argmax(1).tolist()) == {0}
 
 
@@ -161,16 +170,29 @@ def test_clients_may_start_apart() -> None:
 @pytest.mark.parametrize("predict_by", ["logits", "prototypes"])
 def test_awkward_federations(preset: str, predict_by: Any) -> None:
     """A client without training nodes, one without edges, one with a one-node class; half of them per round; sparse features."""
-    clients = [toy_client(k, sparse=True, **kind) for k, kind in enumerate(({"train": False}, {"edges": False}, {"one_node_class": True}))]
-    rounds, _ = run_rounds(FedProto(**FedProto.presets[preset], predict_by=predict_by), clients, 4, training=Training(participation=0.5))
+    clients = [
+        toy_client(k, sparse=True, **kind)
+        for k, kind in enumerate(({"train": False}, {"edges": False}, {"one_node_class": True}))
+    ]
+    rounds, _ = run_rounds(
+        FedProto(**FedProto.presets[preset], predict_by=predict_by),
+        clients,
+        4,
+        training=Training(participation=0.5),
+    )
     assert all(bool(value.isfinite().all()) for r in rounds for value in r.tensors.values())
     assert not any(r.refused for r in rounds)
 
 
 @pytest.mark.parametrize("predict_by", ["logits", "prototypes"])
 def test_it_learns(predict_by: Any) -> None:
-    rounds, _ = run_rounds(FedProto(predict_by=predict_by), [toy_client(k, nodes=60, edges=False) for k in range(2)], rounds=20)
-    right = [float(c["personal_test"].trace() / c["personal_test"].sum()) for c in (rounds[-1].confusions or {}).values()]
+    rounds, _ = run_rounds(
+        FedProto(predict_by=predict_by), [toy_client(k, nodes=60, edges=False) for k in range(2)], rounds=20
+    )
+    right = [
+        float(c["personal_test"].trace() / c["personal_test"].sum())
+        for c in (rounds[-1].confusions or {}).values()
+    ]
     assert min(right) > 0.8
 
 

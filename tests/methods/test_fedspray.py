@@ -16,7 +16,17 @@ from fedepd.methods.steps import model_part
 from fedepd.network.backbones import Backbone
 from fedepd.network.training import Training
 from fedepd.types import Reply, Tensors
-from toy import CLASSES, assert_same, initial, make_client, make_server, relabelled, run_rounds, toy_client, toy_clients
+from toy import (
+    CLASSES,
+    assert_same,
+    initial,
+    make_client,
+    make_server,
+    relabelled,
+    run_rounds,
+    toy_client,
+    toy_clients,
+)
 
 TWO = Backbone(hidden=2)
 
@@ -75,8 +85,14 @@ def test_soft_targets_by_hand() -> None:
     for i in range(n):
         phi = torch.relu(x[i] @ message["mlp.encoder.weight"] + message["mlp.encoder.bias"])
         belief = (phi @ message["mlp.plain.weight"] + message["mlp.plain.bias"]).softmax(0)
-        s = torch.full((8,), 0.5) if i in train else sum(belief[c] * message["proxy.class"][c] for c in range(CLASSES))
-        assert torch.allclose(logits[i], (phi + s) @ message["mlp.joint.weight"] + message["mlp.joint.bias"], atol=1e-5)
+        s = (
+            torch.full((8,), 0.5)
+            if i in train
+            else sum(belief[c] * message["proxy.class"][c] for c in range(CLASSES))
+        )
+        assert torch.allclose(
+            logits[i], (phi + s) @ message["mlp.joint.weight"] + message["mlp.joint.bias"], atol=1e-5
+        )
 
 
 def test_at_threshold_one_only_training_nodes_are_reliable() -> None:
@@ -96,7 +112,9 @@ def test_the_networks_loss_is_cross_entropy_plus_the_distance_to_the_targets(thr
     inputs, proxies = client.prepared.inputs, torch.zeros(client.prepared.inputs.train.shape[0], 8)
     logits = model.predict(params, inputs)
     targets, reliable = method._soft_targets(client, message, proxies)
-    expected = F.cross_entropy(logits[inputs.train], inputs.labels) + 3.0 * distance(targets, logits[reliable])
+    expected = F.cross_entropy(logits[inputs.train], inputs.labels) + 3.0 * distance(
+        targets, logits[reliable]
+    )
     assert torch.allclose(method._network_loss(client, message, proxies)(params), expected)
 
 
@@ -145,13 +163,17 @@ def test_where_training_proxies_start() -> None:
     labels = client.prepared.inputs.labels
     message = {**message, "proxy.class": torch.arange(3.0)[:, None].repeat(1, 8)}
     kept = torch.full((labels.shape[0], 8), 7.0)
-    assert torch.equal(FedSpray()._train_proxies(client, message, {"proxy.train": kept})[:, 0], labels.to(torch.float32))
+    assert torch.equal(
+        FedSpray()._train_proxies(client, message, {"proxy.train": kept})[:, 0], labels.to(torch.float32)
+    )
     code = FedSpray(train_proxies="kept")
     assert torch.equal(code._train_proxies(client, message, {}), torch.full_like(kept, 0.1))
     assert torch.equal(code._train_proxies(client, message, {"proxy.train": kept}), kept)
 
 
-@pytest.mark.parametrize(("weights", "expected"), [("counts", (1 * 1 + 9 * 3) / 10), ("shares", (0.5 * 1 + 0.9 * 3) / 1.4)])
+@pytest.mark.parametrize(
+    ("weights", "expected"), [("counts", (1 * 1 + 9 * 3) / 10), ("shares", (0.5 * 1 + 0.9 * 3) / 1.4)]
+)
 def test_global_proxies_by_hand(weights: Any, expected: float) -> None:
     """Class 0 has proxies 1 and 3; 1 of 2 and 9 of 10 training nodes. The MLP counts by training nodes: (2·0 + 10·6) / 12 = 5."""
     method = FedSpray(proxy_weights=weights)
@@ -159,7 +181,9 @@ def test_global_proxies_by_hand(weights: Any, expected: float) -> None:
     old = {**initial(method, server), "proxy.class": torch.full((3, 2), 4.0)}
 
     def answer(proxy: float, counts: list[float], value: float) -> Reply:
-        mlp = {name: torch.full_like(tensor, value) for name, tensor in old.items() if name.startswith("mlp.")}
+        mlp = {
+            name: torch.full_like(tensor, value) for name, tensor in old.items() if name.startswith("mlp.")
+        }
         tensors = {**mlp, "proxy.class": torch.full((3, 2), proxy), "proxy.count": torch.tensor(counts)}
         return Reply(tensors, 20, int(sum(counts)))
 
@@ -172,7 +196,9 @@ def test_global_proxies_by_hand(weights: Any, expected: float) -> None:
 def test_first_class_proxies() -> None:
     server = make_server(toy_clients(), TWO, Training())
     assert torch.equal(initial(FedSpray(), server)["proxy.class"], torch.full((3, 2), 0.1))
-    assert torch.allclose(initial(FedSpray(index_start=True), server)["proxy.class"][:, 1], torch.tensor([0.0, 0.01, 0.02]))
+    assert torch.allclose(
+        initial(FedSpray(index_start=True), server)["proxy.class"][:, 1], torch.tensor([0.0, 0.01, 0.02])
+    )
 
 
 def test_the_second_head_may_start_from_the_first() -> None:
@@ -190,7 +216,9 @@ def test_sparse_and_dense_features_give_the_same_mlp() -> None:
     client = make_client(FedSpray(), data)
     dense = data.graph.x.to_dense()
     assert torch.allclose(encode(message, client.prepared.features), encode(message, dense), atol=1e-6)
-    assert torch.allclose(encode(message, client.prepared.train_features), encode(message, dense[data.train_mask]), atol=1e-6)
+    assert torch.allclose(
+        encode(message, client.prepared.train_features), encode(message, dense[data.train_mask]), atol=1e-6
+    )
     assert head(message, "plain", encode(message, dense)).shape == (24, 3)
 
 
@@ -204,7 +232,10 @@ def test_bytes_are_those_of_the_docstring(share: bool, extra: int) -> None:
 
 @pytest.mark.parametrize("settings", [*FedSpray.presets.values(), {"share_gnn": True}])
 def test_awkward_federations(settings: dict[str, Any]) -> None:
-    clients = [toy_client(k, sparse=True, **kind) for k, kind in enumerate(({"train": False}, {"edges": False}, {"missing_class": True}))]
+    clients = [
+        toy_client(k, sparse=True, **kind)
+        for k, kind in enumerate(({"train": False}, {"edges": False}, {"missing_class": True}))
+    ]
     rounds, _ = run_rounds(FedSpray(**settings), clients, 4, training=Training(participation=0.5))
     assert all(bool(value.isfinite().all()) for r in rounds for value in r.tensors.values())
     assert not any(r.refused for r in rounds)
@@ -213,7 +244,10 @@ def test_awkward_federations(settings: dict[str, Any]) -> None:
 def test_it_learns() -> None:
     """Twice the rounds of isolated training: the targets come from an MLP that is itself still learning."""
     rounds, _ = run_rounds(FedSpray(), [toy_client(k, nodes=60, edges=False) for k in range(2)], rounds=40)
-    right = [float(c["personal_test"].trace() / c["personal_test"].sum()) for c in (rounds[-1].confusions or {}).values()]
+    right = [
+        float(c["personal_test"].trace() / c["personal_test"].sum())
+        for c in (rounds[-1].confusions or {}).values()
+    ]
     assert min(right) > 0.8
 
 

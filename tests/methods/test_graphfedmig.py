@@ -29,7 +29,18 @@ from fedepd.network.backbones import Backbone
 from fedepd.network.sparse import Sparse, to_scipy
 from fedepd.network.training import Training
 from fedepd.types import Reply, Tensors
-from toy import CLASSES, FEATURES, assert_same, initial, make_client, make_server, relabelled, run_rounds, toy_client, toy_clients
+from toy import (
+    CLASSES,
+    FEATURES,
+    assert_same,
+    initial,
+    make_client,
+    make_server,
+    relabelled,
+    run_rounds,
+    toy_client,
+    toy_clients,
+)
 
 BACKBONES = [Backbone(b, 8, 0.5, h) for b in ("gcn", "sage") for h in ("gcn", "linear")]
 PLAIN: dict[str, Any] = {"gan_weight": 0.0, "warm_up": 0}
@@ -45,7 +56,9 @@ def start(**settings: Any) -> tuple[Any, Tensors]:
     return server, initial(GraphFedMig(**settings), server)
 
 
-def replies_at(tensors: Tensors, values: dict[int, float], information: dict[int, float], **more: torch.Tensor) -> dict[int, Reply]:
+def replies_at(
+    tensors: Tensors, values: dict[int, float], information: dict[int, float], **more: torch.Tensor
+) -> dict[int, Reply]:
     """Replies whose every tensor is a constant."""
     out = {}
     for k, value in values.items():
@@ -93,7 +106,9 @@ def test_mutual_information_is_what_entropies_say(pairs: list[tuple[int, int]]) 
 
     predicted, labels = (list(side) for side in zip(*pairs, strict=True))
     expected = entropy(predicted) + entropy(labels) - entropy(pairs)
-    assert float(mutual_information(torch.tensor(predicted), torch.tensor(labels), 5)) == pytest.approx(expected, abs=1e-6)
+    assert float(mutual_information(torch.tensor(predicted), torch.tensor(labels), 5)) == pytest.approx(
+        expected, abs=1e-6
+    )
 
 
 @pytest.mark.parametrize("classes", [5, 40, 70])
@@ -113,7 +128,9 @@ def test_models_are_weighted_by_information() -> None:
     replies[2] = replace(replies_at(tensors, {2: 99.0}, {2: 9.0})[2], num_train=0)
     by_information = GraphFedMig().server_step(server, tensors, replies)
     assert torch.allclose(by_information["encoder.weight"], torch.tensor(3.25), atol=1e-4)
-    assert torch.allclose(GraphFedMig(mi="official").server_step(server, tensors, replies)["encoder.weight"], torch.tensor(2.5))
+    assert torch.allclose(
+        GraphFedMig(mi="official").server_step(server, tensors, replies)["encoder.weight"], torch.tensor(2.5)
+    )
     for name in ("discriminator.1.weight", "judged.mean"):
         assert torch.allclose(by_information[name], torch.tensor(2.5)), name
     assert by_information["cluster.size"].tolist() == [2]
@@ -156,7 +173,9 @@ def test_divergence_by_hand() -> None:
     """
     first = 0.375 * np.log(0.75) + 0.625 * np.log(1.25)
     second = 0.375 * np.log(1.5) + 0.625 * np.log(5 / 6)
-    assert float(divergence(torch.zeros(2), torch.tensor([0.25, 0.75]), 3.0)) == pytest.approx(first + 3 * second, rel=1e-5)
+    assert float(divergence(torch.zeros(2), torch.tensor([0.25, 0.75]), 3.0)) == pytest.approx(
+        first + 3 * second, rel=1e-5
+    )
     logit = torch.tensor([0.3, -1.0, 2.0], requires_grad=True)
     value = divergence(logit, torch.softmax(logit.detach(), 0), 3.0)
     assert value.item() == pytest.approx(0, abs=1e-6)
@@ -184,7 +203,9 @@ def test_the_discriminator_learns_to_imitate() -> None:
 def test_the_divergence_acts_from_round_2_on() -> None:
     """There is no mean judgement in round 1; from round 2 on a large weight changes what is learnt."""
     clients = toy_clients()
-    light, heavy = (run_rounds(GraphFedMig(gan_weight=w, warm_up=0), clients, rounds=2)[0] for w in (0.0, 10.0))
+    light, heavy = (
+        run_rounds(GraphFedMig(gan_weight=w, warm_up=0), clients, rounds=2)[0] for w in (0.0, 10.0)
+    )
     assert_same(model_part(light[0].tensors), model_part(heavy[0].tensors))
     assert not torch.equal(light[1].tensors["encoder.weight"], heavy[1].tensors["encoder.weight"])
 
@@ -201,7 +222,9 @@ def test_the_warm_up_is_in_round_1_only() -> None:
 
 def test_clusters_by_hand() -> None:
     """Directions 0°, 20° and 90°: at cos 30° the first two merge (their mean is at 10°); cos 80° = .17 joins all at threshold .1."""
-    at = {k: torch.tensor([np.cos(np.radians(a)), np.sin(np.radians(a))]) for k, a in ((0, 0), (1, 90), (2, 20))}
+    at = {
+        k: torch.tensor([np.cos(np.radians(a)), np.sin(np.radians(a))]) for k, a in ((0, 0), (1, 90), (2, 20))
+    }
     assert clustered(at, float(np.cos(np.radians(30)))) == [[0, 2], [1]]
     assert clustered(at, 0.1) == [[0, 1, 2]]
     assert clustered(at, 0.99) == [[0], [1], [2]]
@@ -221,15 +244,24 @@ def test_each_cluster_has_its_own_tensors() -> None:
     assert got == {0: 2.0, 1: 7.0, 2: 2.0}
     assert [float(method.message(out, k)["cluster.size"]) for k in range(3)] == [2, 1, 2]
     assert_same(method.message(out, 3), tensors)
-    assert float(method.message(method.server_step(server, out, {1: replies[1]}), 0)["encoder.bias"][0]) == 2.0
+    assert (
+        float(method.message(method.server_step(server, out, {1: replies[1]}), 0)["encoder.bias"][0]) == 2.0
+    )
 
 
 def test_column_means() -> None:
     data = toy_client(sparse=True)
-    assert torch.allclose(column_means(Sparse.of(to_scipy(data.graph.x))), data.graph.x.to_dense().mean(0), atol=1e-6)
+    assert torch.allclose(
+        column_means(Sparse.of(to_scipy(data.graph.x))), data.graph.x.to_dense().mean(0), atol=1e-6
+    )
 
 
-AWKWARD: list[dict[str, Any]] = [{"edges": False}, {"train": False}, {"missing_class": True}, {"one_node_class": True}]
+AWKWARD: list[dict[str, Any]] = [
+    {"edges": False},
+    {"train": False},
+    {"missing_class": True},
+    {"one_node_class": True},
+]
 
 
 @pytest.mark.parametrize("awkward", AWKWARD, ids=lambda a: next(iter(a)))
@@ -249,7 +281,10 @@ def test_it_learns_with_the_bytes_it_states(sparse: bool) -> None:
     Without edges, where the features alone name the class.
     """
     rounds, _ = run_rounds(
-        GraphFedMig(warm_up=0, discriminator_steps=1), toy_clients(sparse=sparse, edges=False), rounds=8, training=Training(lr=0.05)
+        GraphFedMig(warm_up=0, discriminator_steps=1),
+        toy_clients(sparse=sparse, edges=False),
+        rounds=8,
+        training=Training(lr=0.05),
     )
     assert rounds[-1].loss < 0.5 * rounds[0].loss
     assert sum(rounds[-1].bytes_down.values()) == sum(rounds[-1].bytes_up.values()) == 3 * 4 * 34394
@@ -259,14 +294,21 @@ def test_it_learns_with_the_bytes_it_states(sparse: bool) -> None:
 
 def test_partial_participation_and_same_bits() -> None:
     training = Training(participation=0.5)
-    runs = [run_rounds(GraphFedMig(warm_up=1), toy_clients(), rounds=4, training=training, workers=w)[0] for w in (1, 2)]
+    runs = [
+        run_rounds(GraphFedMig(warm_up=1), toy_clients(), rounds=4, training=training, workers=w)[0]
+        for w in (1, 2)
+    ]
     assert_same(runs[0][-1].tensors, runs[1][-1].tensors)
 
 
 def test_hidden_labels_have_no_influence() -> None:
     clients = toy_clients()
-    scrambled = [relabelled(c, torch.where(c.train_mask, c.graph.y, (c.graph.y + 1) % CLASSES)) for c in clients]
-    a, b = (run_rounds(GraphFedMig(warm_up=1), some, rounds=2)[0][-1].tensors for some in (clients, scrambled))
+    scrambled = [
+        relabelled(c, torch.where(c.train_mask, c.graph.y, (c.graph.y + 1) % CLASSES)) for c in clients
+    ]
+    a, b = (
+        run_rounds(GraphFedMig(warm_up=1), some, rounds=2)[0][-1].tensors for some in (clients, scrambled)
+    )
     assert_same(a, b)
 
 
@@ -280,7 +322,9 @@ def test_uniform_initial_weights() -> None:
             assert not value.any(), name
 
 
-@pytest.mark.parametrize("bad", [{"warm_up": -1}, {"gan_weight": -1.0}, {"noise": -1.0}, {"discriminator_steps": -1}])
+@pytest.mark.parametrize(
+    "bad", [{"warm_up": -1}, {"gan_weight": -1.0}, {"noise": -1.0}, {"discriminator_steps": -1}]
+)
 def test_bad_settings_are_named(bad: dict[str, Any]) -> None:
     with pytest.raises(BadConfig, match=next(iter(bad))):
         GraphFedMig(**bad)

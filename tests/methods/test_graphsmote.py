@@ -33,7 +33,9 @@ from toy import assert_near, initial, make_client, make_server, run_rounds, toy_
 def labelled(y: list[int], edges: list[tuple[int, int]], num_classes: int = 3) -> ClientData:
     """A client whose nodes are all training nodes."""
     n = len(y)
-    graph = Graph.make(torch.eye(n), torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).t(), torch.tensor(y), num_classes)
+    graph = Graph.make(
+        torch.eye(n), torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).t(), torch.tensor(y), num_classes
+    )
     none = torch.zeros(n, dtype=torch.bool)
     return ClientData(0, graph, ~none, none, none, torch.arange(n))
 
@@ -44,7 +46,15 @@ def test_without_a_minority_and_reconstruction_it_is_fedavg() -> None:
     for data in toy_clients(2):
         y = torch.arange(data.graph.num_nodes) % 2
         train = torch.arange(data.graph.num_nodes) < 12  # six of each class
-        clients.append(replace(data, graph=replace(data.graph, y=y), train_mask=train, val_mask=~train, test_mask=torch.zeros_like(train)))
+        clients.append(
+            replace(
+                data,
+                graph=replace(data.graph, y=y),
+                train_mask=train,
+                val_mask=~train,
+                test_mask=torch.zeros_like(train),
+            )
+        )
     ours, _ = run_rounds(GraphSMOTE(rec_weight=0.0), clients)
     theirs, _ = run_rounds(FedAvg(), clients)
     assert_near(model_part(ours[-1].tensors), theirs[-1].tensors)
@@ -89,7 +99,9 @@ def test_the_plan_counts() -> None:
 
 
 @pytest.mark.parametrize(("chunk", "batch"), [(1024, 1 << 18), (7, 1 << 18), (1024, 500), (7, 1)])
-def test_nearest_member_by_chunks_and_batches_equals_all_at_once(chunk: int, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nearest_member_by_chunks_and_batches_equals_all_at_once(
+    chunk: int, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
     members = (torch.arange(0, 20), torch.arange(20, 21), torch.arange(21, 40), torch.arange(40, 50))
     distance = torch.cdist(rows, rows).fill_diagonal_(float("inf"))
@@ -149,7 +161,9 @@ def test_a_zero_decoder_keeps_every_candidate() -> None:
 
     def wired(decoder: Tensor, synthetic: Tensor) -> sp.coo_matrix:
         projected = torch.ones(6, 2) @ decoder.t()
-        return to_scipy(GraphSMOTE()._wire({"decoder.weight": decoder}, projected, synthetic, candidates).matrix.matrix).tocoo()
+        return to_scipy(
+            GraphSMOTE()._wire({"decoder.weight": decoder}, projected, synthetic, candidates).matrix.matrix
+        ).tocoo()
 
     every = wired(torch.zeros(2, 2), torch.ones(2, 2))
     assert (every.row.tolist(), every.col.tolist()) == ([0, 0, 0, 1, 1], [2, 3, 4, 3, 4])
@@ -165,7 +179,13 @@ VARIANTS: list[dict[str, Any]] = [
     {"pretrain_rounds": 1},
     {"optimizer_own": True, "rec_weight": 0.0},
 ]
-SHAPES: list[dict[str, Any]] = [{"edges": False}, {"train": False}, {"missing_class": True}, {"one_node_class": True}, {"sparse": True}]
+SHAPES: list[dict[str, Any]] = [
+    {"edges": False},
+    {"train": False},
+    {"missing_class": True},
+    {"one_node_class": True},
+    {"sparse": True},
+]
 
 
 @pytest.mark.parametrize("settings", VARIANTS)
@@ -173,7 +193,9 @@ SHAPES: list[dict[str, Any]] = [{"edges": False}, {"train": False}, {"missing_cl
 def test_variants_at_awkward_clients(settings: dict[str, Any], shape: dict[str, Any]) -> None:
     """The contract battery has the default everywhere; these are the other branches, half of the clients at a time."""
     clients = [toy_client(0, nodes=16, sparse=shape.get("sparse", False)), toy_client(1, nodes=16, **shape)]
-    rounds, _ = run_rounds(GraphSMOTE(**settings), clients, model=Backbone(hidden=4), training=Training(participation=0.5))
+    rounds, _ = run_rounds(
+        GraphSMOTE(**settings), clients, model=Backbone(hidden=4), training=Training(participation=0.5)
+    )
     assert all(bool(torch.isfinite(t).all()) for t in rounds[-1].tensors.values())
 
 
@@ -196,7 +218,14 @@ def test_what_is_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("up_scale", -1.0), ("up_scale", float("nan")), ("rec_weight", -1.0), ("threshold", 1.0), ("pretrain_rounds", -1)]
+    ("name", "value"),
+    [
+        ("up_scale", -1.0),
+        ("up_scale", float("nan")),
+        ("rec_weight", -1.0),
+        ("threshold", 1.0),
+        ("pretrain_rounds", -1),
+    ],
 )
 def test_refused_settings(name: str, value: float) -> None:
     with pytest.raises(BadConfig, match=name):

@@ -46,7 +46,9 @@ def test_sampled_contrast_approaches_the_full_one() -> None:
     draws, method = seeded_numpy("anchors"), HierTail(anchors=100)
     chosen = [method._anchors(300, draws) for _ in range(200)]
     assert all(c is not None and len(set(c.tolist())) == 100 for c in chosen)
-    assert np.mean([float(group_contrast(nodes[c], centres, 1.0)) for c in chosen]) == pytest.approx(full, rel=0.05)
+    assert np.mean([float(group_contrast(nodes[c], centres, 1.0)) for c in chosen]) == pytest.approx(
+        full, rel=0.05
+    )
     assert HierTail(anchors=300)._anchors(300, draws) is None
 
 
@@ -126,10 +128,18 @@ def test_network_and_its_gradient_against_a_dense_u_net(sparse: bool, backbone: 
     client = make_client(method, data, model)
     assert torch.allclose(method.predict(client, params), expected, atol=1e-5)
     ours, last = method._network(client, params, None)
-    wanted = torch.autograd.grad(sum(level.square().sum() for level in [*levels, x]), list(leaves.values()), allow_unused=True)  # type: ignore[arg-type]
-    found = torch.autograd.grad(sum(level.square().sum() for level in [*ours, last]), list(leaves.values()), allow_unused=True)  # type: ignore[arg-type]
+    wanted = torch.autograd.grad(
+        sum(level.square().sum() for level in [*levels, x]), list(leaves.values()), allow_unused=True
+    )  # type: ignore[arg-type]
+    found = torch.autograd.grad(
+        sum(level.square().sum() for level in [*ours, last]), list(leaves.values()), allow_unused=True
+    )  # type: ignore[arg-type]
     for name, g, h in zip(leaves, found, wanted, strict=True):
-        assert (g is None and h is None) if name.startswith("classifier.") else torch.allclose(g, h, rtol=1e-4, atol=1e-5), name
+        assert (
+            (g is None and h is None)
+            if name.startswith("classifier.")
+            else torch.allclose(g, h, rtol=1e-4, atol=1e-5)
+        ), name
 
 
 VARIANTS: list[dict[str, Any]] = [
@@ -138,7 +148,13 @@ VARIANTS: list[dict[str, Any]] = [
     {"cap": 1, "first_ratio": 3.0, "anchors": 4},
     {"contrast": 1.0, "temperature": 0.1, "optimizer_own": True},
 ]
-SHAPES: list[dict[str, Any]] = [{"edges": False}, {"train": False}, {"missing_class": True}, {"one_node_class": True}, {"sparse": True}]
+SHAPES: list[dict[str, Any]] = [
+    {"edges": False},
+    {"train": False},
+    {"missing_class": True},
+    {"one_node_class": True},
+    {"sparse": True},
+]
 
 
 @pytest.mark.parametrize("settings", VARIANTS)
@@ -146,7 +162,9 @@ SHAPES: list[dict[str, Any]] = [{"edges": False}, {"train": False}, {"missing_cl
 def test_variants_at_awkward_clients(settings: dict[str, Any], shape: dict[str, Any]) -> None:
     """The contract battery has the default everywhere; these are the other branches, half of the clients at a time."""
     clients = [toy_client(0, nodes=16, sparse=shape.get("sparse", False)), toy_client(1, nodes=16, **shape)]
-    rounds, _ = run_rounds(HierTail(**settings), clients, model=Backbone(hidden=4), training=Training(participation=0.5))
+    rounds, _ = run_rounds(
+        HierTail(**settings), clients, model=Backbone(hidden=4), training=Training(participation=0.5)
+    )
     assert all(bool(torch.isfinite(t).all()) for t in rounds[-1].tensors.values())
 
 
@@ -167,12 +185,22 @@ def test_every_parameter_is_reached() -> None:
     data = toy_client(nodes=24)
     method = HierTail(first_ratio=2.0)
     message = initial(method, make_server([data], Backbone(hidden=8), Training()))
-    answer, _ = method.client_step(make_client(method, data, training=Training(epochs=1, weight_decay=0.0)), message, {})
+    answer, _ = method.client_step(
+        make_client(method, data, training=Training(epochs=1, weight_decay=0.0)), message, {}
+    )
     assert all(not torch.equal(answer.tensors[name], value) for name, value in message.items())
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("depth", -1), ("contrast", float("nan")), ("temperature", 0.0), ("anchors", 0), ("ratio", 1.5), ("most_kept", 0)]
+    ("name", "value"),
+    [
+        ("depth", -1),
+        ("contrast", float("nan")),
+        ("temperature", 0.0),
+        ("anchors", 0),
+        ("ratio", 1.5),
+        ("most_kept", 0),
+    ],
 )
 def test_refused_settings(name: str, value: float) -> None:
     with pytest.raises(BadConfig, match=name):

@@ -42,5 +42,8 @@ def test_clients_that_never_trained_have_the_common_initial_weights() -> None:
 
 def test_it_learns() -> None:
     rounds, _ = run_rounds(Isolated(), [toy_client(k, nodes=60, edges=False) for k in range(2)], rounds=20)
-    right = [float(c["personal_test"].trace() / c["personal_test"].sum()) for c in (rounds[-1].confusions or {}).values()]
+    right = [
+        float(c["personal_test"].trace() / c["personal_test"].sum())
+        for c in (rounds[-1].confusions or {}).values()
+    ]
     assert min(right) > 0.8

@@ -21,7 +21,16 @@ from toy import assert_same, make_client, run_rounds, toy_client, toy_clients
 
 @pytest.mark.parametrize(
     ("share", "last_round", "stage_one"),
-    [(0.05, 200, 190), (0.05, 100, 95), (0.05, 10, 9), (0.05, 2, 1), (0.05, 1, 1), (0.5, 7, 3), (0.99, 3, 1), (0.0, 50, 50)],
+    [
+        (0.05, 200, 190),
+        (0.05, 100, 95),
+        (0.05, 10, 9),
+        (0.05, 2, 1),
+        (0.05, 1, 1),
+        (0.5, 7, 3),
+        (0.99, 3, 1),
+        (0.0, 50, 50),
+    ],
 )
 def test_the_last_rounds_learn_the_scales(share: float, last_round: int, stage_one: int) -> None:
     """5 % of 200 is 10; of 10 it is a half, but one round at least; stage one keeps one round; a run of one round has no stage two."""
@@ -37,7 +46,9 @@ def test_without_a_second_stage_it_is_fedavg(sparse: bool) -> None:
     assert ours[-1].tensors["scale"].tolist() == [1.0, 1.0, 1.0]
     for k, participant in theirs_exchange.participants.items():
         assert_same(model_part(ours_exchange.participants[k].state), model_part(participant.state))
-    for ours_client, theirs_client in zip(ours[-1].confusions.values(), theirs[-1].confusions.values(), strict=True):  # type: ignore[union-attr]
+    for ours_client, theirs_client in zip(
+        ours[-1].confusions.values(), theirs[-1].confusions.values(), strict=True
+    ):  # type: ignore[union-attr]
         assert_same(ours_client, theirs_client)
 
 
@@ -85,10 +96,14 @@ def test_gradient_by_hand() -> None:
 def test_the_scale_of_an_absent_class_stays() -> None:
     scale = torch.ones(3, requires_grad=True)
     z = torch.tensor([[1.0, -1.0, 5.0], [0.5, 2.0, 4.0]])
-    (grad,) = torch.autograd.grad(balanced_loss(scale, z, torch.tensor([0, 1]), torch.tensor([1, 1, 0])), scale)
+    (grad,) = torch.autograd.grad(
+        balanced_loss(scale, z, torch.tensor([0, 1]), torch.tensor([1, 1, 0])), scale
+    )
     assert float(grad[2]) == 0.0
     assert float(grad[:2].abs().min()) > 0
-    rounds, exchange = run_rounds(LWS(stage_two=0.5), [toy_client(0, missing_class=True), toy_client(1)], rounds=4)
+    rounds, exchange = run_rounds(
+        LWS(stage_two=0.5), [toy_client(0, missing_class=True), toy_client(1)], rounds=4
+    )
     assert float(exchange.participants[0].state["scale"][2]) == float(rounds[2].tensors["scale"][2])
 
 
@@ -110,14 +125,20 @@ def test_first_scale_step_by_hand() -> None:
 
 def test_own_optimizer_decays_by_half_a_cosine() -> None:
     """Stage two of 2 rounds: rates .2 (1 + cos 0)/2 = .2 and .2 (1 + cos π/2)/2 = .1. One SGD step: f - rate (gradient + 5e-4 f)."""
-    data, model, method = toy_client(), Backbone(hidden=8), LWS(stage_two=0.5, optimizer_own=True, nonnegative=False)
+    data, model, method = (
+        toy_client(),
+        Backbone(hidden=8),
+        LWS(stage_two=0.5, optimizer_own=True, nonnegative=False),
+    )
     for number, rate in ((3, 0.2), (4, 0.1)):
         client = make_client(method, data, model, Training(epochs=1), round=number, last_round=4)
         message = {**model.init(client.info, torch.Generator().manual_seed(0)), "scale": torch.ones(3)}
         reply, _ = method.client_step(client, message, {})
         scale = torch.ones(3, requires_grad=True)
         z = model.predict(message, client.prepared)[data.train_mask]
-        (grad,) = torch.autograd.grad(balanced_loss(scale, z, data.graph.y[data.train_mask], class_counts(data)), scale)
+        (grad,) = torch.autograd.grad(
+            balanced_loss(scale, z, data.graph.y[data.train_mask], class_counts(data)), scale
+        )
         torch.testing.assert_close(reply.tensors["scale"], 1 - rate * (grad + 5e-4), rtol=0, atol=1e-6)
 
 
@@ -141,7 +162,10 @@ def test_class_mean_by_hand() -> None:
     assert stacked.tolist() == [[3.5, 3.5], [6.0, 6.0], [9.0, 9.0]]
 
 
-@pytest.mark.parametrize(("averaging", "fields"), [("counts", {"scale", "owned"}), ("uniform", {"scale", "owned"}), ("naive", {"scale"})])
+@pytest.mark.parametrize(
+    ("averaging", "fields"),
+    [("counts", {"scale", "owned"}), ("uniform", {"scale", "owned"}), ("naive", {"scale"})],
+)
 def test_what_crosses(averaging: Any, fields: set[str]) -> None:
     """C = 3, three clients: up 3·4·|Θ|, then 3·8·C (3·4·C naive); down always 3·4·(|Θ| + C)."""
     rounds, _ = run_rounds(LWS(averaging=averaging), toy_clients(), rounds=2)
@@ -155,22 +179,34 @@ def test_what_crosses(averaging: Any, fields: set[str]) -> None:
 
 def test_a_class_that_nobody_has_keeps_scale_one() -> None:
     for averaging in ("counts", "uniform", "naive"):
-        rounds, _ = run_rounds(LWS(stage_two=0.5, averaging=averaging), toy_clients(missing_class=True), rounds=4)  # type: ignore[arg-type]
+        rounds, _ = run_rounds(
+            LWS(stage_two=0.5, averaging=averaging), toy_clients(missing_class=True), rounds=4
+        )  # type: ignore[arg-type]
         assert float(rounds[-1].tensors["scale"][2]) == 1.0
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("awkward", [{"train": False}, {"edges": False}, {"missing_class": True}, {"one_node_class": True}])
+@pytest.mark.parametrize(
+    "awkward", [{"train": False}, {"edges": False}, {"missing_class": True}, {"one_node_class": True}]
+)
 @pytest.mark.parametrize("participation", [0.5, 1.0])
 def test_awkward_clients(awkward: dict[str, Any], sparse: bool, participation: float) -> None:
     """Half the clients a round: one may meet stage two without a round of stage one."""
-    clients = [toy_client(0, sparse=sparse, **awkward), toy_client(1, sparse=sparse), toy_client(2, sparse=sparse, missing_class=True)]
-    rounds, _ = run_rounds(LWS(stage_two=0.6), clients, rounds=5, training=Training(participation=participation))
+    clients = [
+        toy_client(0, sparse=sparse, **awkward),
+        toy_client(1, sparse=sparse),
+        toy_client(2, sparse=sparse, missing_class=True),
+    ]
+    rounds, _ = run_rounds(
+        LWS(stage_two=0.6), clients, rounds=5, training=Training(participation=participation)
+    )
     assert not any(each.refused for each in rounds)
     assert all(bool(value.isfinite().all()) for value in rounds[-1].tensors.values())
 
 
-@pytest.mark.parametrize("model", [Backbone(dropout=0.0, backbone="sage"), Backbone(dropout=0.0, head="linear")])
+@pytest.mark.parametrize(
+    "model", [Backbone(dropout=0.0, backbone="sage"), Backbone(dropout=0.0, head="linear")]
+)
 def test_both_stages_learn_with_every_backbone(model: Backbone) -> None:
     """Without the toy's random edges, which hide the classes: both losses fall within their stage of 12 rounds."""
     rounds, _ = run_rounds(LWS(stage_two=0.5), toy_clients(edges=False), rounds=24, model=model)

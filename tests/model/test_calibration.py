@@ -50,7 +50,11 @@ def test_each_tier_has_its_own_and_few_nodes_take_the_common_one() -> None:
     assert found["head"] == pytest.approx(1.0, rel=0.15)
     assert found["medium"] == pytest.approx(3.0, rel=0.15)
     assert found["tail"] == temperature(logits, y)
-    assert temperatures(logits[:19], y[:19], tier_of_class(THREE, 3)) == {"head": 1.0, "medium": 1.0, "tail": 1.0}
+    assert temperatures(logits[:19], y[:19], tier_of_class(THREE, 3)) == {
+        "head": 1.0,
+        "medium": 1.0,
+        "tail": 1.0,
+    }
 
 
 def test_classes_without_nodes_count_as_tail() -> None:
@@ -69,7 +73,9 @@ def test_temperatures_change_no_label(seed: int, heats: tuple[float, float, floa
 def test_calibration_error_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two bins of two: accuracies 1/2 and 1, confidences 0.45 and 0.85; half of 0.05 plus half of 0.15 is 0.1."""
     monkeypatch.setattr(calibration, "BINS", 2)
-    assert calibration_error(np.array([0.4, 0.5, 0.8, 0.9]), np.array([0.0, 1.0, 1.0, 1.0])) == pytest.approx(0.1)
+    assert calibration_error(np.array([0.4, 0.5, 0.8, 0.9]), np.array([0.0, 1.0, 1.0, 1.0])) == pytest.approx(
+        0.1
+    )
 
 
 @settings(max_examples=50)
@@ -113,7 +119,9 @@ def test_calibration_mends_what_is_overconfident() -> None:
         assert out["before"][tier]["ece"][1] > 0.15
         assert out["after"][tier]["ece"][0] < 0.05
         assert out["after"][tier]["brier"][0] < out["before"][tier]["brier"][0]
-    assert sum(out["after"][tier]["nodes"] for tier in calibration.TIERS) == out["after"]["all"]["nodes"] == 4000
+    assert (
+        sum(out["after"][tier]["nodes"] for tier in calibration.TIERS) == out["after"]["all"]["nodes"] == 4000
+    )
 
 
 def test_no_nodes_at_all() -> None:

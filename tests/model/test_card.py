@@ -20,16 +20,38 @@ from hostile_names import ALL, STRANGE, cases, unfit
 def card(text: str, sites: list[str] | None = None, unmeasured: bool = False) -> str:
     """Every name and every free text of a run and its model is ``text``."""
     scores: dict[str, Any] = {text: dict.fromkeys(METRICS, 0.5)}
-    summary = {"method_label": text, "proxy_features": True, "protocol": text, "seed": 0, "rounds": 5, "best_rounds": {"global": 5}}
+    summary = {
+        "method_label": text,
+        "proxy_features": True,
+        "protocol": text,
+        "seed": 0,
+        "rounds": 5,
+        "best_rounds": {"global": 5},
+    }
     summary |= {"metrics": {"global": scores}, "headline": "global", "warnings": [text], "config_hash": text}
-    data = {"name": text, "nodes": 10, "edges": 20, "features": 3, "classes": 2, "imbalance_ratio": 2.0, "sha256": text}
+    data = {
+        "name": text,
+        "nodes": 10,
+        "edges": 20,
+        "features": 3,
+        "classes": 2,
+        "imbalance_ratio": 2.0,
+        "sha256": text,
+    }
     config = {"dataset": data, "experiment": {"method": {"name": "fedavg", text: text}}, "sites": sites}
     run = Run(Path("run"), summary, config)
     run.__dict__["env"] = {"fedepd": text, "torch": text}
     info = TaskInfo(3, 2, 2, "nodes")
     model = Model(None, info, {}, (text, text), Tiers((0,), (), (1,)), {})  # type: ignore[arg-type]
     point = {"nodes": 5, "ece": None, "brier": None}
-    measured = {"before": {text: point}, "after": {text: point}, "temperatures": {}, "validation_nodes": 5, "bins": 15, "resamples": 10}
+    measured = {
+        "before": {text: point},
+        "after": {text: point},
+        "temperatures": {},
+        "validation_nodes": 5,
+        "bins": 15,
+        "resamples": 10,
+    }
     return model_card(run, model, {"unmeasured": text} if unmeasured else measured, text)
 
 
@@ -44,7 +66,9 @@ def test_names_in_a_card_are_text(kind: str, text: str) -> None:
     made = card(text, [text, text] if kind == "federation" else None, kind == "unmeasured")
     made.encode()
     assert unfit(made.replace("\n", "")) == []
-    lines = [re.sub(r"\\[!-/:-@\[-`{-~]", "", line) for line in outside_code(made).splitlines()]  # without what is escaped
+    lines = [
+        re.sub(r"\\[!-/:-@\[-`{-~]", "", line) for line in outside_code(made).splitlines()
+    ]  # without what is escaped
     assert not any(re.search(r"[<>\[\]`$~&]|://|www\.", line) for line in lines)
     headings = [line for line in lines if line.startswith("#")]
     assert len(headings) == 10
@@ -52,7 +76,9 @@ def test_names_in_a_card_are_text(kind: str, text: str) -> None:
         if line.startswith("|"):
             assert line.count("|") in (len(METRICS) + 2, 8)
         assert not re.match(r" {4}|\t|\d+[.)] |[+*] |---$|===", line)
-    assert "x" * 81 not in re.sub(r"^(x{100}|- x{100}).*$", "", made, flags=re.MULTILINE)  # the protocol and a warning are sentences
+    assert "x" * 81 not in re.sub(
+        r"^(x{100}|- x{100}).*$", "", made, flags=re.MULTILINE
+    )  # the protocol and a warning are sentences
 
 
 @pytest.mark.parametrize("text", STRANGE.values(), ids=STRANGE)

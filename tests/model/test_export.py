@@ -20,7 +20,15 @@ from fedepd.runs.run import run
 from fedepd.types import Graph
 
 QUICK: dict[str, Any] = {"rounds": 6, "hidden": 8, "clients": 3, "evaluate_every": 3}
-FILES = {"model.safetensors", "config.json", "labels.json", "schema.json", "metrics.json", "calibration.json", "README.md"}
+FILES = {
+    "model.safetensors",
+    "config.json",
+    "labels.json",
+    "schema.json",
+    "metrics.json",
+    "calibration.json",
+    "README.md",
+}
 
 
 @pytest.fixture(scope="module")
@@ -59,21 +67,42 @@ def test_only_what_predictions_need_leaves_the_run(model: Path, finished: Path) 
     """The run's best tensors hold class prototypes and counts; the model does not."""
     kept, everything = load_file(model / "model.safetensors"), load_file(finished / "model.safetensors")
     assert "prototype.count" in everything
-    assert kept.keys() == {"encoder.weight", "encoder.bias", "classifier.weight", "classifier.bias", "pruning.votes"}
+    assert kept.keys() == {
+        "encoder.weight",
+        "encoder.bias",
+        "classifier.weight",
+        "classifier.bias",
+        "pruning.votes",
+    }
 
 
 def test_the_card_says_what_a_reviewer_asks(model: Path, finished: Path) -> None:
     card = (model / "README.md").read_text()
     summary = read(finished / "summary.json")
-    for title in ("Intended use", "Data", "Protocol", "Test metrics", "Calibration", "Limits", "Privacy", "How to use", "Identity"):
+    for title in (
+        "Intended use",
+        "Data",
+        "Protocol",
+        "Test metrics",
+        "Calibration",
+        "Limits",
+        "Privacy",
+        "How to use",
+        "Identity",
+    ):
         assert f"## {title}\n" in card
     assert summary["protocol"] in card
     assert f"| pooled | {100 * summary['metrics']['global']['pooled']['acc']:.2f} |" in card
     calibration = read(model / "calibration.json")
     for tier in TIERS:
         before, after = (calibration[when][tier]["ece"] for when in ("before", "after"))
-        shown = [f"{value:.3f} ({low:.3f} to {high:.3f})" for value, low, high in filter(None, (before, after))]
-        assert f"| {tier} | {calibration['after'][tier]['nodes']} | {calibration['temperatures'][tier]:.3f} | {' | '.join(shown)}" in card
+        shown = [
+            f"{value:.3f} ({low:.3f} to {high:.3f})" for value, low, high in filter(None, (before, after))
+        ]
+        assert (
+            f"| {tier} | {calibration['after'][tier]['nodes']} | {calibration['temperatures'][tier]:.3f} | {' | '.join(shown)}"
+            in card
+        )
     assert "1,500 nodes, 6,000 edges, 64 features, 10 classes" in card
 
 
@@ -84,7 +113,9 @@ def test_calibration_is_measured_on_the_runs_own_test_nodes(model: Path, finishe
     assert calibration["after"]["all"]["accuracy"] == pytest.approx(accuracy)
 
 
-def test_the_report_draws_reliability_once_it_is_measured(model: Path, finished: Path, tmp_path: Path) -> None:
+def test_the_report_draws_reliability_once_it_is_measured(
+    model: Path, finished: Path, tmp_path: Path
+) -> None:
     page = build_report(finished, tmp_path / "with.html").read_text()
     assert "Reliability of FedEPD" in page
     run("synthetic", "fedavg", out=tmp_path / "other", **QUICK)
@@ -112,7 +143,9 @@ def test_a_method_that_needs_local_labels_to_predict_is_refused(tmp_path: Path) 
     assert not (tmp_path / "model").exists()
 
 
-def test_other_data_and_used_folders_are_refused(graph: Graph, finished: Path, model: Path, tmp_path: Path) -> None:
+def test_other_data_and_used_folders_are_refused(
+    graph: Graph, finished: Path, model: Path, tmp_path: Path
+) -> None:
     with pytest.raises(BadConfig, match="already holds another run"):
         export(finished, model)
     with pytest.raises(BadData, match="have changed"):
@@ -121,7 +154,9 @@ def test_other_data_and_used_folders_are_refused(graph: Graph, finished: Path, m
         export(tmp_path, tmp_path / "model")
 
 
-def test_the_pages_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_pages_commands_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """docs/model-card.md, from top to bottom, on a small CSV made here."""
     page = (Path(__file__).parents[2] / "docs" / "model-card.md").read_text()
     commands = [line.removeprefix("$ fedepd ") for line in page.splitlines() if line.startswith("$ fedepd ")]
@@ -129,7 +164,9 @@ def test_the_pages_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.chdir(tmp_path)
     lines = [f"n{i},{i % 3},{i % 3 + 0.01 * i},{'abc'[i % 3]}" for i in range(90)]
     Path("nodes.csv").write_text("\n".join(["id,label,amount,country", *lines]))
-    Path("edges.csv").write_text("\n".join(["source,target", *(f"n{i},n{(7 * i + 3) % 90}" for i in range(90))]))
+    Path("edges.csv").write_text(
+        "\n".join(["source,target", *(f"n{i},n{(7 * i + 3) % 90}" for i in range(90))])
+    )
     for command in commands:
         assert main(shlex.split(command)) == 0, capsys.readouterr().err
     assert len(Path("predictions.csv").read_text().splitlines()) == 91

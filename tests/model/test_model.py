@@ -46,7 +46,12 @@ def node_rows(nodes: int = NODES) -> list[dict[str, Any]]:
     draws = np.random.default_rng(0)
     y = np.arange(nodes) % 3
     return [
-        {"id": f"n{i}", "label": CLASSES[y[i]], "amount": 100 * y[i] + 30 * draws.standard_normal(), "country": ("AT", "DE", "FR")[y[i]]}
+        {
+            "id": f"n{i}",
+            "label": CLASSES[y[i]],
+            "amount": 100 * y[i] + 30 * draws.standard_normal(),
+            "country": ("AT", "DE", "FR")[y[i]],
+        }
         for i in range(nodes)
     ]
 
@@ -56,7 +61,9 @@ def edge_rows(nodes: int = NODES) -> list[dict[str, Any]]:
     draws = np.random.default_rng(1)
     ends = draws.integers(0, nodes, 3 * nodes)
     steps = 3 * draws.integers(1, nodes // 3, 3 * nodes) + (draws.random(3 * nodes) < 1 / 3)
-    return [{"source": f"n{a}", "target": f"n{(a + step) % nodes}"} for a, step in zip(ends, steps, strict=True)]
+    return [
+        {"source": f"n{a}", "target": f"n{(a + step) % nodes}"} for a, step in zip(ends, steps, strict=True)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +79,9 @@ def folder(tables: Path) -> Path:
     """A model trained on two CSV files."""
     graph, _ = import_files(tables / "nodes.csv", tables / "edges.csv", Roles(scale=True, one_hot=True))
     write_npz(graph, tables / "my.npz")
-    run(tables / "my.npz", "fedepd", out=tables / "run", rounds=20, hidden=16, clients=2, partition="balanced")
+    run(
+        tables / "my.npz", "fedepd", out=tables / "run", rounds=20, hidden=16, clients=2, partition="balanced"
+    )
     return export(tables / "run", tables / "model")
 
 
@@ -111,7 +120,9 @@ def test_edges_are_purified_as_in_training(model: Model, tables: Path) -> None:
     assert kept.shape[1] < graph.num_edges
     experiment = model.experiment
     plain = replace(model, experiment=replace(experiment, method=replace(experiment.method, purify=False)))
-    assert np.array_equal(model.predict(graph).probabilities, plain.predict(replace(graph, edge_index=kept)).probabilities)
+    assert np.array_equal(
+        model.predict(graph).probabilities, plain.predict(replace(graph, edge_index=kept)).probabilities
+    )
     assert not np.array_equal(model.predict(graph).probabilities, plain.predict(graph).probabilities)
 
 
@@ -131,7 +142,9 @@ def test_other_columns_are_refused(model: Model, tables: Path, tmp_path: Path) -
     with pytest.raises(BadData, match="has 3 features but the model was trained on 4"):
         model.predict(replace(graph, x=graph.x[:, :3]))
     rows = [{**row, "amount": 5 + float(row["amount"])} for row in node_rows()]
-    other, _ = import_files(write_csv(tmp_path / "nodes.csv", rows), tables / "edges.csv", Roles(scale=True, one_hot=True))
+    other, _ = import_files(
+        write_csv(tmp_path / "nodes.csv", rows), tables / "edges.csv", Roles(scale=True, one_hot=True)
+    )
     with pytest.raises(BadData, match="were made in another way than the model's"):
         model.predict(other)
     rows = [{name: value for name, value in row.items() if name != "amount"} for row in node_rows()]
@@ -164,7 +177,10 @@ def test_abstaining(model: Model, tables: Path) -> None:
 def test_the_command_writes(folder: Path, tables: Path, tmp_path: Path, ending: str, model: Model) -> None:
     out = tmp_path / f"out.{ending}"
     wanted = model.predict(fedepd.load(tables / "my.npz"), 0.6)
-    assert predict(folder, "--data", tables / "my.npz", "-o", out, "--abstain-below", 0.6, "--ids", "n5, n3") == 0
+    assert (
+        predict(folder, "--data", tables / "my.npz", "-o", out, "--abstain-below", 0.6, "--ids", "n5, n3")
+        == 0
+    )
     if ending == "csv":
         with out.open(newline="") as f:
             rows: list[dict[str, Any]] = [{**row, "label": row["label"] or None} for row in csv.DictReader(f)]
@@ -182,20 +198,26 @@ def test_the_command_writes(folder: Path, tables: Path, tmp_path: Path, ending: 
 
 
 def test_the_command_on_tables(folder: Path, tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert predict(folder, "--nodes", tables / "nodes.csv", "--edges", tables / "edges.csv", "--ids", "n4") == 0
+    assert (
+        predict(folder, "--nodes", tables / "nodes.csv", "--edges", tables / "edges.csv", "--ids", "n4") == 0
+    )
     header, row = capsys.readouterr().out.splitlines()
     assert header == "id,label,probability,p(fraud),p(gold),p(plain)"
     assert row.startswith("n4,gold,")
 
 
-def test_a_file_without_labels_will_do(folder: Path, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_without_labels_will_do(
+    folder: Path, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     graph, model = fedepd.load(tables / "my.npz"), load_model(folder)
     np.savez(tmp_path / "bare.npz", x=graph.x.numpy(), edge_index=graph.edge_index.numpy())
     assert predict(folder, "--data", tmp_path / "bare.npz", "--ids", "7") == 0
     assert capsys.readouterr().out.splitlines()[1].startswith(f"7,{model.predict(graph).labels[7]},")
 
 
-def test_mistakes_are_one_sentence(folder: Path, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_one_sentence(
+    folder: Path, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data, nodes = ("--data", tables / "my.npz"), ("--nodes", tables / "nodes.csv")
     for words, sentence in (
         ((), "either by --data FILE.npz or by --nodes and --edges"),
@@ -242,7 +264,9 @@ def test_damaged_model_folders_are_refused(folder: Path, tmp_path: Path) -> None
         shutil.rmtree(broken)
 
 
-@pytest.mark.parametrize("name", [name for name, cls in METHODS.items() if cls.has_global or cls.merges_clients])
+@pytest.mark.parametrize(
+    "name", [name for name, cls in METHODS.items() if cls.has_global or cls.merges_clients]
+)
 @pytest.mark.parametrize("shape", [{}, {"edges": False}, {"sparse": True}])
 def test_every_method_predicts_without_training_nodes(name: str, shape: dict[str, bool]) -> None:
     """Its logits for a client are the same whether it knows the client's training labels or not."""
@@ -254,9 +278,20 @@ def test_every_method_predicts_without_training_nodes(name: str, shape: dict[str
     server = Server(info, experiment.model, experiment.training, 0, 0, 3)
     tensors = experiment.method.server_init(server, experiment.model.init(info, seeded(0, "init")))
     tensors = tensors or experiment.model.init(info, seeded(0, "init"))
-    model = Model(experiment, info, tensors, CLASSES, Tiers((0,), (1,), (2,)), {"head": 1.0, "medium": 1.0, "tail": 1.0})
+    model = Model(
+        experiment, info, tensors, CLASSES, Tiers((0,), (1,), (2,)), {"head": 1.0, "medium": 1.0, "tail": 1.0}
+    )
     hidden = data.hidden()
-    client = Client(hidden, experiment.method.prepare(hidden, experiment.model), info, experiment.model, experiment.training, 0, 1, 3)
+    client = Client(
+        hidden,
+        experiment.method.prepare(hidden, experiment.model),
+        info,
+        experiment.model,
+        experiment.training,
+        0,
+        1,
+        3,
+    )
     assert torch.equal(model.logits(data.graph), experiment.method.predict(client, tensors))
 
 
@@ -271,7 +306,9 @@ def test_writing_to_a_folder_that_is_not_there(model: Model, tables: Path, tmp_p
 def poisoned(text: str) -> Predictions:
     """Three nodes and two classes of that name; of the last node nothing is said."""
     shares = np.array([[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]])
-    return Predictions((text, f"{text}1", "n"), shares.argmax(1), shares, (text, f"{text}2"), abstain_below=0.6)
+    return Predictions(
+        (text, f"{text}1", "n"), shares.argmax(1), shares, (text, f"{text}2"), abstain_below=0.6
+    )
 
 
 @pytest.mark.hostile
@@ -283,7 +320,9 @@ def test_csv_of_poisoned_names_has_no_formula_and_no_forged_row(text: str, tmp_p
     assert [len(row) for row in rows] == [5] * 4
     assert rows[0] == ["id", "label", "probability", f"p({whole(text)})", f"p({whole(text)}2)"]
     assert not any(cell.startswith(("=", "+", "-", "@", "\t", "\r")) for row in rows for cell in row)
-    assert [cell.removeprefix("'") for cell in (rows[1][0], rows[1][1])] == [whole(text).removeprefix("'")] * 2
+    assert [cell.removeprefix("'") for cell in (rows[1][0], rows[1][1])] == [
+        whole(text).removeprefix("'")
+    ] * 2
     assert rows[3][:3] == ["n", "", "0.5"]
     assert float(rows[1][2]) == 0.9
 

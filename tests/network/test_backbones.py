@@ -16,7 +16,13 @@ from toy import CLASSES, FEATURES, assert_same, toy_client
 INFO = TaskInfo(FEATURES, CLASSES, 1)
 every_network = pytest.mark.parametrize(
     ("backbone", "head", "hidden", "sparse"),
-    [(b, h, size, s) for b in ("gcn", "sage") for h in ("gcn", "linear") for size in (2, 8) for s in (False, True)],
+    [
+        (b, h, size, s)
+        for b in ("gcn", "sage")
+        for h in ("gcn", "linear")
+        for size in (2, 8)
+        for s in (False, True)
+    ],
 )
 """Hidden 2 < C = 3 < 8: both orders of the second product."""
 
@@ -24,7 +30,10 @@ every_network = pytest.mark.parametrize(
 def made(model: Backbone, seed: int = 0) -> Tensors:
     """Initial weights with biases that are not zero, so that a forgotten bias shows."""
     params = model.init(INFO, seeded(seed, "init"))
-    return {name: value + 0.1 * torch.arange(value.shape[-1]) if "bias" in name else value for name, value in params.items()}
+    return {
+        name: value + 0.1 * torch.arange(value.shape[-1]) if "bias" in name else value
+        for name, value in params.items()
+    }
 
 
 def dense_operator(data: ClientData, backbone: str) -> Tensor:
@@ -63,7 +72,10 @@ def test_gcn_equals_two_gcn_convolutions_of_torch_geometric(hidden: int, sparse:
     params = made(model)
     first, second = conv(FEATURES, hidden), conv(hidden, CLASSES)
     for layer, name in ((first, "encoder"), (second, "classifier")):
-        layer.lin.weight.data, layer.bias.data = params[f"{name}.weight"].t().clone(), params[f"{name}.bias"].clone()
+        layer.lin.weight.data, layer.bias.data = (
+            params[f"{name}.weight"].t().clone(),
+            params[f"{name}.bias"].clone(),
+        )
     edge_index = data.graph.to_pyg().edge_index
     with torch.no_grad():
         expected = second(torch.relu(first(data.graph.x.to_dense(), edge_index)), edge_index)
@@ -72,11 +84,15 @@ def test_gcn_equals_two_gcn_convolutions_of_torch_geometric(hidden: int, sparse:
 
 @every_network
 @pytest.mark.parametrize("edges", [True, False])
-def test_predictions_equal_the_dense_formula(backbone: Any, head: Any, hidden: int, sparse: bool, edges: bool) -> None:
+def test_predictions_equal_the_dense_formula(
+    backbone: Any, head: Any, hidden: int, sparse: bool, edges: bool
+) -> None:
     model, data = Backbone(backbone, hidden, head=head), toy_client(sparse=sparse, edges=edges)
     params = made(model)
     predicted = model.predict(params, model.inputs(data))
-    torch.testing.assert_close(predicted, plain_logits(model, params, data, [None, None]), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        predicted, plain_logits(model, params, data, [None, None]), rtol=1e-5, atol=1e-5
+    )
     assert torch.equal(predicted, model.predict(params, model.inputs(data)))
     assert not predicted.requires_grad
 
@@ -84,7 +100,9 @@ def test_predictions_equal_the_dense_formula(backbone: Any, head: Any, hidden: i
 @every_network
 @pytest.mark.parametrize("train_only", [True, False])
 @pytest.mark.parametrize("dropout", [0.0, 0.5, 0.3])
-def test_gradients_equal_plain_autograd(backbone: Any, head: Any, hidden: int, sparse: bool, train_only: bool, dropout: float) -> None:
+def test_gradients_equal_plain_autograd(
+    backbone: Any, head: Any, hidden: int, sparse: bool, train_only: bool, dropout: float
+) -> None:
     model, data = Backbone(backbone, hidden, dropout, head), toy_client(sparse=sparse)
     inputs, start = model.inputs(data), made(model)
     draws = np.random.default_rng(5)
@@ -108,7 +126,9 @@ def test_gradients_equal_plain_autograd(backbone: Any, head: Any, hidden: int, s
 
 @every_network
 @pytest.mark.parametrize("dropout", [0.0, 0.5, 0.3])
-def test_a_whole_step_without_autograd_has_its_gradients(backbone: Any, head: Any, hidden: int, sparse: bool, dropout: float) -> None:
+def test_a_whole_step_without_autograd_has_its_gradients(
+    backbone: Any, head: Any, hidden: int, sparse: bool, dropout: float
+) -> None:
     """The loss is Σ w z² over the training nodes' logits: its error 2 w z is no constant, so that wrong logits show too."""
     model, data = Backbone(backbone, hidden, dropout, head), toy_client(sparse=sparse)
     inputs, params = model.inputs(data), made(model)
@@ -116,7 +136,12 @@ def test_a_whole_step_without_autograd_has_its_gradients(backbone: Any, head: An
     masks = [model.dropout_mask(data.graph.num_nodes, draws) for _ in range(2)]
     weights = torch.randn(inputs.train.shape[0], CLASSES, generator=torch.Generator().manual_seed(1))
 
-    loss, grads = model.gradient(params, inputs, np.random.default_rng(5), lambda z: (float((weights * z * z).sum()), z.mul_(2 * weights)))
+    loss, grads = model.gradient(
+        params,
+        inputs,
+        np.random.default_rng(5),
+        lambda z: (float((weights * z * z).sum()), z.mul_(2 * weights)),
+    )
     leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
     expected = (weights * plain_logits(model, leaves, data, masks)[inputs.train].square()).sum()
 
@@ -127,7 +152,9 @@ def test_a_whole_step_without_autograd_has_its_gradients(backbone: Any, head: An
 
 
 @every_network
-def test_the_three_functions_compose_to_the_logits(backbone: Any, head: Any, hidden: int, sparse: bool) -> None:
+def test_the_three_functions_compose_to_the_logits(
+    backbone: Any, head: Any, hidden: int, sparse: bool
+) -> None:
     """``logits`` may take the products in another order; training rows are rows of the whole."""
     model, data = Backbone(backbone, hidden, head=head), toy_client(sparse=sparse)
     inputs, params = model.inputs(data), made(model)
@@ -183,7 +210,10 @@ def test_dropout_masks(dropout: float, scale: float, hidden: int) -> None:
 @pytest.mark.parametrize("dropout", [0.5, 0.3])
 def test_the_same_generator_gives_the_same_mask_and_goes_on(dropout: float) -> None:
     model = Backbone(hidden=8, dropout=dropout)
-    (a, b), (c, d) = ([model.dropout_mask(20, g) for _ in range(2)] for g in (np.random.default_rng(3), np.random.default_rng(3)))
+    (a, b), (c, d) = (
+        [model.dropout_mask(20, g) for _ in range(2)]
+        for g in (np.random.default_rng(3), np.random.default_rng(3))
+    )
     assert a is not None
     assert b is not None
     assert_same({"first": a, "second": b}, {"first": c, "second": d})  # type: ignore[dict-item]
@@ -216,10 +246,14 @@ def test_initial_weights() -> None:
 ])  # fmt: skip
 def test_parameter_shapes(backbone: Any, head: Any, shapes: dict[str, tuple[int, int]]) -> None:
     params = Backbone(backbone, 4, head=head).init(INFO, seeded(0))
-    assert {name.removesuffix(".weight"): tuple(value.shape) for name, value in params.items() if "weight" in name} == shapes
+    assert {
+        name.removesuffix(".weight"): tuple(value.shape) for name, value in params.items() if "weight" in name
+    } == shapes
 
 
-@pytest.mark.parametrize("setting", [{"hidden": 0}, {"dropout": 1.0}, {"dropout": -0.1}, {"dropout": float("nan")}], ids=str)
+@pytest.mark.parametrize(
+    "setting", [{"hidden": 0}, {"dropout": 1.0}, {"dropout": -0.1}, {"dropout": float("nan")}], ids=str
+)
 def test_values_out_of_range_are_refused_by_name(setting: dict[str, Any]) -> None:
     with pytest.raises(BadConfig, match=next(iter(setting))):
         Backbone(**setting)

@@ -45,8 +45,12 @@ def test_a_compiler_with_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert build(tmp_path) == (True, [])
 
 
-@pytest.mark.parametrize(("compiler", "why"), [("no-such-compiler", "No such file or directory"), ("false", "exit code 1")])
-def test_without_a_compiler_that_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: str, why: str) -> None:
+@pytest.mark.parametrize(
+    ("compiler", "why"), [("no-such-compiler", "No such file or directory"), ("false", "exit code 1")]
+)
+def test_without_a_compiler_that_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: str, why: str
+) -> None:
     monkeypatch.setenv("CC", compiler)
     made, (warning,) = build(tmp_path)
     assert not made

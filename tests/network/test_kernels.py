@@ -19,7 +19,9 @@ from fedepd.errors import BadData
 from fedepd.network import kernels
 from fedepd.network.sparse import csr_tensor
 
-compiled = pytest.mark.skipif(kernels.name() != "compiled", reason="the package was built without a C compiler")
+compiled = pytest.mark.skipif(
+    kernels.name() != "compiled", reason="the package was built without a C compiler"
+)
 
 
 @pytest.fixture
@@ -42,7 +44,9 @@ def test_product_equals_scipy(rows: int, columns: int, width: int, seed: int) ->
 
 def test_product_of_a_transposed_view() -> None:
     a, dense = matrix(6, 9), torch.randn(5, 9).t()
-    assert torch.allclose(kernels.Factor(csr_tensor(a, np.int32)).times(dense), torch.from_numpy(a @ dense.numpy()), atol=1e-5)
+    assert torch.allclose(
+        kernels.Factor(csr_tensor(a, np.int32)).times(dense), torch.from_numpy(a @ dense.numpy()), atol=1e-5
+    )
 
 
 def test_product_with_an_empty_matrix() -> None:
@@ -64,7 +68,9 @@ def test_product_with_64_bit_indices_and_with_values_that_share_one_place() -> N
     assert torch.allclose(kernels.Factor(wide).times(torch.ones(9, 4)), expected)
     narrow = csr_tensor(a, np.int32)
     shared = torch.tensor([2.0]).expand(a.nnz)
-    spread = torch.sparse_csr_tensor(narrow.crow_indices(), narrow.col_indices(), shared, size=a.shape, check_invariants=False)
+    spread = torch.sparse_csr_tensor(
+        narrow.crow_indices(), narrow.col_indices(), shared, size=a.shape, check_invariants=False
+    )
     assert torch.allclose(kernels.Factor(spread).times(torch.ones(9, 4)), expected)
 
 
@@ -107,21 +113,30 @@ def test_activate_equals_torch(monkeypatch: pytest.MonkeyPatch, width: int, drop
         assert torch.allclose(a, b, atol=1e-5)
 
 
-@given(rows=st.integers(0, 70), units=st.sampled_from([3, 8, 24]), width=st.integers(1, 11), seed=st.integers(0, 9))
+@given(
+    rows=st.integers(0, 70),
+    units=st.sampled_from([3, 8, 24]),
+    width=st.integers(1, 11),
+    seed=st.integers(0, 9),
+)
 def test_transposed_product_equals_torch(rows: int, units: int, width: int, seed: int) -> None:
     """8 · width covers every number of lanes and a second strip; 70 rows are three blocks of 32; widths without factor 8 are torch's."""
     generator = torch.Generator().manual_seed(seed)
     holey = torch.randn(rows, units, generator=generator).relu()
     for columns in (width, 8 * width):
         dense = torch.randn(rows, columns, generator=generator)
-        torch.testing.assert_close(kernels.transposed_product(holey, dense), holey.t() @ dense, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            kernels.transposed_product(holey, dense), holey.t() @ dense, rtol=1e-5, atol=1e-5
+        )
 
 
 def test_transposed_product_lets_no_nan_pass_and_refuses_rows_that_are_not_there() -> None:
     """A NaN is not 0, so its row of the result shows it."""
     holey = torch.zeros(2, 8)
     holey[1, 3] = float("nan")
-    assert kernels.transposed_product(holey, torch.ones(2, 8)).isnan().any(1).tolist() == [j == 3 for j in range(8)]
+    assert kernels.transposed_product(holey, torch.ones(2, 8)).isnan().any(1).tolist() == [
+        j == 3 for j in range(8)
+    ]
     with pytest.raises(RuntimeError):
         kernels.transposed_product(torch.zeros(3, 8), torch.zeros(2, 8))
 
@@ -130,12 +145,19 @@ def test_cross_entropy_by_hand() -> None:
     """z + shift = [[0, ln 3], [ln 3, 0]]: p = [1/4, 3/4] and [3/4, 1/4]; both labels are 1, so the losses are -ln 3/4 and -ln 1/4, their
     mean ln 4 - ln(3)/2, doubled by the weight; the gradient is 2 (p - onehot) / 2 rows."""
     z, shift = torch.tensor([[0.0, 0.0], [math.log(3), -math.log(3)]]), torch.tensor([0.0, math.log(3)])
-    assert kernels.cross_entropy_(z, torch.tensor([1, 1]), shift, 2.0) == pytest.approx(2 * math.log(4) - math.log(3), abs=1e-6)
+    assert kernels.cross_entropy_(z, torch.tensor([1, 1]), shift, 2.0) == pytest.approx(
+        2 * math.log(4) - math.log(3), abs=1e-6
+    )
     torch.testing.assert_close(z, torch.tensor([[0.25, -0.25], [0.75, -0.75]]))
 
 
 @pytest.mark.parametrize("library", ["compiled", "torch"])
-@given(rows=st.integers(1, 9), width=st.integers(1, 40), scale=st.sampled_from([0.1, 3.0, 60.0, 1000.0]), seed=st.integers(0, 9))
+@given(
+    rows=st.integers(1, 9),
+    width=st.integers(1, 40),
+    scale=st.sampled_from([0.1, 3.0, 60.0, 1000.0]),
+    seed=st.integers(0, 9),
+)
 def test_cross_entropy_equals_autograd(library: str, rows: int, width: int, scale: float, seed: int) -> None:
     """Large scales put e^x below what a float holds; a shift of -inf takes a class out of the softmax."""
     generator = torch.Generator().manual_seed(seed)
@@ -183,7 +205,9 @@ def test_adam_equals_torchs(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
 def test_torch_computes_without_the_library() -> None:
     a, dense = matrix(7, 5), torch.randn(5, 3)
     assert kernels.name() == "torch"
-    assert torch.allclose(kernels.Factor(csr_tensor(a, np.int32)).times(dense), torch.from_numpy(a @ dense.numpy()), atol=1e-5)
+    assert torch.allclose(
+        kernels.Factor(csr_tensor(a, np.int32)).times(dense), torch.from_numpy(a @ dense.numpy()), atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(("value", "expected"), [("torch", "torch"), ("gpu", "FEDEPD_KERNELS is 'gpu'")])
@@ -208,19 +232,27 @@ def product(dense: torch.Tensor) -> object:
 
 CALLS = {
     "product": lambda: product(ELSEWHERE),
-    "product of an empty matrix": lambda: kernels.Factor(csr_tensor(sp.csr_matrix((8, 8)), np.int32)).times(ELSEWHERE),
+    "product of an empty matrix": lambda: kernels.Factor(csr_tensor(sp.csr_matrix((8, 8)), np.int32)).times(
+        ELSEWHERE
+    ),
     "transposed product, first": lambda: kernels.transposed_product(ELSEWHERE, HERE),
     "transposed product, second": lambda: kernels.transposed_product(HERE, ELSEWHERE),
     "cross-entropy, logits": lambda: kernels.cross_entropy_(ELSEWHERE, torch.zeros(8, dtype=torch.int64)),
-    "cross-entropy, labels": lambda: kernels.cross_entropy_(HERE.clone(), torch.zeros(8, dtype=torch.int64, device="meta")),
-    "cross-entropy, shift": lambda: kernels.cross_entropy_(HERE.clone(), torch.zeros(8, dtype=torch.int64), ELSEWHERE[0]),
+    "cross-entropy, labels": lambda: kernels.cross_entropy_(
+        HERE.clone(), torch.zeros(8, dtype=torch.int64, device="meta")
+    ),
+    "cross-entropy, shift": lambda: kernels.cross_entropy_(
+        HERE.clone(), torch.zeros(8, dtype=torch.int64), ELSEWHERE[0]
+    ),
     "activation": lambda: kernels.activate(ELSEWHERE, HERE[0], None),
     "activation, bias": lambda: kernels.activate(HERE.clone(), ELSEWHERE[0], None),
     "activation backward": lambda: kernels.activate_backward(ELSEWHERE, HERE, 1.0),
     "activation backward, second": lambda: kernels.activate_backward(HERE, ELSEWHERE, 1.0),
     "Adam": lambda: kernels.Adam(ELSEWHERE, HERE, HERE),
     "Adam, moments": lambda: kernels.Adam(HERE, HERE, ELSEWHERE),
-    "Adam, gradient": lambda: kernels.Adam(HERE.clone(), HERE.clone(), HERE.clone()).step(ELSEWHERE, 1, 0.1, 0.0),
+    "Adam, gradient": lambda: kernels.Adam(HERE.clone(), HERE.clone(), HERE.clone()).step(
+        ELSEWHERE, 1, 0.1, 0.0
+    ),
 }
 
 
@@ -235,9 +267,18 @@ def test_tensors_on_another_device_never_reach_the_compiled_functions(case: str)
 @pytest.mark.hostile
 @pytest.mark.parametrize(
     ("starts", "columns"),
-    [([0, 1, 2], [0, 2]), ([0, 1, 2], [0, -1]), ([0, 3, 2], [0, 1]), ([1, 1, 2], [0, 1]), ([0, 1, 9], [0, 1]), ([0, -5, 2], [0, 1])],
+    [
+        ([0, 1, 2], [0, 2]),
+        ([0, 1, 2], [0, -1]),
+        ([0, 3, 2], [0, 1]),
+        ([1, 1, 2], [0, 1]),
+        ([0, 1, 9], [0, 1]),
+        ([0, -5, 2], [0, 1]),
+    ],
 )
-def test_indices_outside_the_matrix_never_reach_the_compiled_product(starts: list[int], columns: list[int]) -> None:
+def test_indices_outside_the_matrix_never_reach_the_compiled_product(
+    starts: list[int], columns: list[int]
+) -> None:
     parts = torch.tensor(starts, dtype=torch.int32), torch.tensor(columns, dtype=torch.int32), torch.ones(2)
     with pytest.raises(BadData, match="indices outside its shape"):
         kernels.Factor(torch.sparse_csr_tensor(*parts, size=(2, 2), check_invariants=False))

@@ -11,22 +11,42 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedepd.errors import BadData
-from fedepd.network.sparse import Sparse, adjacency, csr_tensor, inverse_degrees, neighbour_mean, normalised, spmm, to_scipy
+from fedepd.network.sparse import (
+    Sparse,
+    adjacency,
+    csr_tensor,
+    inverse_degrees,
+    neighbour_mean,
+    normalised,
+    spmm,
+    to_scipy,
+)
 
 
 def random_matrix(rows: int, columns: int, seed: int = 0, density: float = 0.4) -> sp.csr_matrix:
     rng = np.random.default_rng(seed)
-    return sp.csr_matrix(rng.standard_normal((rows, columns)) * (rng.random((rows, columns)) < density), dtype=np.float32)
+    return sp.csr_matrix(
+        rng.standard_normal((rows, columns)) * (rng.random((rows, columns)) < density), dtype=np.float32
+    )
 
 
-@given(size=st.tuples(*[st.integers(1, 8)] * 3), density=st.sampled_from([0.0, 0.1, 0.5, 1.0]), seed=st.integers(0, 99))
+@given(
+    size=st.tuples(*[st.integers(1, 8)] * 3),
+    density=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    seed=st.integers(0, 99),
+)
 @settings(max_examples=40)
-def test_products_and_their_backward_equal_dense_torch(size: tuple[int, int, int], density: float, seed: int) -> None:
+def test_products_and_their_backward_equal_dense_torch(
+    size: tuple[int, int, int], density: float, seed: int
+) -> None:
     rows, columns, width = size
     matrix = random_matrix(rows, columns, seed, density)
     dense, sparse = torch.tensor(matrix.toarray()), Sparse.of(matrix)
     generator = torch.Generator().manual_seed(seed)
-    a, upstream = torch.randn(columns, width, generator=generator), torch.randn(rows, width, generator=generator)
+    a, upstream = (
+        torch.randn(columns, width, generator=generator),
+        torch.randn(rows, width, generator=generator),
+    )
     torch.testing.assert_close(sparse.times(a), dense @ a)
     torch.testing.assert_close(sparse.transposed_times(upstream), dense.t() @ upstream)
     ours, theirs = a.clone().requires_grad_(), a.clone().requires_grad_()
@@ -56,7 +76,9 @@ def test_an_empty_matrix_gives_zeros(rows: int, columns: int) -> None:
 def test_chosen_rows_in_their_order_and_none() -> None:
     matrix = random_matrix(5, 3, density=0.8)
     sparse = Sparse.of(matrix)
-    assert np.array_equal(to_scipy(sparse.rows(torch.tensor([4, 1, 1])).matrix).toarray(), matrix.toarray()[[4, 1, 1]])
+    assert np.array_equal(
+        to_scipy(sparse.rows(torch.tensor([4, 1, 1])).matrix).toarray(), matrix.toarray()[[4, 1, 1]]
+    )
     none = sparse.rows(torch.empty(0, dtype=torch.int64))
     assert none.shape == (0, 3)
     assert none.times(torch.ones(3, 2)).shape == (0, 2)
@@ -76,7 +98,9 @@ def test_there_and_back_and_nothing_shared() -> None:
 
 def test_unsorted_columns_are_sorted_in_a_copy() -> None:
     """Features may come with unsorted columns; making them ready must not write into them."""
-    matrix = sp.csr_matrix((np.array([1.0, 2.0], dtype=np.float32), np.array([2, 0]), np.array([0, 2])), shape=(1, 3))
+    matrix = sp.csr_matrix(
+        (np.array([1.0, 2.0], dtype=np.float32), np.array([2, 0]), np.array([0, 2])), shape=(1, 3)
+    )
     sparse = Sparse.of(matrix)
     assert matrix.indices.tolist() == [2, 0]
     assert matrix.data.tolist() == [1.0, 2.0]
@@ -104,14 +128,26 @@ def test_neighbour_mean_of_the_path_by_hand() -> None:
     """Each row averages its neighbours; the isolated node's is zero."""
     adj = adjacency(PATH, 4)
     assert inverse_degrees(adj).tolist() == [1, 0.5, 1, 0]
-    assert neighbour_mean(adj).toarray().tolist() == [[0, 1, 0, 0], [0.5, 0, 0.5, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
+    assert neighbour_mean(adj).toarray().tolist() == [
+        [0, 1, 0, 0],
+        [0.5, 0, 0.5, 0],
+        [0, 1, 0, 0],
+        [0, 0, 0, 0],
+    ]
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize(("entries", "shape"), [(2**31, (3, 3)), (2**33, (3, 3)), (0, (3, 2**31)), (0, (2**31, 3)), (0, (3, 2**40))])
-def test_what_32_bit_indices_cannot_count_is_refused_and_does_not_wrap(entries: int, shape: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("entries", "shape"),
+    [(2**31, (3, 3)), (2**33, (3, 3)), (0, (3, 2**31)), (0, (2**31, 3)), (0, (3, 2**40))],
+)
+def test_what_32_bit_indices_cannot_count_is_refused_and_does_not_wrap(
+    entries: int, shape: tuple[int, int]
+) -> None:
     """Only the number of entries is there: with the entries themselves the test would need 24 GB."""
-    matrix = SimpleNamespace(indptr=np.array([0, entries]), indices=np.empty(0), data=np.empty(0), shape=shape)
+    matrix = SimpleNamespace(
+        indptr=np.array([0, entries]), indices=np.empty(0), data=np.empty(0), shape=shape
+    )
     with pytest.raises(BadData, match="too large for 32-bit indices; give fewer"):
         csr_tensor(matrix, np.int32)
 

@@ -16,11 +16,17 @@ from toy import assert_same
 
 def start() -> Tensors:
     generator = torch.Generator().manual_seed(0)
-    return {"a": torch.randn(3, 2, generator=generator), "b": torch.randn(2, generator=generator), "c": torch.randn(2, generator=generator)}
+    return {
+        "a": torch.randn(3, 2, generator=generator),
+        "b": torch.randn(2, generator=generator),
+        "c": torch.randn(2, generator=generator),
+    }
 
 
 def loss_of(params: Tensors) -> Tensor:
-    return ((torch.tensor([[1.0, -2.0, 3.0]]) @ params["a"]).tanh() + params["b"] * params["c"]).square().sum()
+    return (
+        ((torch.tensor([[1.0, -2.0, 3.0]]) @ params["a"]).tanh() + params["b"] * params["c"]).square().sum()
+    )
 
 
 def with_torch(make: Callable[..., Any], names: list[str], steps: int) -> list[Tensors]:
@@ -45,7 +51,9 @@ def assert_close(a: Tensors, b: Tensors) -> None:
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 def test_adam_equals_torch_step_by_step_across_calls(weight_decay: float) -> None:
     """Two calls of two steps with the moments handed over are four steps of ``torch.optim.Adam`` with its L2 penalty."""
-    expected = with_torch(lambda ps: torch.optim.Adam(ps, lr=0.05, weight_decay=weight_decay), ["a", "b", "c"], 4)
+    expected = with_torch(
+        lambda ps: torch.optim.Adam(ps, lr=0.05, weight_decay=weight_decay), ["a", "b", "c"], 4
+    )
     training = Training(lr=0.05, weight_decay=weight_decay)
     params, moments = start(), {}
     for step in expected:
@@ -70,8 +78,17 @@ def test_forgotten_moments_start_anew() -> None:
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 def test_sgd_equals_torch(weight_decay: float) -> None:
-    expected = with_torch(lambda ps: torch.optim.SGD(ps, lr=0.05, weight_decay=weight_decay), ["a", "b", "c"], 3)
-    trained, moments, _ = descend(start(), ["a", "b", "c"], loss_of, 3, Training(optimizer="sgd", lr=0.05, weight_decay=weight_decay), {})
+    expected = with_torch(
+        lambda ps: torch.optim.SGD(ps, lr=0.05, weight_decay=weight_decay), ["a", "b", "c"], 3
+    )
+    trained, moments, _ = descend(
+        start(),
+        ["a", "b", "c"],
+        loss_of,
+        3,
+        Training(optimizer="sgd", lr=0.05, weight_decay=weight_decay),
+        {},
+    )
     assert_close(trained, expected[-1])
     assert moments == {}
 
@@ -90,7 +107,9 @@ def test_nothing_passed_in_is_written_to(optimizer: Any) -> None:
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_frozen_names_are_bit_identical_and_have_no_moments(optimizer: Any) -> None:
-    trained, moments, _ = descend(start(), ["b"], loss_of, 3, Training(optimizer=optimizer, weight_decay=0.1), {})
+    trained, moments, _ = descend(
+        start(), ["b"], loss_of, 3, Training(optimizer=optimizer, weight_decay=0.1), {}
+    )
     assert_same({name: trained[name] for name in "ac"}, {name: start()[name] for name in "ac"})
     assert not torch.equal(trained["b"], start()["b"])
     assert not any(name.endswith((".a", ".c")) for name in moments)
@@ -114,14 +133,21 @@ def test_the_loss_is_the_mean_over_the_steps() -> None:
         seen.append(float(params["w"].detach()))
         return params["w"].square()
 
-    trained, _, loss = descend({"w": torch.tensor(2.0)}, ["w"], square, 2, Training(optimizer="sgd", lr=0.25, weight_decay=0.0), {})
+    trained, _, loss = descend(
+        {"w": torch.tensor(2.0)}, ["w"], square, 2, Training(optimizer="sgd", lr=0.25, weight_decay=0.0), {}
+    )
     assert (seen, loss, float(trained["w"])) == ([2.0, 1.0], 2.5, 0.5)
 
 
 @pytest.mark.parametrize(("own_weight_decay", "expected"), [(None, 9.0), (0.0, 10.0)])
-def test_a_parameter_the_loss_does_not_reach_only_decays(own_weight_decay: float | None, expected: float) -> None:
+def test_a_parameter_the_loss_does_not_reach_only_decays(
+    own_weight_decay: float | None, expected: float
+) -> None:
     """10 - 0.5 · 0.2 · 10 = 9; a stage may have its own weight decay."""
-    training, params = Training(optimizer="sgd", lr=0.5, weight_decay=0.2), {"w": torch.tensor(1.0), "idle": torch.tensor(10.0)}
+    training, params = (
+        Training(optimizer="sgd", lr=0.5, weight_decay=0.2),
+        {"w": torch.tensor(1.0), "idle": torch.tensor(10.0)},
+    )
     trained, _, _ = descend(params, ["w", "idle"], lambda p: p["w"] * 1.0, 1, training, {}, own_weight_decay)
     assert float(trained["idle"]) == expected
 

@@ -29,7 +29,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     y = np.repeat(np.arange(3), (40, 20, 10))
     x = np.eye(3, 8)[y] + 0.4 * draws.standard_normal((70, 8))
     place = tmp_path_factory.mktemp("honest")
-    graph = Graph.make(torch.tensor(x, dtype=torch.float32), torch.tensor(draws.integers(0, 70, (2, 200))), torch.tensor(y))
+    graph = Graph.make(
+        torch.tensor(x, dtype=torch.float32), torch.tensor(draws.integers(0, 70, (2, 200))), torch.tensor(y)
+    )
     write_npz(graph, place / "tiny.npz")
     run(place / "tiny.npz", "fedavg", out=place / "run", **QUICK)
     return place / "run"
@@ -46,7 +48,15 @@ def test_an_honest_run_is_read(folder: Path) -> None:
 
 
 def test_an_older_run_without_the_optional_keys_is_read(folder: Path) -> None:
-    optional = ("best_rounds", "warnings", "weights_sha256", "partition_sha256", "proxy_features", "test_without_local_train", "seconds")
+    optional = (
+        "best_rounds",
+        "warnings",
+        "weights_sha256",
+        "partition_sha256",
+        "proxy_features",
+        "test_without_local_train",
+        "seconds",
+    )
     edited(folder / "summary.json", **dict.fromkeys(optional, ...))
     edited(folder / "config.json", source=..., notes=...)
     assert read_run(folder).rounds
@@ -57,7 +67,9 @@ JSON_FILES = ("summary.json", "config.json", "clients.json", "env.json", "rounds
 
 @pytest.mark.parametrize("case", [*ANY_FILE, *ANY_JSON])
 @pytest.mark.parametrize("file", JSON_FILES)
-def test_report_refuses_what_is_no_file_of_a_run(folder: Path, file: str, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_refuses_what_is_no_file_of_a_run(
+    folder: Path, file: str, case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     if (file, case) == ("env.json", "empty table"):
         pytest.skip("an environment of nothing is fine")
     {**ANY_FILE, **ANY_JSON}[case](folder / file)
@@ -67,7 +79,9 @@ def test_report_refuses_what_is_no_file_of_a_run(folder: Path, file: str, case: 
 
 @pytest.mark.parametrize("case", ANY_FILE)
 @pytest.mark.parametrize("file", ["confusion.npz", "partition.npz"])
-def test_report_refuses_what_is_no_array_file(folder: Path, file: str, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_refuses_what_is_no_array_file(
+    folder: Path, file: str, case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     ANY_FILE[case](folder / file)
     assert f"'run/{file}'" in refusal(capsys, folder.parent, "report", str(folder))
 
@@ -76,20 +90,44 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("summary.json", {"metrics": []}, "'metrics' is a list, not a table"),
     ("summary.json", {"metrics": ...}, "has no 'metrics'"),
     ("summary.json", {"metrics": {"global": 3}}, "'metrics.global' is 3, not a table"),
-    ("summary.json", {"metrics__global__pooled__acc": "99 %"}, "'metrics.global.pooled.acc' is the text '99 %', not a finite number"),
-    ("summary.json", {"metrics__global__pooled__acc": 0.999}, "says acc = 0.999 (global, pooled), but its confusion matrices give"),
-    ("summary.json", {"metrics__global__client_mean__tail_acc": 1.0}, "says tail_acc = 1.0 (global, client_mean)"),
-    ("summary.json", {"metrics__personal__pooled__macro_f1": 0.75}, "says macro_f1 = 0.75 (personal, pooled)"),
+    (
+        "summary.json",
+        {"metrics__global__pooled__acc": "99 %"},
+        "'metrics.global.pooled.acc' is the text '99 %', not a finite number",
+    ),
+    (
+        "summary.json",
+        {"metrics__global__pooled__acc": 0.999},
+        "says acc = 0.999 (global, pooled), but its confusion matrices give",
+    ),
+    (
+        "summary.json",
+        {"metrics__global__client_mean__tail_acc": 1.0},
+        "says tail_acc = 1.0 (global, client_mean)",
+    ),
+    (
+        "summary.json",
+        {"metrics__personal__pooled__macro_f1": 0.75},
+        "says macro_f1 = 0.75 (personal, pooled)",
+    ),
     ("summary.json", {"metrics__global__pooled__acc": None}, "says acc = None"),
     ("summary.json", {"metrics__global__pooled__acc": float("nan")}, "is nan, not a finite number"),
-    ("summary.json", {"metrics__global__pooled__acc": 10**400}, "is a number of many digits, not a finite number"),
+    (
+        "summary.json",
+        {"metrics__global__pooled__acc": 10**400},
+        "is a number of many digits, not a finite number",
+    ),
     ("summary.json", {"metrics__global__pooled__auc": 0.9}, "no such metric"),
     ("summary.json", {"metrics__global__best": {"acc": 0.9}}, "knows nothing of"),
     ("summary.json", {"metrics__magic": {"pooled": {"acc": 1.0}}}, "knows nothing of"),
     ("summary.json", {"metrics__global": ...}, "has no metrics of its headline model"),
     ("summary.json", {"headline": "local"}, "'headline' is the text 'local'"),
     ("summary.json", {"headline": ["global"]}, "'headline' is a list"),
-    ("summary.json", {"tiers": {"head": [0], "medium": [], "tail": [1, 2]}}, "'tiers' are not those of the class sizes"),
+    (
+        "summary.json",
+        {"tiers": {"head": [0], "medium": [], "tail": [1, 2]}},
+        "'tiers' are not those of the class sizes",
+    ),
     ("summary.json", {"tiers__head": [99]}, "'tiers' are not those"),
     ("summary.json", {"tiers__head": 0}, "'tiers.head' is 0, not a list"),
     ("summary.json", {"tiers__tail": ...}, "'tiers' has no 'tail'"),
@@ -131,17 +169,23 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("file", "changes", "says"), WRONG, ids=[f"{n}-{file}" for n, (file, *_) in enumerate(WRONG)])
+@pytest.mark.parametrize(
+    ("file", "changes", "says"), WRONG, ids=[f"{n}-{file}" for n, (file, *_) in enumerate(WRONG)]
+)
 def test_report_names_what_is_wrong(
     folder: Path, file: str, changes: dict[str, Any], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     edited(folder / file, **changes)
     assert says in refusal(capsys, folder.parent, "report", str(folder))
     if file != "env.json" or "command" in changes:
-        assert says in refusal(capsys, folder.parent, "export", str(folder), "-o", str(folder.parent / "model"))
+        assert says in refusal(
+            capsys, folder.parent, "export", str(folder), "-o", str(folder.parent / "model")
+        )
 
 
-def test_a_comparison_of_changed_folders_is_refused_as_a_whole(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_comparison_of_changed_folders_is_refused_as_a_whole(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     edited(folder / "summary.json", metrics__global__pooled__bacc=0.97)
     assert "says bacc = 0.97" in refusal(capsys, folder.parent, "report", str(folder.parent))
 
@@ -155,7 +199,9 @@ CLIENTS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("key", "says"), CLIENTS)
-def test_clients_of_wrong_types_are_named(folder: Path, key: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clients_of_wrong_types_are_named(
+    folder: Path, key: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     content = json.loads((folder / "clients.json").read_text())
     content[0][key] = "x"
     (folder / "clients.json").write_text(json.dumps(content))
@@ -182,11 +228,16 @@ def test_rounds_of_wrong_types_are_named(folder: Path, case: str, capsys: pytest
     assert ROUNDS[case][1] in refusal(capsys, folder.parent, "report", str(folder))
 
 
-def test_a_better_round_that_was_not_selected_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_better_round_that_was_not_selected_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     edited(folder / "summary.json", best_round=1, best_rounds={"global": 1, "personal": 1})
     lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     for line in lines:
-        line["val"] = {model: {"acc": 0.5, "bacc": 0.5, "macro_f1": 0.1 * line["round"]} for model in ("global", "personal")}
+        line["val"] = {
+            model: {"acc": 0.5, "bacc": 0.5, "macro_f1": 0.1 * line["round"]}
+            for model in ("global", "personal")
+        }
     (folder / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert "a later round than 1" in refusal(capsys, folder.parent, "report", str(folder))
 
@@ -197,20 +248,37 @@ ARRAYS: dict[str, tuple[str, str, Any, str]] = {
     "too many": ("confusion.npz", "global_test", np.full((2, 3, 3), 2**62), "does not count nodes"),
     "flat": ("confusion.npz", "global_test", np.ones(9, dtype=np.int64), "has shape [9], not [2, 3, 3]"),
     "not square": ("confusion.npz", "global_test", np.ones((2, 3, 4), dtype=np.int64), "has shape [2, 3, 4]"),
-    "other clients": ("confusion.npz", "global_test", np.ones((5, 3, 3), dtype=np.int64), "has shape [5, 3, 3]"),
+    "other clients": (
+        "confusion.npz",
+        "global_test",
+        np.ones((5, 3, 3), dtype=np.int64),
+        "has shape [5, 3, 3]",
+    ),
     "one number": ("confusion.npz", "personal_test", np.array(3), "has shape"),
     "texts": ("confusion.npz", "personal_val", np.full((2, 3, 3), "x"), "does not count nodes"),
-    "other counts": ("confusion.npz", "global_test", np.full((2, 3, 3), 2, dtype=np.int64), "but its confusion matrices give"),
+    "other counts": (
+        "confusion.npz",
+        "global_test",
+        np.full((2, 3, 3), 2, dtype=np.int64),
+        "but its confusion matrices give",
+    ),
     "no classes": ("partition.npz", "class_sizes", np.zeros(0, dtype=np.int64), "has shape [0]"),
     "other classes": ("partition.npz", "class_sizes", np.ones(7, dtype=np.int64), "has shape [7]"),
     "no sizes": ("partition.npz", "class_sizes", np.zeros(3, dtype=np.int64), "class sizes"),
     "other sizes": ("partition.npz", "class_sizes", np.array([1, 50, 2]), "'tiers' are not those"),
-    "clients of other classes": ("partition.npz", "client_class", np.ones((2, 9), dtype=np.int64), "has shape [2, 9]"),
+    "clients of other classes": (
+        "partition.npz",
+        "client_class",
+        np.ones((2, 9), dtype=np.int64),
+        "has shape [2, 9]",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", ARRAYS)
-def test_arrays_that_do_not_fit_are_named(folder: Path, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_arrays_that_do_not_fit_are_named(
+    folder: Path, case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     file, name, value, says = ARRAYS[case]
     with np.load(folder / file) as found:
         arrays = dict(found)
@@ -239,14 +307,18 @@ def test_python_objects_are_not_loaded(folder: Path, capsys: pytest.CaptureFixtu
     assert "holds Python objects" in refusal(capsys, folder.parent, "report", str(folder))
 
 
-def test_weights_that_are_not_the_runs_are_not_exported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_weights_that_are_not_the_runs_are_not_exported(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     final = load_file(folder / "final.safetensors")
     save_file({name: value + 1 for name, value in final.items()}, folder / "final.safetensors")
     said = refusal(capsys, folder.parent, "export", str(folder), "-o", str(folder.parent / "model"))
     assert "'run/final.safetensors' is not what the run ended with" in said
 
 
-def test_a_changed_model_of_the_last_round_is_not_exported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_changed_model_of_the_last_round_is_not_exported(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     best = read_run(folder).summary["best_round"]
     model = load_file(folder / "model.safetensors")
     save_file({**model, "classifier.bias": torch.tensor([-1e3, 1e3, 0.0])}, folder / "model.safetensors")
@@ -256,13 +328,19 @@ def test_a_changed_model_of_the_last_round_is_not_exported(folder: Path, capsys:
 
 @pytest.mark.parametrize("case", ANY_FILE)
 @pytest.mark.parametrize("file", ["model.safetensors", "final.safetensors"])
-def test_export_refuses_what_is_no_file_of_weights(folder: Path, file: str, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_refuses_what_is_no_file_of_weights(
+    folder: Path, file: str, case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     ANY_FILE[case](folder / file)
-    assert f"'run/{file}'" in refusal(capsys, folder.parent, "export", str(folder), "-o", str(folder.parent / "model"))
+    assert f"'run/{file}'" in refusal(
+        capsys, folder.parent, "export", str(folder), "-o", str(folder.parent / "model")
+    )
 
 
 @pytest.mark.parametrize("case", ["text", "list", "unknown", "zero", "twice", "huge"])
-def test_export_refuses_settings_that_are_none(folder: Path, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_refuses_settings_that_are_none(
+    folder: Path, case: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     changes: dict[str, dict[str, Any]] = {
         "text": {"experiment__training__lr": "fast"},
         "list": {"experiment__protocol__rounds": [1]},
@@ -280,7 +358,10 @@ def test_calibration_that_is_none_is_named(folder: Path, capsys: pytest.CaptureF
         ([], "is a list, not a table"),
         ({"temperatures": {}}, "'temperatures' has no 'head'"),
         ({"temperatures": {"head": 0, "medium": 1, "tail": 1}}, "'temperatures.head' is 0"),
-        ({"temperatures": dict.fromkeys(("head", "medium", "tail"), 1), "before": {"all": 3}}, "'before.all' is 3, not a table"),
+        (
+            {"temperatures": dict.fromkeys(("head", "medium", "tail"), 1), "before": {"all": 3}},
+            "'before.all' is 3, not a table",
+        ),
     ):
         (folder / "calibration.json").write_text(json.dumps(content))
         assert says in refusal(capsys, folder.parent, "report", str(folder))
@@ -297,4 +378,7 @@ def test_half_of_a_surrogate_pair_is_shown_as_a_sign(folder: Path) -> None:
 
 
 def test_weights_by_their_hash(finished: Path) -> None:
-    assert weights_sha256(load_file(finished / "final.safetensors")) == read_run(finished).summary["weights_sha256"]
+    assert (
+        weights_sha256(load_file(finished / "final.safetensors"))
+        == read_run(finished).summary["weights_sha256"]
+    )

@@ -31,7 +31,9 @@ def url(write_run: WriteRun) -> str:
 
 
 def rows(browser: Any) -> list[str]:
-    script = "return [...document.querySelector('table').tBodies[0].rows].map(row => row.cells[0].textContent)"
+    script = (
+        "return [...document.querySelector('table').tBodies[0].rows].map(row => row.cells[0].textContent)"
+    )
     return list(browser.execute_script(script))
 
 
@@ -42,9 +44,18 @@ def test_the_page_works(browser: Any, url: str) -> None:
         "return [...document.querySelectorAll('figure svg')].map(svg => [svg, svg.getBoundingClientRect()])"
         ".map(([svg, box]) => [svg.dataset.name, box.width, box.height])"
     )
-    assert [name for name, _, _ in sizes] == ["per-class", "tiers", "convergence", "partition", "purification", "communication"]
+    assert [name for name, _, _ in sizes] == [
+        "per-class",
+        "tiers",
+        "convergence",
+        "partition",
+        "purification",
+        "communication",
+    ]
     assert all(width > 600 and height > 80 for _, width, height in sizes)
-    tables = browser.execute_script("return [...document.querySelectorAll('table')].map(t => [t.dataset.name, t.tBodies[0].rows.length])")
+    tables = browser.execute_script(
+        "return [...document.querySelectorAll('table')].map(t => [t.dataset.name, t.tBodies[0].rows.length])"
+    )
     assert [name for name, _ in tables] == [
         "summary-headline-pooled", "summary-personal-pooled", "summary-headline-client_mean", "summary-personal-client_mean",
         "classes", "cost", "clients", "runs",
@@ -66,7 +77,17 @@ def test_nothing_sticks_out_on_a_phone(browser: Any, url: str) -> None:
     check_fits_a_phone(browser, url)
 
 
-HARM = ["script", "image", "attribute", "single quote", "end of style", "end of svg", "comment", "cdata", "javascript"]
+HARM = [
+    "script",
+    "image",
+    "attribute",
+    "single quote",
+    "end of style",
+    "end of svg",
+    "comment",
+    "cdata",
+    "javascript",
+]
 
 
 @pytest.mark.hostile
@@ -74,7 +95,14 @@ def test_no_name_runs_as_script(browser: Any, write_run: WriteRun) -> None:
     """In labels, datasets, presets, settings, warnings, classes, owners, versions and folder names; and the page still works."""
     for place, name in enumerate(HARM):
         text, folder = PAYLOADS[name], f"{place}{PAYLOADS[name].replace('/', '_')}"
-        made = write_run(folder, method=f"m{place}", dataset=PAYLOADS["image"], label=text, preset=text, settings={text: text})
+        made = write_run(
+            folder,
+            method=f"m{place}",
+            dataset=PAYLOADS["image"],
+            label=text,
+            preset=text,
+            settings={text: text},
+        )
         config, summary = (json.loads((made / f"{part}.json").read_text()) for part in ("config", "summary"))
         config["dataset"] |= {"label_names": [text] * 12, "owner_names": [text] * 4}
         (made / "config.json").write_text(json.dumps(config | {"protocol": text}))
@@ -86,7 +114,9 @@ def test_no_name_runs_as_script(browser: Any, write_run: WriteRun) -> None:
         link.click()
     assert browser.title == f"{len(HARM)} methods on {PAYLOADS['image']}"
     assert browser.execute_script("return document.scripts.length") == 1
-    assert browser.execute_script("return document.querySelectorAll('table th button').length") > 40  # our own script ran
+    assert (
+        browser.execute_script("return document.querySelectorAll('table th button').length") > 40
+    )  # our own script ran
     assert browser.current_url.startswith(url)
     check_nothing_leaves(browser, url)
 

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedepd.metrics import wilson
-from fedepd.report.numbers import bin_accuracy, bytes_by_field, convergence, mean_std, pruned_share, prunings, same_clients
+from fedepd.report.numbers import (
+    bin_accuracy,
+    bytes_by_field,
+    convergence,
+    mean_std,
+    pruned_share,
+    prunings,
+    same_clients,
+)
 from fedepd.report.runs import group, read_run, read_runs
 
 WriteRun = Callable[..., Path]
@@ -64,7 +72,9 @@ def test_bytes_are_summed_over_rounds_and_averaged_over_seeds(write_run: WriteRu
     """20 rounds of 200,000, 40,000 and 400 bytes, in each of two seeds."""
     write_run("a0")
     only = group(read_runs(write_run("a1", seed=1).parent))[0]
-    assert bytes_by_field(only, "up") == pytest.approx({"model": 4_000_000, "prototype_sum": 800_000, "elite_count": 8_000})
+    assert bytes_by_field(only, "up") == pytest.approx(
+        {"model": 4_000_000, "prototype_sum": 800_000, "elite_count": 8_000}
+    )
 
 
 def test_groups_with_the_same_clients_and_pruning_are_found(write_run: WriteRun) -> None:
@@ -73,7 +83,10 @@ def test_groups_with_the_same_clients_and_pruning_are_found(write_run: WriteRun)
     write_run("c", method="fedavg", label="FedAvg", prunes=False)
     folder = write_run("d", method="fedgta", label="FedGTA", prunes=False, clients=3)
     groups = group(read_runs(folder.parent))
-    assert [[each.label for each in same] for same in same_clients(groups)] == [["FedAvg", "FedEPD", "FedEPD (printed)"], ["FedGTA"]]
+    assert [[each.label for each in same] for same in same_clients(groups)] == [
+        ["FedAvg", "FedEPD", "FedEPD (printed)"],
+        ["FedGTA"],
+    ]
     (found, clients), *others = prunings(groups)
     assert [each.label for each in found] == ["FedEPD", "FedEPD (printed)"]
     assert not others

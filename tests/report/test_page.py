@@ -158,23 +158,43 @@ def test_a_missing_file_stops_the_report(comparison: Path) -> None:
 
 
 def test_the_report_imports_no_training_code() -> None:
-    allowed = {"fedepd.arrays", "fedepd.errors", "fedepd.files", "fedepd.longtail", "fedepd.metrics", "fedepd.shapes", "fedepd.shown"}
+    allowed = {
+        "fedepd.arrays",
+        "fedepd.errors",
+        "fedepd.files",
+        "fedepd.longtail",
+        "fedepd.metrics",
+        "fedepd.shapes",
+        "fedepd.shown",
+    }
     for file in Path(next(iter(fedepd.report.__path__))).glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             for name in names:
-                assert not name.startswith("fedepd") or name.startswith("fedepd.report") or name in allowed, (file.name, name)
+                assert not name.startswith("fedepd") or name.startswith("fedepd.report") or name in allowed, (
+                    file.name,
+                    name,
+                )
 
 
 # --- names made to do harm ---------------------------------------------------------------------------------------------------------------
 
 
-def poisoned(write_run: WriteRun, text: str, name: str = "a", method: str = "fedepd", dataset: str | None = None) -> Path:
+def poisoned(
+    write_run: WriteRun, text: str, name: str = "a", method: str = "fedepd", dataset: str | None = None
+) -> Path:
     """A run folder whose every text is ``text``, but for the name of a dataset that several share."""
     preset = text if dataset is None else "default"
     settings = {text: text, "note": text}
-    folder = write_run(name, method=method, dataset=text if dataset is None else dataset, label=text, preset=preset, settings=settings)
+    folder = write_run(
+        name,
+        method=method,
+        dataset=text if dataset is None else dataset,
+        label=text,
+        preset=preset,
+        settings=settings,
+    )
     config, summary = (json.loads((folder / f"{part}.json").read_text()) for part in ("config", "summary"))
     config["dataset"] |= {"label_names": [text] * 12, "owner_names": [text] * 4}
     summary |= {"warnings": [text], "protocol": text, "partition_sha256": text, "weights_sha256": text}
@@ -202,13 +222,22 @@ def test_a_poisoned_folder_gives_a_harmless_page(text: str, write_run: WriteRun)
     assert unfit(html.replace("\n", "")) == []
     page = Page(html)
     assert {tag for tag, _ in page.tags} <= TAGS
-    assert [sum(found == tag for found, _ in page.tags) for tag in ("script", "style", "b", "title")] == [1, 1, 5, 1]
+    assert [sum(found == tag for found, _ in page.tags) for tag in ("script", "style", "b", "title")] == [
+        1,
+        1,
+        5,
+        1,
+    ]
     for tag, attributes in page.tags:
-        assert not any(name.startswith("on") or name in ("src", "style", "xlink:href") for name in attributes), (tag, attributes)
+        assert not any(
+            name.startswith("on") or name in ("src", "style", "xlink:href") for name in attributes
+        ), (tag, attributes)
         assert re.fullmatch(r"#[\w.-]+|data:,", attributes.get("href") or "#x")
     if text.strip() and len(text) < 80:
         assert page.text.count(plain(text)) > 8
-    assert "x" * 81 not in re.sub(r"<pre>.*?</pre>|<p>.*?</p>|<p class=\"note\">.*?</p>", "", html, flags=re.DOTALL).replace("<wbr>", "")
+    assert "x" * 81 not in re.sub(
+        r"<pre>.*?</pre>|<p>.*?</p>|<p class=\"note\">.*?</p>", "", html, flags=re.DOTALL
+    ).replace("<wbr>", "")
 
 
 @pytest.mark.hostile
@@ -216,21 +245,43 @@ def test_a_poisoned_folder_gives_a_harmless_page(text: str, write_run: WriteRun)
 def test_poisoned_figures_are_whole_and_show_the_names(part: int, write_run: WriteRun) -> None:
     """Sixteen names in one comparison: in legends, axes and message fields."""
     chosen = [text for text in ALL.values() if text][part::4]
-    folders = [poisoned(write_run, text, str(number), f"method{number}", "toy") for number, text in enumerate(chosen)]
+    folders = [
+        poisoned(write_run, text, str(number), f"method{number}", "toy") for number, text in enumerate(chosen)
+    ]
     html = build_report(folders[0].parent).read_text(encoding="utf-8")
     figures = re.findall(r"<svg .*?</svg>", html, re.DOTALL)
     assert len(figures) == 6
     trees = [ET.fromstring(svg) for svg in figures]
     kinds = {element.tag.rpartition("}")[2] for tree in trees for element in tree.iter()}
-    assert kinds <= {"svg", "g", "path", "text", "tspan", "defs", "use", "clipPath", "rect", "image", "metadata", "pattern"}
-    texts = {" ".join("".join(each.itertext()).split()) for tree in trees for each in tree.iter() if each.tag.endswith("text")}
+    assert kinds <= {
+        "svg",
+        "g",
+        "path",
+        "text",
+        "tspan",
+        "defs",
+        "use",
+        "clipPath",
+        "rect",
+        "image",
+        "metadata",
+        "pattern",
+    }
+    texts = {
+        " ".join("".join(each.itertext()).split())
+        for tree in trees
+        for each in tree.iter()
+        if each.tag.endswith("text")
+    }
     assert {" ".join(shown(text).split()) for text in chosen} <= texts
 
 
 @pytest.mark.hostile
 @pytest.mark.parametrize("text", cases(PAYLOADS))
 @pytest.mark.usefixtures("no_figures")
-def test_a_poisoned_folder_in_a_terminal(text: str, write_run: WriteRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_poisoned_folder_in_a_terminal(
+    text: str, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
+) -> None:
     poisoned(write_run, text, "a")
     assert main(["report", str(poisoned(write_run, text + " again", "b").parent)]) == 0
     said = "".join(capsys.readouterr())
@@ -246,5 +297,8 @@ def test_the_policy_knows_our_script_and_our_style_alone(comparison: Path) -> No
         content = re.findall(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
         assert len(content) == 1
         assert html.count(f"<{tag}") == 1
-        assert policy[rule] == f"'sha256-{base64.b64encode(hashlib.sha256(content[0].encode()).digest()).decode()}'"
+        assert (
+            policy[rule]
+            == f"'sha256-{base64.b64encode(hashlib.sha256(content[0].encode()).digest()).decode()}'"
+        )
     assert "unsafe" not in policy["script-src"]

@@ -11,7 +11,20 @@ from fedepd.report import plots
 from fedepd.report.runs import Group, group, read_runs
 
 WriteRun = Callable[..., Path]
-METHODS = {"fedavg", "fedproto", "fedgta", "graphsmote", "hiertail", "lws", "fedlc", "fedgac", "creff", "fedspray", "graphfedmig", "fedepd"}
+METHODS = {
+    "fedavg",
+    "fedproto",
+    "fedgta",
+    "graphsmote",
+    "hiertail",
+    "lws",
+    "fedlc",
+    "fedgac",
+    "creff",
+    "fedspray",
+    "graphfedmig",
+    "fedepd",
+}
 
 
 @pytest.fixture
@@ -24,12 +37,22 @@ def groups(write_run: WriteRun) -> list[Group]:
 
 
 def texts(svg: str) -> list[str]:
-    return [element.text or "" for element in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+    return [
+        element.text or "" for element in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
+    ]
 
 
 def figures(groups: list[Group]) -> dict[str, str]:
-    drawn = [plots.per_class, plots.tier_bars, plots.convergence_lines, plots.purification, plots.communication]
-    return {draw.__name__: draw(groups) for draw in drawn} | {"partition": plots.partition_heatmap(groups[0].first)}
+    drawn = [
+        plots.per_class,
+        plots.tier_bars,
+        plots.convergence_lines,
+        plots.purification,
+        plots.communication,
+    ]
+    return {draw.__name__: draw(groups) for draw in drawn} | {
+        "partition": plots.partition_heatmap(groups[0].first)
+    }
 
 
 def test_figures_are_deterministic_valid_and_apart(groups: list[Group]) -> None:
@@ -46,7 +69,19 @@ def test_figures_are_deterministic_valid_and_apart(groups: list[Group]) -> None:
 def test_the_class_figure_names_tiers_bins_and_methods(groups: list[Group]) -> None:
     """12 classes in ten bins: two of two classes, then eight of one."""
     shown = texts(plots.per_class(groups))
-    for text in ("head", "medium", "tail", "1–2", "3–4", "5", "12", "FedAvg", "FedEPD", "FedEPD (printed)", "1000"):
+    for text in (
+        "head",
+        "medium",
+        "tail",
+        "1–2",
+        "3–4",
+        "5",
+        "12",
+        "FedAvg",
+        "FedEPD",
+        "FedEPD (printed)",
+        "1000",
+    ):
         assert text in shown
 
 
@@ -62,7 +97,10 @@ def test_many_message_fields_end_in_others(groups: list[Group]) -> None:
     for line in groups[0].first.rounds:
         line["bytes_up"] = {f"layer{i:02}": 1000 - i for i in range(12)}
     shown = texts(plots.communication(groups[:1]))
-    assert [text for text in shown if text.startswith(("model", "layer"))] == ["model", *(f"layer{i:02}" for i in range(5))]
+    assert [text for text in shown if text.startswith(("model", "layer"))] == [
+        "model",
+        *(f"layer{i:02}" for i in range(5)),
+    ]
     assert "7 others" in shown
 
 
@@ -81,6 +119,8 @@ def test_labels_with_odd_signs_stay_text(write_run: WriteRun) -> None:
 
 
 @pytest.mark.parametrize(("sizes", "clients", "rounds"), [((5, 3), 1, 1), (tuple(range(90, 0, -1)), 30, 2)])
-def test_small_and_large_runs_are_drawn(write_run: WriteRun, sizes: tuple[int, ...], clients: int, rounds: int) -> None:
+def test_small_and_large_runs_are_drawn(
+    write_run: WriteRun, sizes: tuple[int, ...], clients: int, rounds: int
+) -> None:
     folder = write_run("a", sizes=sizes, clients=clients, rounds=rounds)
     assert all(svg.startswith("<svg") for svg in figures(group(read_runs(folder))).values())

@@ -60,7 +60,9 @@ def test_a_folder_without_runs_names_the_cure(tmp_path: Path) -> None:
         read_run(tmp_path)
 
 
-@pytest.mark.parametrize("file", ["env.json", "clients.json", "rounds.jsonl", "confusion.npz", "partition.npz"])
+@pytest.mark.parametrize(
+    "file", ["env.json", "clients.json", "rounds.jsonl", "confusion.npz", "partition.npz"]
+)
 def test_a_missing_file_is_named(write_run: WriteRun, file: str) -> None:
     folder = write_run("a")
     (folder / file).unlink()
@@ -68,7 +70,10 @@ def test_a_missing_file_is_named(write_run: WriteRun, file: str) -> None:
         getattr(read_run(folder), file.split(".")[0])
 
 
-@pytest.mark.parametrize(("file", "text"), [("rounds.jsonl", '{"round": 1}\n{"rou'), ("clients.json", "{}"), ("confusion.npz", "PK")])
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [("rounds.jsonl", '{"round": 1}\n{"rou'), ("clients.json", "{}"), ("confusion.npz", "PK")],
+)
 def test_a_damaged_file_is_named(write_run: WriteRun, file: str, text: str) -> None:
     folder = write_run("a")
     (folder / file).write_text(text)
@@ -99,7 +104,10 @@ def test_runs_that_differ_in_their_seed_alone_are_one_group(write_run: WriteRun)
         ("toy", "FedEPD", [0, 1, 2]),
         ("toy", "FedEPD (printed)", [0]),
     ]
-    assert [[each.label for each in block] for block in by_dataset(groups)] == [["FedEPD"], ["FedAvg", "FedEPD", "FedEPD (printed)"]]
+    assert [[each.label for each in block] for block in by_dataset(groups)] == [
+        ["FedEPD"],
+        ["FedAvg", "FedEPD", "FedEPD (printed)"],
+    ]
 
 
 def test_labels_name_the_settings_that_differ(write_run: WriteRun) -> None:

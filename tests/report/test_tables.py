@@ -43,7 +43,15 @@ def three_methods(write_run: WriteRun) -> Path:
         write_run(f"avg{seed}", method="fedavg", label="FedAvg", prunes=False, seed=seed, metrics=scores(acc))
     for seed, acc in enumerate((0.65, 0.66)):
         metrics = scores(acc, "personal")
-        write_run(f"gta{seed}", method="fedgta", label="FedGTA", prunes=False, seed=seed, has_global=False, metrics=metrics)
+        write_run(
+            f"gta{seed}",
+            method="fedgta",
+            label="FedGTA",
+            prunes=False,
+            seed=seed,
+            has_global=False,
+            metrics=metrics,
+        )
     return write_run("epd", metrics=scores(0.70)).parent
 
 
@@ -65,9 +73,18 @@ def test_summary_numbers_and_ranks(three_methods: Path) -> None:
 
 def test_the_note_states_the_protocol(three_methods: Path) -> None:
     note = summary(group(read_runs(three_methods))).note
-    for part in ("global model", "pooled over the test nodes", "seeds 0, 1, 2", "† Without a global model", "Bold: best"):
+    for part in (
+        "global model",
+        "pooled over the test nodes",
+        "seeds 0, 1, 2",
+        "† Without a global model",
+        "Bold: best",
+    ):
         assert part in note
-    assert "Protocol: 4 clients (openfgl), split floor 60/20/20, selection by best pooled validation macro-F1 every 5 rounds." in note
+    assert (
+        "Protocol: 4 clients (openfgl), split floor 60/20/20, selection by best pooled validation macro-F1 every 5 rounds."
+        in note
+    )
     assert "Proxy" not in note
 
 
@@ -80,7 +97,10 @@ def test_personal_numbers_need_no_mark(write_run: WriteRun) -> None:
 
 
 def test_proxy_features_are_said(write_run: WriteRun) -> None:
-    assert "Proxy features: those of toy replace the official ones" in summary(group(read_runs(write_run("a", proxy=True)))).note
+    assert (
+        "Proxy features: those of toy replace the official ones"
+        in summary(group(read_runs(write_run("a", proxy=True)))).note
+    )
 
 
 def test_ties_as_printed_share_a_rank_and_the_unmeasured_has_none(write_run: WriteRun) -> None:
@@ -88,7 +108,13 @@ def test_ties_as_printed_share_a_rank_and_the_unmeasured_has_none(write_run: Wri
     for name, acc in {"A": 0.70001, "B": 0.70002, "C": 0.6, "D": 0.5, "E": None}.items():
         folder = write_run(name, method=name, label=name, metrics=scores(acc))
     rows = summary(group(read_runs(folder.parent))).sections[0]
-    assert [(row[2].text, row[2].rank) for row in rows] == [("70.00", 1), ("70.00", 1), ("60.00", 2), ("50.00", 0), ("–", 0)]
+    assert [(row[2].text, row[2].rank) for row in rows] == [
+        ("70.00", 1),
+        ("70.00", 1),
+        ("60.00", 2),
+        ("50.00", 0),
+        ("–", 0),
+    ]
     assert summary(group(read_runs(folder.parent / "A"))).sections[0][0][2].rank == 0
 
 
@@ -96,7 +122,13 @@ def test_datasets_are_ranked_apart(write_run: WriteRun) -> None:
     write_run("a", dataset="one", metrics=scores(0.9))
     write_run("b", dataset="one", method="fedavg", label="FedAvg", metrics=scores(0.8))
     write_run("c", dataset="two", metrics=scores(0.1))
-    table = summary(group(read_runs(write_run("d", dataset="two", method="fedavg", label="FedAvg", metrics=scores(0.2)).parent)))
+    table = summary(
+        group(
+            read_runs(
+                write_run("d", dataset="two", method="fedavg", label="FedAvg", metrics=scores(0.2)).parent
+            )
+        )
+    )
     assert table.headers[0] == "Dataset"
     assert [[(row[0].text, row[1].text, row[3].rank) for row in section] for section in table.sections] == [
         [("one", "FedAvg", 2), ("one", "FedEPD", 1)],
@@ -163,14 +195,25 @@ def test_cost_and_hashes(three_methods: Path) -> None:
     row = cost(groups).sections[0][0]
     assert [cell.text + cell.spread for cell in row[:4]] == ["FedAvg", "5.0±0.0", "4.0±0.0", "4.5±1.0"]
     rows = hashes(groups).sections[0]
-    assert [[cell.text for cell in row] for row in rows][3] == ["epd", "toy", "FedEPD", "0", "000000000000", "ef" * 8, "cd" * 8]
+    assert [[cell.text for cell in row] for row in rows][3] == [
+        "epd",
+        "toy",
+        "FedEPD",
+        "0",
+        "000000000000",
+        "ef" * 8,
+        "cd" * 8,
+    ]
 
 
 def test_clients(three_methods: Path) -> None:
     table = clients(group(read_runs(three_methods)))
     assert table.headers[7:12] == ["Homophily", "Isolated", "Edges kept", "Homophily after", "Isolated after"]
     assert table.headers[12:] == ["Acc FedAvg", "Acc FedEPD", "Acc FedGTA †"]
-    assert " ".join(cell.text for cell in table.sections[0][1][:12]) == "1 484 1000 290 96 96 12 57.0 1 680 77.0 5"
+    assert (
+        " ".join(cell.text for cell in table.sections[0][1][:12])
+        == "1 484 1000 290 96 96 12 57.0 1 680 77.0 5"
+    )
 
 
 def test_client_accuracy_is_a_dash_without_test_nodes(write_run: WriteRun) -> None:
@@ -212,7 +255,9 @@ def test_clients_are_called_by_their_owners(write_run: WriteRun) -> None:
 
 
 def test_a_long_name_in_a_header_may_break_at_its_underscores() -> None:
-    assert '<th scope="col">roman_<wbr>empire_<wbr>proxy ‡</th>' in html_table(Table("mine", ["roman_empire_proxy ‡"], [[[Cell("a_b")]]]))
+    assert '<th scope="col">roman_<wbr>empire_<wbr>proxy ‡</th>' in html_table(
+        Table("mine", ["roman_empire_proxy ‡"], [[[Cell("a_b")]]])
+    )
 
 
 def test_what_defences_did_and_what_was_refused_is_shown_by_client(write_run: WriteRun) -> None:

@@ -15,18 +15,37 @@ from fedepd.reproduction.study.targets import Row, Target
 MakeResults = Callable[..., Results]
 
 
-def made_run(row: Row, dataset: str, seed: int, score: float, personal: bool = False, proxy: bool = False) -> Run:
+def made_run(
+    row: Row, dataset: str, seed: int, score: float, personal: bool = False, proxy: bool = False
+) -> Run:
     """A finished run whose every test score is ``score`` percent."""
     scores = dict.fromkeys(("acc", "bacc", "macro_f1", "head_acc", "medium_acc", "tail_acc"), score / 100)
     models = ["personal"] if personal else ["global", "personal"]
     config_hash = f"{row.key}-{dataset}-{seed}"
-    summary = {"method": row.method, "method_label": row.label, "preset": row.preset, "seed": seed, "rounds": 5}
+    summary = {
+        "method": row.method,
+        "method_label": row.label,
+        "preset": row.preset,
+        "seed": seed,
+        "rounds": 5,
+    }
     summary |= {"protocol": "10 clients; 5 rounds", "headline": models[0]}
     summary |= {"metrics": {m: {"pooled": scores, "client_mean": scores} for m in models}, "best_round": 5}
-    summary |= {"best_rounds": dict.fromkeys(models, 5), "proxy_features": proxy, "seconds": 1.0, "cpu_seconds": 1.0}
-    experiment = {"protocol": {"select": "val_macro_f1", "seed": seed}, "partition": {"shuffle_nodes": True}, "method": dict(row.settings)}
+    summary |= {
+        "best_rounds": dict.fromkeys(models, 5),
+        "proxy_features": proxy,
+        "seconds": 1.0,
+        "cpu_seconds": 1.0,
+    }
+    experiment = {
+        "protocol": {"select": "val_macro_f1", "seed": seed},
+        "partition": {"shuffle_nodes": True},
+        "method": dict(row.settings),
+    }
     graph = {"name": dataset, "sha256": dataset, "proxy_features": proxy}
-    return Run(Path(config_hash), summary, {"config_hash": config_hash, "dataset": graph, "experiment": experiment})
+    return Run(
+        Path(config_hash), summary, {"config_hash": config_hash, "dataset": graph, "experiment": experiment}
+    )
 
 
 @pytest.fixture
@@ -47,8 +66,14 @@ def make_results() -> MakeResults:
         for dataset in datasets:
             for key, row in rows.items():
                 found = dict(enumerate(scores[key, dataset]))
-                runs = {s: made_run(row, dataset, s, v, key in personal, dataset in proxies) for s, v in found.items() if v is not None}
-                entries.append(Entry(row, dataset, runs, {seed: why for seed, value in found.items() if value is None}))
+                runs = {
+                    s: made_run(row, dataset, s, v, key in personal, dataset in proxies)
+                    for s, v in found.items()
+                    if v is not None
+                }
+                entries.append(
+                    Entry(row, dataset, runs, {seed: why for seed, value in found.items() if value is None})
+                )
         return Results(Target("mine", "Mine", kind, tuple(rows.values()), tuple(datasets)), entries)
 
     return make

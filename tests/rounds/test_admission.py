@@ -62,7 +62,11 @@ def test_a_right_reply_passes() -> None:
         (replace(GOOD, num_train=7), "num_train", "is 7, but the client declared 5"),
         (replace(GOOD, num_train=0), "num_train", "is 0, but the client declared 5"),
         (replace(GOOD, num_train=-1), "num_train", "is -1, but the client declared 5"),
-        (replace(GOOD, tensors={n: v for n, v in GOOD.tensors.items() if n != "count"}), "count", "is missing"),
+        (
+            replace(GOOD, tensors={n: v for n, v in GOOD.tensors.items() if n != "count"}),
+            "count",
+            "is missing",
+        ),
         (with_tensors(**{"\x1b[2J": torch.ones(1)}), "?[2J", "is not expected"),
         (with_tensors(more=torch.ones(1)), "more", "is not expected"),
         (with_tensors(weight=torch.ones(3, 2)), "weight", "has shape"),
@@ -74,15 +78,27 @@ def test_a_right_reply_passes() -> None:
         (with_tensors(weight=torch.full((2, 3), 50.0)), "weight", "has norm 122, more than 100"),
         (with_tensors(count=torch.tensor([3.0, -1.0])), "count", "negative or not whole"),
         (with_tensors(count=torch.tensor([1.5, 0.0])), "count", "negative or not whole"),
-        (with_tensors(count=torch.tensor([3.0, 3.0])), "count", "counts 3 nodes of class 1, but the client declared 2"),
+        (
+            with_tensors(count=torch.tensor([3.0, 3.0])),
+            "count",
+            "counts 3 nodes of class 1, but the client declared 2",
+        ),
         (with_tensors(count=torch.tensor([1e9, 0.0])), "count", "has norm 1e+09, more than 100"),
-        (with_tensors(votes=torch.tensor([6.0, 0.0])), "votes", "gives 6 votes, but the client has 5 training nodes"),
+        (
+            with_tensors(votes=torch.tensor([6.0, 0.0])),
+            "votes",
+            "gives 6 votes, but the client has 5 training nodes",
+        ),
         (with_tensors(votes=torch.tensor([-1.0, 0.0])), "votes", "negative or not whole"),
         (with_tensors(votes=torch.tensor([0.5, 0.0])), "votes", "negative or not whole"),
         (with_tensors(present=torch.tensor([2.0, 0.0])), "present", "neither 0 nor 1"),
         (with_tensors(say=torch.tensor([-0.1])), "say", "is negative"),
         (with_tensors(sum=torch.ones(2, 3)), "sum", "has a row for a class of which count counts no node"),
-        (with_tensors(count=torch.tensor([1.0, 3.0])), "count", "counts 3 nodes of class 1, but the client declared 2"),
+        (
+            with_tensors(count=torch.tensor([1.0, 3.0])),
+            "count",
+            "counts 3 nodes of class 1, but the client declared 2",
+        ),
         (with_tensors(rows=torch.ones(2, 3)), "rows", "has 2 rows"),
     ],
 )
@@ -100,7 +116,9 @@ def test_a_client_that_was_not_asked_is_refused() -> None:
 
 def test_a_client_that_declared_nothing_is_refused() -> None:
     _, refused = admit({0: GOOD}, {0: None}, FIELDS, 7, 100.0, {})
-    assert [(r.field, r.reason.split(",")[0]) for r in refused] == [("sizes", "were not declared before the first round")]
+    assert [(r.field, r.reason.split(",")[0]) for r in refused] == [
+        ("sizes", "were not declared before the first round")
+    ]
 
 
 def test_the_others_pass_in_ascending_order() -> None:

@@ -64,7 +64,9 @@ def test_label_flip_turns_the_training_labels_of_attackers_alone() -> None:
     for was, now in zip(before, after, strict=True):
         train = was.train_mask
         assert torch.equal(now.graph.y[~train], was.graph.y[~train])
-        assert torch.equal(now.graph.y[train], 2 - was.graph.y[train] if was.client_id == 1 else was.graph.y[train])
+        assert torch.equal(
+            now.graph.y[train], 2 - was.graph.y[train] if was.client_id == 1 else was.graph.y[train]
+        )
 
 
 def test_attackers_are_drawn_by_the_seed() -> None:
@@ -77,7 +79,9 @@ def test_attackers_are_drawn_by_the_seed() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_attackers_are_not_scored_and_the_honest_ones_are(name: str) -> None:
-    result = run("synthetic", "fedepd", rounds=2, clients=5, hidden=8, attack=name, attackers=2, evaluate_every=2)
+    result = run(
+        "synthetic", "fedepd", rounds=2, clients=5, hidden=8, attack=name, attackers=2, evaluate_every=2
+    )
     simulation = build(Experiment.make("fedepd", rounds=2, clients=5, hidden=8), load("synthetic"))
     honest = [c for c in simulation.clients if c.client_id not in result.summary["attackers"]]
     assert len(result.summary["attackers"]) == 2
@@ -90,8 +94,13 @@ def test_attackers_are_not_scored_and_the_honest_ones_are(name: str) -> None:
 def test_an_attack_hurts_and_a_defence_helps() -> None:
     """On the built-in graph, seed 0: two clients of ten that flip their updates cost more than half, and clipping gives it back."""
     settings: dict[str, Any] = {"rounds": 20, "evaluate_every": 10}
-    honest, flipped = (run("synthetic", "fedepd", attack=name, **settings).metrics["global"]["pooled"] for name in ("honest", "sign-flip"))
-    clipped = run("synthetic", "fedepd", attack="sign-flip", robust="clip", **settings).metrics["global"]["pooled"]
+    honest, flipped = (
+        run("synthetic", "fedepd", attack=name, **settings).metrics["global"]["pooled"]
+        for name in ("honest", "sign-flip")
+    )
+    clipped = run("synthetic", "fedepd", attack="sign-flip", robust="clip", **settings).metrics["global"][
+        "pooled"
+    ]
     assert flipped["bacc"] < 0.5 * honest["bacc"]
     assert clipped["bacc"] > 0.85 * honest["bacc"]
 
@@ -100,7 +109,9 @@ def test_an_attack_hurts_and_a_defence_helps() -> None:
 def test_a_billion_claimed_nodes_count_for_half_at_most() -> None:
     settings: dict[str, Any] = {"rounds": 10, "evaluate_every": 10, "attack": "size", "attackers": 1}
     believed = run("synthetic", "fedavg", **settings).metrics["global"]["pooled"]["acc"]
-    capped = run("synthetic", "fedavg", cap_weights=True, robust="median", **settings).metrics["global"]["pooled"]["acc"]
+    capped = run("synthetic", "fedavg", cap_weights=True, robust="median", **settings).metrics["global"][
+        "pooled"
+    ]["acc"]
     assert capped > believed + 0.2
 
 
@@ -122,11 +133,16 @@ def test_attacks_that_cannot_be(settings: dict[str, Any], says: str) -> None:
 def test_a_swap_needs_two_classes() -> None:
     alone = reply([2.0, 3.0])
     alone = replace(alone, tensors={**alone.tensors, "prototype.count": torch.tensor([3.0, 0.0])})
-    assert torch.equal(ACTS["prototype-swap"](alone, MESSAGE, HONEST, FIELDS).tensors["prototype.sum"], alone.tensors["prototype.sum"])
+    assert torch.equal(
+        ACTS["prototype-swap"](alone, MESSAGE, HONEST, FIELDS).tensors["prototype.sum"],
+        alone.tensors["prototype.sum"],
+    )
 
 
 @pytest.mark.parametrize("name", ["sign-flip", "scale", "alie", "size"])
 def test_a_method_of_two_stages_can_be_attacked_in_both(name: str) -> None:
     """LWS sends its model first and then one scale per class."""
-    result = run("synthetic", "lws", rounds=4, clients=4, attack=name, attackers=1, hidden=4, evaluate_every=4)
+    result = run(
+        "synthetic", "lws", rounds=4, clients=4, attack=name, attackers=1, hidden=4, evaluate_every=4
+    )
     assert [line["clients"] for line in result.rounds] == [(0, 1, 2, 3)] * 4

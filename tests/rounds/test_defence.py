@@ -14,7 +14,15 @@ import torch
 from fedepd.errors import BadConfig
 from fedepd.methods.fedavg import FedAvg
 from fedepd.methods.steps import average
-from fedepd.rounds.defence import Deeds, Defence, cap_weights, coordinate_median, defend, multi_krum, trimmed_mean
+from fedepd.rounds.defence import (
+    Deeds,
+    Defence,
+    cap_weights,
+    coordinate_median,
+    defend,
+    multi_krum,
+    trimmed_mean,
+)
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.run import run
 from fedepd.types import Field, Reply, TaskInfo, Tensors
@@ -30,7 +38,9 @@ def replies(*values: list[float], nodes: tuple[int, ...] | None = None) -> dict[
     return {k: Reply({"w": torch.tensor(v)}, sizes[k], sizes[k]) for k, v in enumerate(values)}
 
 
-def defended(given: dict[int, Reply], rule: Any, tolerate: int = 1, cap: bool = False) -> tuple[dict[int, Reply], Deeds]:
+def defended(
+    given: dict[int, Reply], rule: Any, tolerate: int = 1, cap: bool = False
+) -> tuple[dict[int, Reply], Deeds]:
     return defend(given, dict.fromkeys(given, START), MODEL, Defence(rule, tolerate, cap))
 
 
@@ -42,8 +52,12 @@ def test_the_rules_are_flowers(case: dict[str, Any]) -> None:
     """Made outside this repository with flwr 1.41; its krum averages the kept ones by their sizes."""
     rows = torch.tensor(case["rows"], dtype=torch.float64)
     near = {"rtol": 1e-12, "atol": 1e-12}
-    torch.testing.assert_close(coordinate_median(rows), torch.tensor(case["median"], dtype=torch.float64), **near)
-    torch.testing.assert_close(trimmed_mean(rows, case["tolerate"]), torch.tensor(case["trimmed"], dtype=torch.float64), **near)
+    torch.testing.assert_close(
+        coordinate_median(rows), torch.tensor(case["median"], dtype=torch.float64), **near
+    )
+    torch.testing.assert_close(
+        trimmed_mean(rows, case["tolerate"]), torch.tensor(case["trimmed"], dtype=torch.float64), **near
+    )
     kept = multi_krum(rows, case["tolerate"])
     sizes = torch.tensor(case["sizes"], dtype=torch.float64)[kept]
     mean = (rows[kept] * sizes[:, None]).sum(0) / sizes.sum()
@@ -95,7 +109,9 @@ def test_median_and_trimmed_are_what_the_methods_mean_becomes(rule: str, value: 
 
 
 def test_multi_krum_leaves_the_far_one_out_and_names_it() -> None:
-    used, deeds = defended(replies([1.0, 1.0], [1.1, 1.0], [50.0, 50.0], [1.0, 1.1], [0.9, 1.0]), "multi-krum")
+    used, deeds = defended(
+        replies([1.0, 1.0], [1.1, 1.0], [50.0, 50.0], [1.0, 1.1], [0.9, 1.0]), "multi-krum"
+    )
     assert (sorted(used), deeds.left_out) == ([0, 1, 3, 4], [2])
 
 
@@ -110,7 +126,9 @@ def test_a_far_class_row_is_shortened_to_one_and_a_half_medians(kind: Any) -> No
     fields = {"row": Field((1, 2), kind, of="count"), "count": Field((1,), "count")}
     length = 2.0 if kind == "sum" else 1.0
     rows = [[length, 0.0], [0.0, length], [length, 0.0], [0.0, 10 * length]]
-    given = {k: Reply({"row": torch.tensor([r]), "count": torch.tensor([2.0])}, 9, 9) for k, r in enumerate(rows)}
+    given = {
+        k: Reply({"row": torch.tensor([r]), "count": torch.tensor([2.0])}, 9, 9) for k, r in enumerate(rows)
+    }
     used, deeds = defend(given, {k: {} for k in given}, fields, Defence("clip"))
     assert deeds.as_json() == {"rows": {3: 1}}
     assert used[3].tensors["row"].tolist() == [[0.0, pytest.approx(1.5 * length)]]
@@ -123,7 +141,9 @@ def test_a_client_that_claims_every_class_does_not_outvote_the_others(length: fl
     """Five honest clients have 5 of 40 classes each, 25 rows; the liar has 40, and would be the median of all rows."""
     fields = {"row": Field((40, 2), "sum", of="count"), "count": Field((40,), "count")}
     given = {}
-    for k, (classes, size) in enumerate([*((slice(4 * k, 4 * k + 5), 1.0) for k in range(5)), (slice(0, 40), length)]):
+    for k, (classes, size) in enumerate(
+        [*((slice(4 * k, 4 * k + 5), 1.0) for k in range(5)), (slice(0, 40), length)]
+    ):
         tensors = {"row": torch.zeros(40, 2), "count": torch.zeros(40)}
         tensors["row"][classes], tensors["count"][classes] = torch.tensor([2 * size, 0.0]), 2.0
         given[k] = Reply(tensors, 100, 100)
@@ -146,7 +166,9 @@ def test_a_client_that_claims_every_class_does_not_outvote_the_others(length: fl
         ((7,), [7]),
     ],
 )
-def test_a_weight_is_at_most_half_and_at_most_three_medians(nodes: tuple[int, ...], counted: list[int]) -> None:
+def test_a_weight_is_at_most_half_and_at_most_three_medians(
+    nodes: tuple[int, ...], counted: list[int]
+) -> None:
     used, left = cap_weights(replies(*[[0.0, 0.0]] * len(nodes), nodes=nodes), MODEL)
     assert [r.num_nodes for r in used.values()] == counted
     assert left == {k: c / n for k, (n, c) in enumerate(zip(nodes, counted, strict=True)) if c < n}
@@ -154,14 +176,24 @@ def test_a_weight_is_at_most_half_and_at_most_three_medians(nodes: tuple[int, ..
 
 def test_a_capped_clients_counts_shrink_with_it_and_its_means_stay() -> None:
     """Client 2 counts for 20 of its 1000 training nodes: its 500 nodes of a class for 10, their sum likewise."""
-    fields = {"sum": Field((1, 1), "sum", of="count"), "count": Field((1,), "count"), "say": Field((1,), "weight")}
+    fields = {
+        "sum": Field((1, 1), "sum", of="count"),
+        "count": Field((1,), "count"),
+        "say": Field((1,), "weight"),
+    }
     given = {}
     for k, nodes in enumerate((10, 10, 1000)):
-        tensors = {"sum": torch.tensor([[nodes * 2.0]]), "count": torch.tensor([nodes / 2]), "say": torch.tensor([float(nodes)])}
+        tensors = {
+            "sum": torch.tensor([[nodes * 2.0]]),
+            "count": torch.tensor([nodes / 2]),
+            "say": torch.tensor([float(nodes)]),
+        }
         given[k] = Reply(tensors, nodes, nodes)
     used, left = cap_weights(given, fields)
     assert [float(r.tensors["count"]) for r in used.values()] == [5.0, 5.0, pytest.approx(10.0)]
-    assert [float(r.tensors["sum"] / r.tensors["count"]) for r in used.values()] == pytest.approx([4.0, 4.0, 4.0])
+    assert [float(r.tensors["sum"] / r.tensors["count"]) for r in used.values()] == pytest.approx(
+        [4.0, 4.0, 4.0]
+    )
     assert [float(r.tensors["say"]) for r in used.values()] == [10.0, 10.0, 20.0]
     assert left == {2: 0.02}
 
@@ -180,7 +212,9 @@ def test_nodes_of_clients_that_do_not_train_raise_no_ones_weight(accomplice: int
 @pytest.mark.hostile
 @pytest.mark.parametrize("said", [100.0, 1e6, 3e38])
 @pytest.mark.parametrize("honest", [(0.1,), (0.1, 0.1), (0.1, 0.2, 0.0)])
-def test_a_weight_that_a_client_names_itself_is_at_most_half_of_all(honest: tuple[float, ...], said: float) -> None:
+def test_a_weight_that_a_client_names_itself_is_at_most_half_of_all(
+    honest: tuple[float, ...], said: float
+) -> None:
     given = {k: Reply({"say": torch.tensor([value])}, 10, 10) for k, value in enumerate([*honest, said])}
     used, left = cap_weights(given, {"say": Field((1,), "weight")})
     weights = [float(r.tensors["say"]) for r in used.values()]
@@ -198,8 +232,12 @@ def test_off_changes_nothing_at_all() -> None:
 
 
 def test_runs_without_defences_keep_the_identity_they_had_before_there_were_any() -> None:
-    assert Experiment.make("fedavg").config_hash("x") == Experiment.make("fedavg", robust="off").config_hash("x")
-    assert Experiment.make("fedavg").config_hash("x") != Experiment.make("fedavg", robust="clip").config_hash("x")
+    assert Experiment.make("fedavg").config_hash("x") == Experiment.make("fedavg", robust="off").config_hash(
+        "x"
+    )
+    assert Experiment.make("fedavg").config_hash("x") != Experiment.make("fedavg", robust="clip").config_hash(
+        "x"
+    )
     assert Experiment.make("fedavg").config_hash("x") == "786c0f91c38e"
 
 
@@ -208,7 +246,11 @@ def test_runs_without_defences_keep_the_identity_they_had_before_there_were_any(
     [
         ("fedgta", {"robust": "median"}, "FedGTA makes no common model by averaging"),
         ("fedproto", {"robust": "multi-krum"}, "FedProto makes no common model"),
-        ("fedavg", {"robust": "multi-krum", "tolerate": 4}, "needs at least 11 clients to tolerate 4, but a round has 10"),
+        (
+            "fedavg",
+            {"robust": "multi-krum", "tolerate": 4},
+            "needs at least 11 clients to tolerate 4, but a round has 10",
+        ),
         ("fedavg", {"robust": "trimmed", "participation": 0.2}, "but a round has 2"),
         ("fedavg", {"robust": "clip", "tolerate": 0}, "tolerate is 0"),
         ("fedavg", {"robust": "krum"}, "unknown value of robust 'krum'"),

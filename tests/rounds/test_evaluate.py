@@ -37,7 +37,12 @@ def test_rows_are_true_and_columns_predicted_classes() -> None:
 
 
 def test_no_node_to_score_gives_zeros() -> None:
-    assert confusion(torch.zeros(2, dtype=torch.int64), torch.tensor([0, 1]), torch.zeros(2, dtype=torch.bool), 3).tolist() == [[0] * 3] * 3
+    assert (
+        confusion(
+            torch.zeros(2, dtype=torch.int64), torch.tensor([0, 1]), torch.zeros(2, dtype=torch.bool), 3
+        ).tolist()
+        == [[0] * 3] * 3
+    )
 
 
 def test_each_split_is_scored_on_its_own_mask() -> None:
@@ -60,8 +65,20 @@ def test_facts_by_hand() -> None:
     """24 nodes, roles 0 1 2 train, 3 val, 4 test by node number modulo 5: 15, 5 and 4. Keeping no edge isolates everyone."""
     data = toy_client(missing_class=True)
     facts = client_facts(data, data.graph.edge_index[:, :0])
-    sizes = {name: facts[name] for name in ("client", "nodes", "train", "val", "test", "classes", "edges_kept", "isolated_after")}
-    assert sizes == {"client": 0, "nodes": 24, "train": 15, "val": 5, "test": 4, "classes": 2, "edges_kept": 0, "isolated_after": 24}
+    sizes = {
+        name: facts[name]
+        for name in ("client", "nodes", "train", "val", "test", "classes", "edges_kept", "isolated_after")
+    }
+    assert sizes == {
+        "client": 0,
+        "nodes": 24,
+        "train": 15,
+        "val": 5,
+        "test": 4,
+        "classes": 2,
+        "edges_kept": 0,
+        "isolated_after": 24,
+    }
     assert facts["homophily_after"] is None
     assert facts["homophily_before"] == homophily(data.graph.edge_index, data.graph.y)
     same = client_facts(data, data.graph.edge_index)

@@ -56,10 +56,14 @@ class Stumbling(Method[None]):
         return torch.zeros(client.data.graph.num_nodes, client.info.num_classes)
 
 
-def exchange_of(method: Method[Any], clients: list[ClientData], workers: int = 1) -> tuple[InProcess, Tensors]:
+def exchange_of(
+    method: Method[Any], clients: list[ClientData], workers: int = 1
+) -> tuple[InProcess, Tensors]:
     model, training = Backbone(hidden=4), Training()
     server = make_server(clients, model, training)
-    return InProcess([Participant(method, c, server.info, model, training, 0, 3) for c in clients], workers), initial(method, server)
+    return InProcess(
+        [Participant(method, c, server.info, model, training, 0, 3) for c in clients], workers
+    ), initial(method, server)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -67,7 +71,9 @@ def exchange_of(method: Method[Any], clients: list[ClientData], workers: int = 1
 def test_a_failure_names_client_round_and_stage(stage: str, round: int, workers: int) -> None:
     exchange, tensors = exchange_of(Stumbling(stage), toy_clients(), workers)
     messages = dict.fromkeys((0, 1, 2), tensors)
-    with pytest.raises(ClientFailed, match=rf"client 1 failed in round {round} \({stage}\): ValueError: a stone") as caught:
+    with pytest.raises(
+        ClientFailed, match=rf"client 1 failed in round {round} \({stage}\): ValueError: a stone"
+    ) as caught:
         (exchange.evaluate if stage == "evaluate" else exchange.step)(7, messages)
     exchange.close()
     assert (caught.value.client, caught.value.round, caught.value.stage) == (1, round, stage)

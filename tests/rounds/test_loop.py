@@ -25,7 +25,9 @@ from toy import assert_same, initial, make_server, run_rounds, toy_client, toy_c
 
 
 def server(participation: float = 1.0, rounds: int = 3, seed: int = 0) -> Server:
-    return Server(TaskInfo(1, 2, 3), Backbone(hidden=2), Training(participation=participation), seed, 0, rounds)
+    return Server(
+        TaskInfo(1, 2, 3), Backbone(hidden=2), Training(participation=participation), seed, 0, rounds
+    )
 
 
 class Answers:
@@ -40,7 +42,10 @@ class Answers:
         values = {k: self.bad.get(k, 4.0 * k) for k in reversed(list(messages))}
         nodes = {k: 1 + 2 * k for k in values}
         train = dict.fromkeys(nodes, 0) if self.untrained else nodes
-        return {k: Reply({"w": torch.tensor([v])}, nodes[k], train[k], {"loss": float(k)}, round) for k, v in values.items()}
+        return {
+            k: Reply({"w": torch.tensor([v])}, nodes[k], train[k], {"loss": float(k)}, round)
+            for k, v in values.items()
+        }
 
     def declared(self, clients: Sequence[int]) -> dict[int, Sizes]:
         none = torch.zeros(2, dtype=torch.int64)
@@ -64,7 +69,9 @@ def play(exchange: Answers, clients: list[int], evaluate_every: int = 1, **more:
 
 @given(clients=st.integers(1, 30), share=st.floats(0.01, 1.0), number=st.integers(1, 50))
 @settings(max_examples=60)
-def test_a_cohort_is_the_asked_share_ascending_and_at_least_one(clients: int, share: float, number: int) -> None:
+def test_a_cohort_is_the_asked_share_ascending_and_at_least_one(
+    clients: int, share: float, number: int
+) -> None:
     drawn = cohort(range(clients), server(share), number)
     assert len(drawn) == max(1, round(share * clients))
     assert drawn == sorted(set(drawn))
@@ -103,7 +110,9 @@ def test_partial_participation_renormalises_the_weights() -> None:
     for each in play(Answers(), [0, 1, 2], participation=0.5, rounds=4):
         nodes = {k: 1 + 2 * k for k in each.clients}
         assert len(nodes) == 2
-        assert each.tensors["w"].tolist() == pytest.approx([sum(4 * k * n for k, n in nodes.items()) / sum(nodes.values())])
+        assert each.tensors["w"].tolist() == pytest.approx(
+            [sum(4 * k * n for k, n in nodes.items()) / sum(nodes.values())]
+        )
         assert each.bytes_up == {"w": 8}
 
 
@@ -111,7 +120,9 @@ def test_rounds_are_evaluated_every_so_often_and_at_the_last_on_all_clients() ->
     exchange = Answers()
     rounds = play(exchange, [1, 0, 2], evaluate_every=2, participation=0.5, rounds=5)
     assert [r.number for r in rounds if r.confusions is not None] == [2, 4, 5]
-    assert [(number, who) for what, number, who in exchange.asked if what == "evaluate"] == [(n, (0, 1, 2)) for n in (2, 4, 5)]
+    assert [(number, who) for what, number, who in exchange.asked if what == "evaluate"] == [
+        (n, (0, 1, 2)) for n in (2, 4, 5)
+    ]
 
 
 def test_bytes_are_counted_by_field() -> None:
@@ -144,14 +155,18 @@ def test_a_round_without_a_usable_reply_leaves_the_tensors_and_five_in_a_row_end
     rounds = play(Answers({0: math.inf}), [0], rounds=OFFENCES)
     assert [r.tensors["w"].tolist() for r in rounds] == [[0.0]] * OFFENCES
     assert math.isnan(rounds[-1].loss)
-    with pytest.raises(BadMessage, match=r"round 5 \(clients 0 were left out, their answers were refused too often\)"):
+    with pytest.raises(
+        BadMessage, match=r"round 5 \(clients 0 were left out, their answers were refused too often\)"
+    ):
         play(Answers({0: math.inf}), [0], evaluate_every=9, rounds=GIVE_UP)
 
 
 def test_a_round_in_which_nobody_who_answered_trained_is_empty() -> None:
     """FedAvg would move w to the clients' means; with no training node anywhere it stays, and the fifth such round ends the run."""
     rounds = play(Answers(untrained=True), [0, 1], rounds=GIVE_UP - 1)
-    assert [(r.tensors["w"].tolist(), r.clients, r.refused) for r in rounds] == [([0.0], (), [])] * (GIVE_UP - 1)
+    assert [(r.tensors["w"].tolist(), r.clients, r.refused) for r in rounds] == [([0.0], (), [])] * (
+        GIVE_UP - 1
+    )
     with pytest.raises(BadMessage, match=r"round 5 \(none of those who answered has a training node\)"):
         play(Answers(untrained=True), [0, 1], rounds=GIVE_UP)
 

@@ -23,16 +23,30 @@ TIERS = Tiers((0,), (1,), (2,))
 
 
 def some_progress(round: int) -> Progress:
-    tensors = {"encoder.weight": torch.arange(6.0).reshape(2, 3).t() + round, "step": torch.tensor(round), "empty": torch.empty(0, 3)}
+    tensors = {
+        "encoder.weight": torch.arange(6.0).reshape(2, 3).t() + round,
+        "step": torch.tensor(round),
+        "empty": torch.empty(0, 3),
+    }
     matrix = np.arange(18).reshape(2, 3, 3) + round
     best = {"global": Best(0.1 + 0.2, round, {"global_val": matrix, "global_test": matrix + 1}, tensors)}
-    best["personal"] = Best(math.nan, 1, {"personal_val": matrix, "personal_test": matrix}, {"client0.encoder.weight": torch.ones(2)})
-    lines = [{"round": r, "loss": math.nan if r == 1 else 1 / 3, "bytes_up": {}, "bytes_down": {}} for r in range(1, round + 1)]
+    best["personal"] = Best(
+        math.nan,
+        1,
+        {"personal_val": matrix, "personal_test": matrix},
+        {"client0.encoder.weight": torch.ones(2)},
+    )
+    lines = [
+        {"round": r, "loss": math.nan if r == 1 else 1 / 3, "bytes_up": {}, "bytes_down": {}}
+        for r in range(1, round + 1)
+    ]
     return Progress(tensors, "val_macro_f1", TIERS, best=best, lines=lines)
 
 
 def some_participants(value: float) -> list[Any]:
-    return [SimpleNamespace(client_id=k, state={"fit.moments.m": torch.full((4,), value + k)}) for k in (1, 10)]
+    return [
+        SimpleNamespace(client_id=k, state={"fit.moments.m": torch.full((4,), value + k)}) for k in (1, 10)
+    ]
 
 
 def save_rounds(folder: Path, *rounds: int) -> None:
@@ -42,7 +56,9 @@ def save_rounds(folder: Path, *rounds: int) -> None:
         saver.after_round(some_progress(round), some_participants(round), (10.0 * round, 5.0))
 
 
-def restored(folder: Path, config_hash: str = "hash") -> tuple[Progress, list[Any], tuple[float, float], list[str]]:
+def restored(
+    folder: Path, config_hash: str = "hash"
+) -> tuple[Progress, list[Any], tuple[float, float], list[str]]:
     progress, participants = Progress({}, "val_macro_f1", TIERS), some_participants(-1.0)
     return progress, participants, *restore(folder, config_hash, progress, participants)
 
@@ -52,7 +68,9 @@ def test_everything_comes_back(tmp_path: Path) -> None:
     progress, participants, seconds, notes = restored(tmp_path)
     wanted = some_progress(3)
     assert_same(progress.tensors, wanted.tensors)
-    assert list(progress.tensors) == list(wanted.tensors) != sorted(wanted.tensors), "sums over tensors round by their order"
+    assert list(progress.tensors) == list(wanted.tensors) != sorted(wanted.tensors), (
+        "sums over tensors round by their order"
+    )
     for kind, best in wanted.best.items():
         got = progress.best[kind]
         assert_same(got.tensors, best.tensors)
@@ -106,7 +124,9 @@ def test_damage_is_never_loaded_and_the_one_before_is_taken_instead(tmp_path: Pa
             load(newest, "hash")
         progress, _, _, notes = restored(tmp_path)
         assert len(progress.lines) == 4
-        assert notes == ["'checkpoint-000005' is damaged (its checksum differs): continued from round 4 instead"]
+        assert notes == [
+            "'checkpoint-000005' is damaged (its checksum differs): continued from round 4 instead"
+        ]
     newest.write_bytes(whole)
     assert len(restored(tmp_path)[0].lines) == 5
 

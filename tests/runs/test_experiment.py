@@ -51,15 +51,23 @@ def test_every_setting_moves_the_hash(method: str) -> None:
     hashes = {plain.config_hash("data")}
     owners = setting_owners(method)
     for name, (_, kind) in owners.items():
-        with_partner = {"consensus_by": "injection"} if (method, name) == ("fedepd", "elites") else {}  # rehearsal refuses the other value
-        hashes.add(Experiment.make(method, **with_partner, **{name: other_value(name, kind, default[name])}).config_hash("data"))
+        with_partner = (
+            {"consensus_by": "injection"} if (method, name) == ("fedepd", "elites") else {}
+        )  # rehearsal refuses the other value
+        hashes.add(
+            Experiment.make(
+                method, **with_partner, **{name: other_value(name, kind, default[name])}
+            ).config_hash("data")
+        )
     assert len(hashes) == len(owners) + 1
 
 
 def test_hash_depends_on_data_and_method_but_not_on_how_it_was_spelled() -> None:
     one = Experiment.make("fedepd", **SAMPLE).config_hash("data")
     assert Experiment.make("fedepd", **dict(reversed(SAMPLE.items()))).config_hash("data") == one
-    assert Experiment.make("fedepd", **SAMPLE, rounds="200", lr="1e-2").config_hash("data") == one  # the defaults, as a shell gives them
+    assert (
+        Experiment.make("fedepd", **SAMPLE, rounds="200", lr="1e-2").config_hash("data") == one
+    )  # the defaults, as a shell gives them
     assert Experiment.make("fedepd", **SAMPLE).config_hash("other data") != one
     assert Experiment.make("fedavg", **SAMPLE).config_hash("data") != one
 
@@ -67,12 +75,18 @@ def test_hash_depends_on_data_and_method_but_not_on_how_it_was_spelled() -> None
 def test_hash_of_a_preset_is_the_hash_of_its_values() -> None:
     printed = Experiment.make("fedepd", "printed")
     spelled = Experiment.make("fedepd", **METHODS["fedepd"].presets["printed"])
-    assert printed.config_hash("data") == spelled.config_hash("data") != Experiment.make("fedepd").config_hash("data")
+    assert (
+        printed.config_hash("data")
+        == spelled.config_hash("data")
+        != Experiment.make("fedepd").config_hash("data")
+    )
 
 
 def test_hash_is_the_same_in_another_process() -> None:
     code = f"from fedepd.runs.experiment import Experiment; print(Experiment.make('fedepd', **{SAMPLE!r}).config_hash('data'))"
-    there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "7"})
+    there = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "7"}
+    )
     assert there.stdout.strip() == Experiment.make("fedepd", **SAMPLE).config_hash("data")
 
 
@@ -89,7 +103,11 @@ def test_tables_of_a_file_only_group(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [("rounds = ", "is not TOML"), ("lr = 1.0\n[training]\nlr = 0.5\n", "'lr' is given twice"), (b"\xff\xfe", "is not TOML")],
+    [
+        ("rounds = ", "is not TOML"),
+        ("lr = 1.0\n[training]\nlr = 0.5\n", "'lr' is given twice"),
+        (b"\xff\xfe", "is not TOML"),
+    ],
 )
 def test_files_that_cannot_be_used(tmp_path: Path, content: str | bytes, says: str) -> None:
     path = tmp_path / "a.toml"
@@ -153,7 +171,22 @@ def test_unknown_names_come_with_a_guess(arguments: dict[str, Any], says: str) -
 
 
 def test_the_sentence_names_what_moves_the_numbers() -> None:
-    settings = {"clients": 4, "partition": "openfgl", "rounds": 7, "lr": 0.5, "participation": 0.5, "select": "last"}
+    settings = {
+        "clients": 4,
+        "partition": "openfgl",
+        "rounds": 7,
+        "lr": 0.5,
+        "participation": 0.5,
+        "select": "last",
+    }
     said = Experiment.make("fedavg", **settings, features="row_normalised").sentence()
-    for part in ("4 clients (openfgl)", "60/20/20", "7 rounds", "lr 0.5", "50 % participation", "last round", "row normalised"):
+    for part in (
+        "4 clients (openfgl)",
+        "60/20/20",
+        "7 rounds",
+        "lr 0.5",
+        "50 % participation",
+        "last round",
+        "row normalised",
+    ):
         assert part in said

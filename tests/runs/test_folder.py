@@ -33,7 +33,9 @@ def everything(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_bytes(tmp_path / "a", b"old")
 
     def broken(_: int) -> None:
@@ -74,7 +76,13 @@ LEAVES = st.floats() | st.integers() | st.text(max_size=3) | st.none()
 
 
 @settings(max_examples=50)
-@given(st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner), max_leaves=5))
+@given(
+    st.recursive(
+        LEAVES,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+        max_leaves=5,
+    )
+)
 def test_clean_content_is_always_strict_json(value: Any) -> None:
     json.dumps(clean(value), allow_nan=False)
 
@@ -107,7 +115,13 @@ def test_weights_hash_sees_names_shapes_types_and_bits_but_not_order() -> None:
     assert weights_sha256({"a": a.T.contiguous().T, "b": b}) == one  # same values, other memory layout
     tiny = b.clone()
     tiny[0] = torch.nextafter(tiny[0], torch.tensor(2.0))
-    others = [{"a": a, "c": b}, {"a": a.reshape(3, 2), "b": b}, {"a": a.to(torch.int32), "b": b}, {"a": a, "b": tiny}, {"a": a}]
+    others = [
+        {"a": a, "c": b},
+        {"a": a.reshape(3, 2), "b": b},
+        {"a": a.to(torch.int32), "b": b},
+        {"a": a, "b": tiny},
+        {"a": a},
+    ]
     assert len({one, *(weights_sha256(other) for other in others)}) == 6
 
 
@@ -137,7 +151,10 @@ def test_a_folder_with_anything_else_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
-    for path, says in ((tmp_path / "a", "is a file"), (tmp_path / "a" / "b", "cannot write to the output folder")):
+    for path, says in (
+        (tmp_path / "a", "is a file"),
+        (tmp_path / "a" / "b", "cannot write to the output folder"),
+    ):
         with pytest.raises(BadConfig, match=says):
             claim_folder(path, "abc")
 

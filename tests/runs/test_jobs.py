@@ -27,7 +27,12 @@ def weights(of: Cell) -> str:
 
 def test_a_failure_does_not_stop_the_others(tmp_path: Path) -> None:
     """The second has a name that does not exist, the third a defect: an integer is no graph."""
-    cells = [cell(tmp_path / "a"), cell(tmp_path / "b", "sinthetic"), cell(tmp_path / "c", 3), cell(tmp_path / "d", seed=1)]
+    cells = [
+        cell(tmp_path / "a"),
+        cell(tmp_path / "b", "sinthetic"),
+        cell(tmp_path / "c", 3),
+        cell(tmp_path / "d", seed=1),
+    ]
     failures = {outcome.cell.out.name: outcome.failure for outcome in outcomes(cells)}
     assert list(failures) == ["a", "b", "c", "d"]
     assert failures["a"] == failures["d"] == ""
@@ -45,7 +50,10 @@ def test_a_killed_process_takes_no_other_with_it(tmp_path: Path) -> None:
             os.kill(*killed, signal.SIGKILL)
 
     ended = list(outcomes(cells, 1, watch))
-    assert ended[0].failure == "its process was killed (SIGKILL), as the system does for want of memory; give fewer --workers"
+    assert (
+        ended[0].failure
+        == "its process was killed (SIGKILL), as the system does for want of memory; give fewer --workers"
+    )
     assert (ended[1].cell.out.name, ended[1].failure) == ("b", "")
 
 
@@ -68,7 +76,9 @@ def test_an_interrupted_cell_goes_on_to_the_same_bits(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_signal_while_a_cell_is_being_started_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_while_a_cell_is_being_started_leaves_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Between the start of a process and our knowing of it nothing may get in: it would train on unseen and unstopped."""
     start = ForkServerProcess.start
 

@@ -26,12 +26,21 @@ def test_the_run_is_the_chosen_backbones_own() -> None:
     (note,) = [warning for warning in auto.summary["warnings"] if "chosen by validation" in warning]
     assert "in pilots of 2 rounds" in note
     chosen = note.split()[1]
-    assert auto.summary["weights_sha256"] == run(GRAPH, "fedavg", backbone=chosen, **SETTINGS).summary["weights_sha256"]
+    assert (
+        auto.summary["weights_sha256"]
+        == run(GRAPH, "fedavg", backbone=chosen, **SETTINGS).summary["weights_sha256"]
+    )
 
 
-@pytest.mark.parametrize(("gcn", "sage", "chosen"), [(0.5, 0.4, "gcn"), (0.4, 0.5, "sage"), (0.5, 0.5, "gcn")])
+@pytest.mark.parametrize(
+    ("gcn", "sage", "chosen"), [(0.5, 0.4, "gcn"), (0.4, 0.5, "sage"), (0.5, 0.5, "gcn")]
+)
 def test_the_better_pilot_wins(monkeypatch: pytest.MonkeyPatch, gcn: float, sage: float, chosen: str) -> None:
-    monkeypatch.setattr(pilot, "pilot_score", lambda experiment, data, rounds: {"gcn": gcn, "sage": sage}[experiment.model.backbone])
+    monkeypatch.setattr(
+        pilot,
+        "pilot_score",
+        lambda experiment, data, rounds: {"gcn": gcn, "sage": sage}[experiment.model.backbone],
+    )
     experiment, why = pilot.with_chosen_backbone(Experiment.make("fedavg", backbone="auto"), GRAPH)
     assert experiment.model.backbone == chosen
     assert why.startswith(f"backbone {chosen} was chosen")

@@ -30,7 +30,13 @@ from fedepd.runs.resume import is_finished, resume
 from fedepd.runs.run import run
 from fedepd.types import Graph
 
-TINY: dict[str, Any] = {"rounds": 30, "hidden": 16, "clients": 3, "evaluate_every": 3, "partition": "balanced"}
+TINY: dict[str, Any] = {
+    "rounds": 30,
+    "hidden": 16,
+    "clients": 3,
+    "evaluate_every": 3,
+    "partition": "balanced",
+}
 FLAGS = [word for name, value in TINY.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 MEASURED = {"seconds", "cpu_seconds", "peak_rss_mb"}
 """What a clock or the system says; all else in summary.json and rounds.jsonl is the same bits."""
@@ -46,7 +52,14 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     y = np.repeat(np.arange(4), (60, 30, 20, 10))
     x = np.eye(4, 24)[y] + 0.4 * draws.standard_normal((120, 24))
     path = tmp_path_factory.mktemp("data") / "tiny.npz"
-    write_npz(Graph.make(torch.tensor(x, dtype=torch.float32), torch.tensor(draws.integers(0, 120, (2, 400))), torch.tensor(y)), path)
+    write_npz(
+        Graph.make(
+            torch.tensor(x, dtype=torch.float32),
+            torch.tensor(draws.integers(0, 120, (2, 400))),
+            torch.tensor(y),
+        ),
+        path,
+    )
     return path
 
 
@@ -62,12 +75,16 @@ def outcome(folder: Path) -> dict[str, Any]:
     lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     summary = json.loads((folder / "summary.json").read_text())
     files = ("model.safetensors", "final.safetensors", "clients.json", "config.json")
-    arrays = {name: np.load(folder / name) for name in ("confusion.npz", "partition.npz")}  # their bytes hold the time of day
+    arrays = {
+        name: np.load(folder / name) for name in ("confusion.npz", "partition.npz")
+    }  # their bytes hold the time of day
     return {
         "rounds": [{name: value for name, value in line.items() if name not in MEASURED} for line in lines],
         "summary": {name: value for name, value in summary.items() if name not in MEASURED},
         "bytes": {name: (folder / name).read_bytes() for name in files},
-        "arrays": {name: {key: value.tolist() for key, value in content.items()} for name, content in arrays.items()},
+        "arrays": {
+            name: {key: value.tolist() for key, value in content.items()} for name, content in arrays.items()
+        },
         "names": sorted(path.name for path in folder.iterdir()),
     }
 
@@ -130,7 +147,10 @@ def test_killed_at_ten_instants_of_writing(file: Path, whole: Path, tmp_path: Pa
 
 @pytest.mark.slow
 def test_killed_at_ten_random_times(file: Path, whole: Path, tmp_path: Path) -> None:
-    for name in ("first", "timed"):  # the first may also start the server of processes, seconds of nothing to kill
+    for name in (
+        "first",
+        "timed",
+    ):  # the first may also start the server of processes, seconds of nothing to kill
         begin = time.perf_counter()
         assert not kill_and_resume(file, tmp_path / name)
         lasts = time.perf_counter() - begin
@@ -152,7 +172,9 @@ def stopped_at(round: int) -> Callable[[Any], None]:
     return stop
 
 
-def interrupted(file: Path | Graph, folder: Path, monkeypatch: pytest.MonkeyPatch, method: str = "fedepd", round: int = 14) -> Path:
+def interrupted(
+    file: Path | Graph, folder: Path, monkeypatch: pytest.MonkeyPatch, method: str = "fedepd", round: int = 14
+) -> Path:
     monkeypatch.setattr(checkpoint, "SHARE", math.inf)
     with pytest.raises(KeyboardInterrupt):
         run(file, method, out=folder, on_round=stopped_at(round), **TINY)
@@ -160,7 +182,9 @@ def interrupted(file: Path | Graph, folder: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_an_interrupted_run_goes_on(file: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+def test_an_interrupted_run_goes_on(
+    file: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
     folder = interrupted(file, tmp_path / "run", monkeypatch)
     assert len(checkpoint.saved(folder)) == 2
     seen: list[int] = []
@@ -168,15 +192,21 @@ def test_an_interrupted_run_goes_on(file: Path, whole: Path, tmp_path: Path, mon
     assert seen == list(range(15, 31))
     assert outcome(folder) == outcome(whole)
     assert result.folder == folder
-    assert result.summary["weights_sha256"] == json.loads((whole / "summary.json").read_text())["weights_sha256"]
+    assert (
+        result.summary["weights_sha256"] == json.loads((whole / "summary.json").read_text())["weights_sha256"]
+    )
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_named(file: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_checkpoint_is_passed_over_and_named(
+    file: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = interrupted(file, tmp_path / "run", monkeypatch)
     newest = checkpoint.saved(folder)[0]
     newest.write_bytes(newest.read_bytes()[:-100])
     result = resume(folder)
-    assert result.summary["warnings"] == ["'checkpoint-000014' is damaged (its checksum differs): continued from round 13 instead"]
+    assert result.summary["warnings"] == [
+        "'checkpoint-000014' is damaged (its checksum differs): continued from round 13 instead"
+    ]
     assert outcome(folder)["bytes"] == outcome(whole)["bytes"]
     assert outcome(folder)["rounds"] == outcome(whole)["rounds"]
 
@@ -199,7 +229,9 @@ def test_every_method_goes_on(file: Path, tmp_path: Path, monkeypatch: pytest.Mo
         assert outcome(folder) == outcome(tmp_path / method / "whole"), method
 
 
-def test_a_graph_from_memory_is_asked_for(file: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_from_memory_is_asked_for(
+    file: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph = fedepd.load(file)
     folder = interrupted(graph, tmp_path / "run", monkeypatch)
     with pytest.raises(BadConfig, match="was given a graph from memory; give it again as 'data'"):
@@ -226,7 +258,9 @@ def test_a_moved_file_and_changed_data(file: Path, tmp_path: Path, monkeypatch: 
         resume(folder, moved)
 
 
-def test_a_folder_of_clients_is_found_again(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_clients_is_found_again(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clients, words = tmp_path / "clients", ["run", "fedepd", "--quiet", "--rounds", "6", "--hidden", "8"]
     assert main(["data", "split", str(file), "--by", "balanced", "--clients", "3", "-o", str(clients)]) == 0
     assert main([*words, "--clients-dir", str(clients), "--out", str(tmp_path / "whole")]) == 0
@@ -240,7 +274,9 @@ def test_a_folder_of_clients_is_found_again(file: Path, tmp_path: Path, monkeypa
     assert outcome(folder)["rounds"] == outcome(tmp_path / "whole")["rounds"]
 
 
-def test_finished_absent_and_damaged_runs(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_finished_absent_and_damaged_runs(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(BadConfig, match="already finished"):
         resume(whole)
     assert main(["resume", str(whole)]) == 0
@@ -255,7 +291,9 @@ def test_finished_absent_and_damaged_runs(whole: Path, tmp_path: Path, capsys: p
         resume(tmp_path)
 
 
-def test_a_run_that_is_still_at_work_is_left_alone(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_still_at_work_is_left_alone(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = interrupted(file, tmp_path / "run", monkeypatch)
     with held(folder), pytest.raises(BadConfig, match="another process is at work"):
         resume(folder)
@@ -299,12 +337,29 @@ def test_a_full_disk_leaves_the_old_checkpoint_whole(file: Path, whole: Path, tm
 
 def command(file: Path, folder: Path, workers: int) -> None:
     checkpoint.SHARE = math.inf
-    words = ["run", "fedepd", "--data", str(file), "--out", str(folder), "--quiet", "--workers", str(workers), *FLAGS, "--rounds", "100000"]
+    words = [
+        "run",
+        "fedepd",
+        "--data",
+        str(file),
+        "--out",
+        str(folder),
+        "--quiet",
+        "--workers",
+        str(workers),
+        *FLAGS,
+        "--rounds",
+        "100000",
+    ]
     raise SystemExit(main(words))
 
 
-@pytest.mark.parametrize(("number", "workers"), [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGTERM, 2)])
-def test_a_signal_stops_within_two_seconds(file: Path, tmp_path: Path, number: signal.Signals, workers: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "workers"), [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGTERM, 2)]
+)
+def test_a_signal_stops_within_two_seconds(
+    file: Path, tmp_path: Path, number: signal.Signals, workers: int
+) -> None:
     folder = tmp_path / "run"
     process = SERVER.Process(target=command, args=(file, folder, workers))
     process.start()
@@ -316,7 +371,9 @@ def test_a_signal_stops_within_two_seconds(file: Path, tmp_path: Path, number: s
     process.join(10)
     assert time.perf_counter() - begin < 2
     assert process.exitcode == 128 + number
-    done = len(json.loads(json.dumps(checkpoint.load(checkpoint.saved(folder)[0], config_hash(folder))[1]["lines"])))
+    done = len(
+        json.loads(json.dumps(checkpoint.load(checkpoint.saved(folder)[0], config_hash(folder))[1]["lines"]))
+    )
     seen: list[int] = []
     with pytest.raises(KeyboardInterrupt):
         resume(folder, on_round=lambda each: (seen.append(each.number), stopped_at(done + 2)(each)))
@@ -327,7 +384,9 @@ def config_hash(folder: Path) -> str:
     return str(json.loads((folder / "config.json").read_text())["config_hash"])
 
 
-def test_the_command_says_how_to_go_on(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_how_to_go_on(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from fedepd.cli.model import by_resuming, stoppable
 
     (tmp_path / "config.json").touch()

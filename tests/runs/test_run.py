@@ -48,7 +48,9 @@ def kept(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     return run(graph, "fedepd", out=tmp_path_factory.mktemp("runs") / "kept", **QUICK)
 
 
-def small(labels: list[int], edges: list[tuple[int, int]], num_classes: int | None = None, **more: Any) -> Graph:
+def small(
+    labels: list[int], edges: list[tuple[int, int]], num_classes: int | None = None, **more: Any
+) -> Graph:
     x = torch.randn(len(labels), 4, generator=seeded("features"))
     ends = torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).T
     return Graph.make(x, ends, torch.tensor(labels), num_classes, name="small", **more)
@@ -71,7 +73,11 @@ def test_python_interface(graph: Graph) -> None:
     for model in result.metrics.values():
         assert model.keys() == {"pooled", "client_mean"}
         for scores in model.values():
-            assert scores.keys() == set(METRICS) == {"acc", "bacc", "macro_f1", "head_acc", "medium_acc", "tail_acc"}
+            assert (
+                scores.keys()
+                == set(METRICS)
+                == {"acc", "bacc", "macro_f1", "head_acc", "medium_acc", "tail_acc"}
+            )
             assert all(0 <= score <= 1 for score in scores.values())
 
 
@@ -90,7 +96,12 @@ def test_the_folder_is_complete(kept: RunResult, graph: Graph) -> None:
     assert summary.keys() >= SUMMARY
     assert summary["metrics"] == kept.metrics
     assert summary["best_round"] in (2, 3)
-    assert (config["method"], config["rounds"], config["seed"], config["preset"]) == ("fedepd", 3, 0, "default")
+    assert (config["method"], config["rounds"], config["seed"], config["preset"]) == (
+        "fedepd",
+        3,
+        0,
+        "default",
+    )
     assert config["config_hash"] == summary["config_hash"]
     assert config["experiment"]["model"]["hidden"] == 8
     assert config["dataset"]["nodes"] == graph.num_nodes
@@ -118,7 +129,11 @@ def test_arrays_of_the_folder_agree_with_the_numbers(kept: RunResult, graph: Gra
     assert np.trace(pooled) / pooled.sum() == pytest.approx(kept.metrics["global"]["pooled"]["acc"])
     with np.load(kept.folder / "partition.npz", allow_pickle=False) as partition:
         assert (partition["split"] == 2).sum() == pooled.sum()
-        assert partition["class_sizes"].tolist() == torch.bincount(graph.y).tolist() == partition["client_class"].sum(0).tolist()
+        assert (
+            partition["class_sizes"].tolist()
+            == torch.bincount(graph.y).tolist()
+            == partition["client_class"].sum(0).tolist()
+        )
         assert np.bincount(partition["owner"]).tolist() == partition["client_class"].sum(1).tolist()
         assert partition["owner"].dtype == partition["client_class"].dtype == np.int64
 
@@ -154,9 +169,16 @@ def test_another_seed_gives_other_bits(kept: RunResult, graph: Graph) -> None:
 def test_one_and_two_processes_give_the_same_bits(kept: RunResult, tmp_path: Path) -> None:
     def outcome(workers: int) -> dict[str, str]:
         out = tmp_path / str(workers)
-        cells = [Cell(m, "default", "synthetic", out / f"{m}{s}", None, {**QUICK, "seed": s}) for m in ("fedepd", "fedavg") for s in (0, 1)]
+        cells = [
+            Cell(m, "default", "synthetic", out / f"{m}{s}", None, {**QUICK, "seed": s})
+            for m in ("fedepd", "fedavg")
+            for s in (0, 1)
+        ]
         run_cells(cells, workers)
-        return {cell.out.name: json.loads((cell.out / "summary.json").read_text())["weights_sha256"] for cell in cells}
+        return {
+            cell.out.name: json.loads((cell.out / "summary.json").read_text())["weights_sha256"]
+            for cell in cells
+        }
 
     alone, together = outcome(1), outcome(2)
     assert alone == together
@@ -173,21 +195,34 @@ def test_the_watcher_sees_every_round(tmp_path: Path) -> None:
 
 
 def test_an_error_in_a_worker_arrives_as_its_sentence(tmp_path: Path) -> None:
-    cells = [Cell("fedavg", "default", data, tmp_path / data, None, QUICK) for data in ("sinthetic", "synthetic")]
+    cells = [
+        Cell("fedavg", "default", data, tmp_path / data, None, QUICK) for data in ("sinthetic", "synthetic")
+    ]
     with pytest.raises(FedEPDError, match=r"^unknown dataset 'sinthetic'; did you mean 'synthetic'"):
         run_cells(cells, 1)
     assert not (tmp_path / "sinthetic").exists()
 
 
-@pytest.mark.parametrize(("method", "preset"), [("fedepd", "default"), ("fedepd", "printed"), ("fedavg", "default")])
-def test_hidden_labels_move_no_trained_bit(graph: Graph, monkeypatch: pytest.MonkeyPatch, method: str, preset: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "preset"), [("fedepd", "default"), ("fedepd", "printed"), ("fedavg", "default")]
+)
+def test_hidden_labels_move_no_trained_bit(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, method: str, preset: str
+) -> None:
     """Every label outside the training mask becomes the next class; only scores may change."""
 
     def lie(client: ClientData) -> ClientData:
-        return relabelled(client, torch.where(client.train_mask, client.graph.y, (client.graph.y + 1) % client.graph.num_classes))
+        return relabelled(
+            client,
+            torch.where(client.train_mask, client.graph.y, (client.graph.y + 1) % client.graph.num_classes),
+        )
 
     honest = run(graph, method, preset=preset, select="last", **QUICK)
-    monkeypatch.setattr(sys.modules["fedepd.runs.run"], "make_clients", lambda *arguments: [lie(c) for c in make_clients(*arguments)])
+    monkeypatch.setattr(
+        sys.modules["fedepd.runs.run"],
+        "make_clients",
+        lambda *arguments: [lie(c) for c in make_clients(*arguments)],
+    )
     lied = run(graph, method, preset=preset, select="last", **QUICK)
     assert lied.summary["weights_sha256"] == honest.summary["weights_sha256"]
     assert [line["loss"] for line in lied.rounds] == [line["loss"] for line in honest.rounds]
@@ -223,7 +258,9 @@ def test_client_without_edges(run_odd: Callable[..., RunResult]) -> None:
     """Nodes 0-9 form a ring at client 0, nodes 10-19 have no edges and belong to client 1."""
     ring = [(i, (i + 1) % 10) for i in range(10)]
     result = run_odd(small([0, 1] * 10, ring, owner=torch.tensor([0] * 10 + [1] * 10)), partition="owner")
-    assert result.summary["warnings"] == ["no edges at client 1: it trains as a plain network on its nodes' own features"]
+    assert result.summary["warnings"] == [
+        "no edges at client 1: it trains as a plain network on its nodes' own features"
+    ]
 
 
 def test_class_with_one_node(run_odd: Callable[..., RunResult]) -> None:
@@ -242,9 +279,13 @@ def test_class_without_a_node(run_odd: Callable[..., RunResult]) -> None:
 
 def test_client_without_training_nodes(run_odd: Callable[..., RunResult]) -> None:
     """Client 1 has one node of each of two classes: the floor rule makes both test nodes."""
-    graph = small([0, 1] * 10 + [0, 1], [(i, i + 1) for i in range(21)], owner=torch.tensor([0] * 20 + [1] * 2))
+    graph = small(
+        [0, 1] * 10 + [0, 1], [(i, i + 1) for i in range(21)], owner=torch.tensor([0] * 20 + [1] * 2)
+    )
     result = run_odd(graph, partition="owner")
-    assert result.summary["warnings"] == ["no training nodes at client 1: it is evaluated but has no say in the average"]
+    assert result.summary["warnings"] == [
+        "no training nodes at client 1: it is evaluated but has no say in the average"
+    ]
     assert result.confusions["global_test"].sum((1, 2)).tolist() == [4, 2]
 
 

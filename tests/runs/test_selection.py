@@ -23,14 +23,29 @@ def matrix(right: int, of: int = 4) -> torch.Tensor:
     return torch.tensor([[right, of - right], [of - right, right]])
 
 
-def round_of(number: int, val: int | None, test: int = 2, personal_val: int | None = None, of: int = 4) -> Round:
+def round_of(
+    number: int, val: int | None, test: int = 2, personal_val: int | None = None, of: int = 4
+) -> Round:
     """Two clients with the same matrices; None: the round was not evaluated."""
     confusions: Any = None
     if val is not None:
         each = {"global_val": matrix(val, of), "global_test": matrix(test)}
         personal = val if personal_val is None else personal_val
-        confusions = {k: {**each, "personal_val": matrix(personal, of), "personal_test": matrix(test)} for k in (1, 0)}
-    return Round(number, {"w": torch.tensor([float(number)])}, (0, 1), 0.5, {"w": 4}, {"w": 8}, 0.1, 0.2, [], confusions)
+        confusions = {
+            k: {**each, "personal_val": matrix(personal, of), "personal_test": matrix(test)} for k in (1, 0)
+        }
+    return Round(
+        number,
+        {"w": torch.tensor([float(number)])},
+        (0, 1),
+        0.5,
+        {"w": 4},
+        {"w": 8},
+        0.1,
+        0.2,
+        [],
+        confusions,
+    )
 
 
 def progress(select: str = "val_macro_f1") -> Progress:
@@ -120,14 +135,18 @@ def test_a_line_per_round() -> None:
     assert first == {
         "round": 1, "loss": 0.5, "clients": (0, 1), "seconds": 0.1, "cpu_seconds": 0.2, "bytes_up": {"w": 4}, "bytes_down": {"w": 8},
     }  # fmt: skip
-    assert second["val"] == {kind: {"acc": 0.75, "bacc": 0.75, "macro_f1": 0.75} for kind in ("global", "personal")}
+    assert second["val"] == {
+        kind: {"acc": 0.75, "bacc": 0.75, "macro_f1": 0.75} for kind in ("global", "personal")
+    }
     assert done.tensors["w"].tolist() == [2.0]
 
 
 def test_refused_replies_are_in_the_line() -> None:
     each = round_of(1, None)
     each.refused.append(Refusal(3, "w", "is missing"))
-    assert progress().add(each, dict)["refused"] == [{"client": 3, "field": "w", "reason": "is missing", "absent": False}]
+    assert progress().add(each, dict)["refused"] == [
+        {"client": 3, "field": "w", "reason": "is missing", "absent": False}
+    ]
 
 
 def test_a_round_without_one_accepted_reply_is_marked_empty() -> None:
@@ -162,12 +181,17 @@ def test_matrices_are_stacked_in_ascending_order_of_client() -> None:
 @pytest.mark.hostile
 @pytest.mark.parametrize("select", ["val_macro_f1", "val_acc"])
 @pytest.mark.parametrize(("capped", "selected"), [(True, 1), (False, 2)])
-def test_a_client_with_many_declared_nodes_does_not_choose_the_round_alone(select: str, capped: bool, selected: int) -> None:
+def test_a_client_with_many_declared_nodes_does_not_choose_the_round_alone(
+    select: str, capped: bool, selected: int
+) -> None:
     """Nine clients have 8 nodes each, all right in round 1 and half in round 2; the tenth says the opposite of ten million."""
     done = Progress({"w": torch.zeros(1)}, select, TIERS, cap_weights=capped)
     for number, (honest, lied) in enumerate([(4, 0), (2, 5_000_000)], start=1):
         each = {k: matrix(honest) for k in range(9)} | {9: matrix(lied, 5_000_000)}
-        confusions = {k: {f"{kind}_{split}": m for kind in ("global", "personal") for split in ("val", "test")} for k, m in each.items()}
+        confusions = {
+            k: {f"{kind}_{split}": m for kind in ("global", "personal") for split in ("val", "test")}
+            for k, m in each.items()
+        }
         done.add(replace(round_of(number, 1), confusions=confusions), dict)
     assert done.best["global"].round == selected
     assert done.best["global"].confusions["global_val"].sum() == 9 * 8 + 10_000_000

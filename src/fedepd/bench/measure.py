@@ -48,7 +48,11 @@ class Timed:
 
 
 def measure(
-    data: str | Mapping[str, Any], method: str, rounds: int, workers: int = 1, settings: Mapping[str, Any] | None = None
+    data: str | Mapping[str, Any],
+    method: str,
+    rounds: int,
+    workers: int = 1,
+    settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Times in seconds, memory in MB. ``data``: a dataset, or ``blocks``' arguments. ``method`` "reference": the plain implementation.
 
@@ -59,7 +63,9 @@ def measure(
     graph = load(data) if isinstance(data, str) else blocks(**data)
     marks.append(time.process_time())
     own = method != "reference"
-    experiment = Experiment.make(method if own else "fedavg", rounds=rounds, evaluate_every=1, **(settings or {}))
+    experiment = Experiment.make(
+        method if own else "fedavg", rounds=rounds, evaluate_every=1, **(settings or {})
+    )
     simulation = build(experiment, graph, workers)
     marks.append(time.process_time())
     out: dict[str, Any] = {"data": graph.name, "method": method, "rounds": rounds, "workers": workers}
@@ -85,7 +91,9 @@ def measure(
 def _rounds(experiment: Experiment, simulation: Simulation) -> tuple[list[dict[str, float]], float]:
     exchange, parts, walls = Timed(simulation), [], []
     ids = [c.client_id for c in simulation.clients]
-    for each in train(experiment.method, simulation.server, simulation.start().tensors, ids, exchange, evaluate_every=1):
+    for each in train(
+        experiment.method, simulation.server, simulation.start().tensors, ids, exchange, evaluate_every=1
+    ):
         rest = each.cpu_seconds - exchange.train - exchange.evaluate_seconds
         parts.append({"train": exchange.train, "aggregate": rest, "evaluate": exchange.evaluate_seconds})
         walls.append(each.seconds)
@@ -100,7 +108,13 @@ def median(values: list[float]) -> float:
 def blocks(clients: int, nodes: int, edges: int, classes: int, features: int) -> Graph:
     """A graph of one block per client, which owns it: any size without paying for Louvain."""
     size = nodes // clients
-    shape: dict[str, Any] = {"imbalance": 10.0, "smallest": None, "features": features, "communities": 1, "inside": 1.0}
+    shape: dict[str, Any] = {
+        "imbalance": 10.0,
+        "smallest": None,
+        "features": features,
+        "communities": 1,
+        "inside": 1.0,
+    }
     parts = [synthetic(size, edges // clients, classes, seed=k, **shape) for k in range(clients)]
     return Graph(
         x=torch.cat([p.x for p in parts]),

@@ -50,7 +50,9 @@ def reference_rounds(clients: Sequence[ClientData], info: TaskInfo, rounds: int)
         trained = time.process_time()
         with torch.no_grad():
             for many in zip(server.parameters(), *(net.parameters() for net in nets), strict=True):
-                many[0].copy_(sum(p * (data.num_nodes / total) for p, (data, *_) in zip(many[1:], datas, strict=True)))
+                many[0].copy_(
+                    sum(p * (data.num_nodes / total) for p, (data, *_) in zip(many[1:], datas, strict=True))
+                )
         averaged = time.process_time()
         for net, (data, _, val, test) in zip(nets, datas, strict=True):
             net.eval()

@@ -39,8 +39,17 @@ def points(axis: str, values: Sequence[int], **fixed: int) -> list[Point]:
 
 
 SWEEPS: dict[str, list[Point]] = {
-    "edges": points("edges", (100_000, 1_000_000, 3_000_000, 10_000_000), clients=10, nodes=1_000_000, classes=40, features=128),
-    "clients": points("clients", (10, 30, 100, 300, 1_000), nodes=100_000, edges=500_000, classes=10, features=128),
+    "edges": points(
+        "edges",
+        (100_000, 1_000_000, 3_000_000, 10_000_000),
+        clients=10,
+        nodes=1_000_000,
+        classes=40,
+        features=128,
+    ),
+    "clients": points(
+        "clients", (10, 30, 100, 300, 1_000), nodes=100_000, edges=500_000, classes=10, features=128
+    ),
     "classes": points("classes", (10, 50, 150, 500), clients=10, nodes=50_000, edges=250_000, features=128),
 }
 QUICK_SWEEPS: dict[str, list[Point]] = {
@@ -62,7 +71,9 @@ def in_process_of_its_own(with_kernels: str = "auto", **arguments: Any) -> Row:
     return row
 
 
-def compare(data: Sequence[str], methods: Sequence[str], rounds: int, say: Callable[[str], None]) -> list[Row]:
+def compare(
+    data: Sequence[str], methods: Sequence[str], rounds: int, say: Callable[[str], None]
+) -> list[Row]:
     """Every method on every graph, the reference first; "ratio" is the reference's CPU seconds per round over the method's.
 
     Where compiled kernels are at hand, FedAvg is measured without them too.
@@ -85,14 +96,18 @@ def compare(data: Sequence[str], methods: Sequence[str], rounds: int, say: Calla
     return rows
 
 
-def scale(methods: Sequence[str], rounds: int, say: Callable[[str], None], sweeps: dict[str, list[Point]]) -> list[Row]:
+def scale(
+    methods: Sequence[str], rounds: int, say: Callable[[str], None], sweeps: dict[str, list[Point]]
+) -> list[Row]:
     """How a round grows with edges, clients and classes."""
     rows = []
     for axis, many in sweeps.items():
         for point in many:
             for method in methods:
                 say(f"{method}, {axis} {point[axis]}")
-                row = in_process_of_its_own(data=point, method=method, rounds=rounds, settings={"partition": "owner"})
+                row = in_process_of_its_own(
+                    data=point, method=method, rounds=rounds, settings={"partition": "owner"}
+                )
                 rows.append({**row, "axis": axis, "at": point[axis]})
     return rows
 
@@ -110,7 +125,9 @@ def exponents(rows: Sequence[Row]) -> dict[tuple[str, str], float]:
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
     names = list(dict.fromkeys(name for row in rows for name in row))
-    path.write_text(csv_text([names, *([row.get(name, "") for name in names] for row in rows)]), encoding="utf-8")
+    path.write_text(
+        csv_text([names, *([row.get(name, "") for name in names] for row in rows)]), encoding="utf-8"
+    )
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
@@ -129,7 +146,11 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     for place, axis in enumerate(axes_names):
         ax = figure.add_subplot(1, len(axes_names), place + 1)
         for method in dict.fromkeys(r["method"] for r in rows):
-            seen = [(r["at"], r["round"]) for r in rows if r["axis"] == axis and r["method"] == method and "round" in r]
+            seen = [
+                (r["at"], r["round"])
+                for r in rows
+                if r["axis"] == axis and r["method"] == method and "round" in r
+            ]
             if seen:
                 slope = slopes.get((axis, method), math.nan)
                 label = f"{METHODS[method].label}: exponent {slope:.2f}"
@@ -145,7 +166,13 @@ def draw(rows: Sequence[Row], path: Path) -> None:
 
 
 def bench(
-    out: Path, data: Sequence[str], methods: Sequence[str], rounds: int, scaling: bool, quick: bool, say: Callable[[str], None]
+    out: Path,
+    data: Sequence[str],
+    methods: Sequence[str],
+    rounds: int,
+    scaling: bool,
+    quick: bool,
+    say: Callable[[str], None],
 ) -> tuple[list[Row], list[Row]]:
     """Run everything; writes methods.csv, scaling.csv and scaling.png into ``out``."""
     try:

@@ -27,16 +27,30 @@ def attack(arguments: list[str]) -> int:
     values = _parser().parse(arguments)
     if values.seeds < 1:
         raise BadConfig(f"seeds is {values.seeds}; give at least 1")
-    settings = {"tolerate": max(1, values.attackers), **{n: v for n, v in vars(values).items() if n not in OWN}}
+    settings = {
+        "tolerate": max(1, values.attackers),
+        **{n: v for n, v in vars(values).items() if n not in OWN},
+    }
     target = _target(values)
-    planned = plan([target], {target.name: list(dict.fromkeys(values.data))}, Path(values.out), settings, values.seeds, values.data_dir)
+    planned = plan(
+        [target],
+        {target.name: list(dict.fromkeys(values.data))},
+        Path(values.out),
+        settings,
+        values.seeds,
+        values.data_dir,
+    )
     waiting, command = to_run(planned), f"fedepd attack {shlex.join(arguments)}"
     shown = display(waiting, len({each.cell.out for each in planned}), values.workers, values.quiet)
     with stoppable(lambda: f"'{command}' goes on where it was"), shown as hooks:
         failures = run_planned(waiting, values.workers, *hooks)
     written = write_results(target.name, [target], planned, Path(values.out), command)
     for heading, table in written[0].tables.items():
-        _show(heading, table.headers, [[cell.text + cell.spread for cell in row] for section in table.sections for row in section])
+        _show(
+            heading,
+            table.headers,
+            [[cell.text + cell.spread for cell in row] for section in table.sections for row in section],
+        )
     return 1 if failures else 0
 
 
@@ -50,18 +64,45 @@ def _parser() -> Parser:
         argument_default=argparse.SUPPRESS,
         description="Let some clients be dishonest and print the honest ones' scores, attack by defence. Finished runs are kept.",
     )
-    parser.add_argument("--data", nargs="+", default=["synthetic"], metavar="NAME|FILE.npz", help="graphs (default: synthetic)")
-    parser.add_argument("--data-dir", default=None, metavar="FOLDER", help="where datasets are; default: $FEDEPD_DATA, else the user cache")
-    parser.add_argument("--method", default="fedepd", metavar="NAME", help="see 'fedepd methods' (default: fedepd)")
+    parser.add_argument(
+        "--data",
+        nargs="+",
+        default=["synthetic"],
+        metavar="NAME|FILE.npz",
+        help="graphs (default: synthetic)",
+    )
+    parser.add_argument(
+        "--data-dir",
+        default=None,
+        metavar="FOLDER",
+        help="where datasets are; default: $FEDEPD_DATA, else the user cache",
+    )
+    parser.add_argument(
+        "--method", default="fedepd", metavar="NAME", help="see 'fedepd methods' (default: fedepd)"
+    )
     parser.add_argument("--preset", default="default", metavar="NAME", help="named settings of the method")
     attacks = ",".join(NAMES[1:])
-    parser.add_argument("--attack", default=attacks, metavar="A,B", help=f"which ones, beside 'honest' (default: {attacks})")
+    parser.add_argument(
+        "--attack", default=attacks, metavar="A,B", help=f"which ones, beside 'honest' (default: {attacks})"
+    )
     rules = f"which defences (default: {DEFENCES}); weights are capped with all but off"
     parser.add_argument("--robust", default=DEFENCES, metavar="A,B", help=rules)
-    parser.add_argument("--attackers", type=int, default=2, metavar="N", help="how many clients are dishonest (default: 2)")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="how many seeds, from --seed on (default: 3)")
-    parser.add_argument("--workers", type=int, default=2, metavar="N", help="runs at a time (default: 2); changes no bit of any result")
-    parser.add_argument("--out", default="runs/attack", metavar="FOLDER", help="runs and tables (default: runs/attack)")
+    parser.add_argument(
+        "--attackers", type=int, default=2, metavar="N", help="how many clients are dishonest (default: 2)"
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=3, metavar="N", help="how many seeds, from --seed on (default: 3)"
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=2,
+        metavar="N",
+        help="runs at a time (default: 2); changes no bit of any result",
+    )
+    parser.add_argument(
+        "--out", default="runs/attack", metavar="FOLDER", help="runs and tables (default: runs/attack)"
+    )
     parser.add_argument("--quiet", action="store_true", default=False, help="no progress display")
     for name, cls in GROUPS.items():
         if name != "attack":
@@ -80,9 +121,14 @@ def _target(values: argparse.Namespace) -> Target:
     attacks = _listed("attack", values.attack, NAMES)
     rules = _listed("value of robust", values.robust, get_args(Rule))
     grid = {"attack": tuple(dict.fromkeys(["honest", *attacks]))}
-    rows = tuple(Row(values.method, values.preset, rule, {"robust": rule, "cap_weights": rule != "off"}) for rule in rules)
+    rows = tuple(
+        Row(values.method, values.preset, rule, {"robust": rule, "cap_weights": rule != "off"})
+        for rule in rules
+    )
     title = f"What {values.attackers} dishonest clients can do to {METHODS[values.method].label}"
-    return Target("attack", title, "robustness", over_grid(rows, grid), tuple(values.data), values.seeds, {}, grid)
+    return Target(
+        "attack", title, "robustness", over_grid(rows, grid), tuple(values.data), values.seeds, {}, grid
+    )
 
 
 def _listed(kind: str, text: str, choices: tuple[str, ...]) -> list[str]:

@@ -23,22 +23,42 @@ def bench(arguments: list[str]) -> int:
         description="CPU seconds and memory per round of each method, beside a plain torch_geometric loop in the same run; ratios travel "
         "between machines, seconds do not.",
     )
-    parser.add_argument("--data", nargs="+", metavar="NAME", help="default: three twins of Table 1 and the real graphs at hand")
+    parser.add_argument(
+        "--data",
+        nargs="+",
+        metavar="NAME",
+        help="default: three twins of Table 1 and the real graphs at hand",
+    )
     parser.add_argument("--methods", nargs="+", default=list(METHODS), metavar="METHOD", help="default: all")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="rounds measured, the first left out (default: 5)")
-    parser.add_argument("--scaling", action="store_true", help="also the growth with edges, clients and classes (needs 4 GB and time)")
+    parser.add_argument(
+        "--rounds", type=int, default=5, metavar="N", help="rounds measured, the first left out (default: 5)"
+    )
+    parser.add_argument(
+        "--scaling",
+        action="store_true",
+        help="also the growth with edges, clients and classes (needs 4 GB and time)",
+    )
     parser.add_argument("--quick", action="store_true", help="small graphs, to see that it works")
-    parser.add_argument("--out", default="benchmarks/out", metavar="FOLDER", help="where the CSV and the picture go")
+    parser.add_argument(
+        "--out", default="benchmarks/out", metavar="FOLDER", help="where the CSV and the picture go"
+    )
     values = parser.parse(arguments)
     for method in values.methods:
         if method not in METHODS:
             raise UnknownName("method", method, METHODS)
-    at_hand = [row.name for row in available() if row.present and ":" not in row.name and row.name != "synthetic"]
+    at_hand = [
+        row.name for row in available() if row.present and ":" not in row.name and row.name != "synthetic"
+    ]
     data = values.data or (["synthetic"] if values.quick else [*TWINS, *at_hand])
-    table, growth = suite.bench(Path(values.out), data, values.methods, values.rounds, values.scaling, values.quick, mention)
+    table, growth = suite.bench(
+        Path(values.out), data, values.methods, values.rounds, values.scaling, values.quick, mention
+    )
     _print_table(table)
     for (axis, method), slope in suite.exponents(growth).items():
-        console().print(f"{method}: seconds per round grow with the number of {axis} to the power {slope:.2f}", highlight=False)
+        console().print(
+            f"{method}: seconds per round grow with the number of {axis} to the power {slope:.2f}",
+            highlight=False,
+        )
     console().print(f"kept in {values.out}", highlight=False)
     return 0
 
@@ -50,9 +70,16 @@ def _print_table(rows: list[dict[str, object]]) -> None:
     from fedepd.bench.suite import COLUMNS
 
     for data in dict.fromkeys(row["data"] for row in rows):
-        table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False, title=f"{data}: CPU seconds; ratio: reference's round over method's")
+        table = Table(
+            box=box.SIMPLE,
+            padding=(0, 1),
+            pad_edge=False,
+            title=f"{data}: CPU seconds; ratio: reference's round over method's",
+        )
         for title in ("method", *COLUMNS.values()):
-            table.add_column(title, justify="left" if title == "method" else "right", no_wrap=title != "method")
+            table.add_column(
+                title, justify="left" if title == "method" else "right", no_wrap=title != "method"
+            )
         for row in rows:
             if row["data"] == data:
                 failed = str(row.get("failed", ""))
@@ -63,4 +90,12 @@ def _print_table(rows: list[dict[str, object]]) -> None:
 
 def _spelled(value: object) -> str:
     number = float(str(value))
-    return "-" if math.isnan(number) else f"{number:.0f}" if number >= 100 else f"{number:.2g}" if number < 0.1 else f"{number:.3g}"
+    return (
+        "-"
+        if math.isnan(number)
+        else f"{number:.0f}"
+        if number >= 100
+        else f"{number:.2g}"
+        if number < 0.1
+        else f"{number:.3g}"
+    )

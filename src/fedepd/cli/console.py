@@ -54,7 +54,9 @@ def console(stderr: bool = False) -> Console:
             """Of every string, before anything is measured: a cell stays on its line."""
             return super().render_str(plain(text), **options)
 
-        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterator[Segment]:
             """Of all else, such as the text of a progress display."""
             for text, style, control in super().render(renderable, options):
                 yield Segment(text if control else plain(text, newlines=True), style, control)
@@ -65,7 +67,14 @@ def console(stderr: bool = False) -> Console:
 @contextmanager
 def progress_bar(text: str, total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
     """Nothing where stderr is not a terminal."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     place = console(stderr=True)
     title = TextColumn("{task.description}", markup=False)

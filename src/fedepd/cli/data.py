@@ -19,7 +19,11 @@ Action = Callable[[list[str]], int]
 def run_action(arguments: list[str]) -> int:
     width = max(map(len, ACTIONS))
     if not arguments or arguments[0] in ("-h", "--help"):
-        say("usage: fedepd data ACTION ...", "", *(f"  {name:<{width}}  {text}" for name, (text, _) in ACTIONS.items()))
+        say(
+            "usage: fedepd data ACTION ...",
+            "",
+            *(f"  {name:<{width}}  {text}" for name, (text, _) in ACTIONS.items()),
+        )
         return 0 if arguments else 2
     if arguments[0] not in ACTIONS:
         raise UnknownName("data action", arguments[0], ACTIONS)
@@ -32,7 +36,9 @@ def _parser(action: str, *options: str) -> Parser:
     if "name" in options:
         parser.add_argument("name", metavar="NAME" if action == "fetch" else "NAME|FILE.npz")
     if "data_dir" in options:
-        parser.add_argument("--data-dir", default=None, metavar="FOLDER", help="default: $FEDEPD_DATA, else the user cache")
+        parser.add_argument(
+            "--data-dir", default=None, metavar="FOLDER", help="default: $FEDEPD_DATA, else the user cache"
+        )
     if "json" in options:
         parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
     return parser
@@ -82,7 +88,13 @@ def _spelled(value: Any) -> str:
         return ", ".join(f"{shown(name)} {_spelled(part)}" for name, part in value.items())
     if value is None or isinstance(value, bool):
         return {None: "-", True: "yes", False: "no"}[value]
-    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    return (
+        f"{value:,.4g}"
+        if isinstance(value, float)
+        else f"{value:,}"
+        if isinstance(value, int)
+        else str(value)
+    )
 
 
 def _fetch(arguments: list[str]) -> int:
@@ -100,7 +112,9 @@ def _import(arguments: list[str]) -> int:
     values = _import_parser().parse(arguments)
     tables, matrices = (values.nodes, values.edges), (values.adjacency, values.labels)
     if sum([values.file is not None, any(tables), any(matrices)]) != 1:
-        raise BadConfig("give one graph: --nodes and --edges, or a .graphml or .pt file, or --adjacency, --features-npz and --labels")
+        raise BadConfig(
+            "give one graph: --nodes and --edges, or a .graphml or .pt file, or --adjacency, --features-npz and --labels"
+        )
     if Path(values.out).suffix != ".npz":
         raise BadConfig(f"the output '{values.out}' must end in .npz; correct -o")
     from fedepd.datasets import describe, write_npz
@@ -108,24 +122,35 @@ def _import(arguments: list[str]) -> int:
     from fedepd.datasets.tables import Roles, import_files
 
     names = {name: getattr(values, name) for name in ("id", "label", "owner", "source", "target")}
-    roles = Roles(**names, features=_names(values.features), scale=values.scale, one_hot=_names(values.one_hot) or values.one_hot == "")
+    roles = Roles(
+        **names,
+        features=_names(values.features),
+        scale=values.scale,
+        one_hot=_names(values.one_hot) or values.one_hot == "",
+    )
     notes: list[str] = []
     if any(tables):
         if not all(tables):
             raise BadConfig(f"--{'edges' if values.nodes else 'nodes'} is missing; give both tables")
         if values.features and values.features_npz:
             raise BadConfig("both --features and --features-npz are given; give one of them")
-        graph, notes = import_files(*tables, roles, read_features(values.features_npz) if values.features_npz else None)
+        graph, notes = import_files(
+            *tables, roles, read_features(values.features_npz) if values.features_npz else None
+        )
     elif any(matrices):
         if not (all(matrices) and values.features_npz):
-            raise BadConfig("a graph from matrices needs --adjacency, --features-npz and --labels; give all three")
+            raise BadConfig(
+                "a graph from matrices needs --adjacency, --features-npz and --labels; give all three"
+            )
         graph = import_matrices(values.adjacency, values.features_npz, values.labels)
     elif values.file.endswith(".pt"):
         graph = import_pyg(values.file)
     elif values.file.endswith(".graphml"):
         graph, notes = import_graphml(values.file, roles)
     else:
-        raise BadConfig(f"cannot tell what '{values.file}' is; give a .graphml or .pt file, or --nodes and --edges")
+        raise BadConfig(
+            f"cannot tell what '{values.file}' is; give a .graphml or .pt file, or --nodes and --edges"
+        )
     write_npz(graph, values.out)
     for note in notes:
         complain(f"note: {note}")
@@ -138,7 +163,12 @@ def _import(arguments: list[str]) -> int:
 
 def _import_parser() -> Parser:
     parser = _parser("import")
-    parser.add_argument("file", nargs="?", metavar="FILE.graphml|FILE.pt", help="a NetworkX or torch_geometric graph, instead of tables")
+    parser.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE.graphml|FILE.pt",
+        help="a NetworkX or torch_geometric graph, instead of tables",
+    )
     parser.add_argument("-o", "--out", required=True, metavar="FILE.npz")
     for flag, text in {
         "--nodes": "table of nodes, CSV or Parquet",
@@ -149,13 +179,41 @@ def _import_parser() -> Parser:
     }.items():
         parser.add_argument(flag, default=None, metavar="FILE", help=text)
     parser.add_argument("--id", default="id", metavar="COLUMN", help="of the nodes' ids (default: id)")
-    parser.add_argument("--label", default="label", metavar="COLUMN", help="of the classes; an empty cell is unknown (default: label)")
-    parser.add_argument("--owner", default=None, metavar="COLUMN", help="of the nodes' owners: they become the clients")
-    parser.add_argument("--source", default=None, metavar="COLUMN", help="of the edges (default: source, else the first column)")
-    parser.add_argument("--target", default=None, metavar="COLUMN", help="of the edges (default: target, else the second column)")
-    parser.add_argument("--features", default=None, metavar="A,B,C", help="columns to use (default: all others)")
-    parser.add_argument("--scale", action="store_true", help="bring every number column to mean 0 and deviation 1")
-    parser.add_argument("--one-hot", nargs="?", const="", default=None, metavar="A,B", help="these columns, or all of text, as categories")
+    parser.add_argument(
+        "--label",
+        default="label",
+        metavar="COLUMN",
+        help="of the classes; an empty cell is unknown (default: label)",
+    )
+    parser.add_argument(
+        "--owner", default=None, metavar="COLUMN", help="of the nodes' owners: they become the clients"
+    )
+    parser.add_argument(
+        "--source",
+        default=None,
+        metavar="COLUMN",
+        help="of the edges (default: source, else the first column)",
+    )
+    parser.add_argument(
+        "--target",
+        default=None,
+        metavar="COLUMN",
+        help="of the edges (default: target, else the second column)",
+    )
+    parser.add_argument(
+        "--features", default=None, metavar="A,B,C", help="columns to use (default: all others)"
+    )
+    parser.add_argument(
+        "--scale", action="store_true", help="bring every number column to mean 0 and deviation 1"
+    )
+    parser.add_argument(
+        "--one-hot",
+        nargs="?",
+        const="",
+        default=None,
+        metavar="A,B",
+        help="these columns, or all of text, as categories",
+    )
     return parser
 
 
@@ -193,13 +251,21 @@ def _split(arguments: list[str]) -> int:
 
     parser = _parser("split", "name", "data_dir")
     parser.argument_default = argparse.SUPPRESS
-    parser.add_argument("-o", "--out", required=True, metavar="FOLDER", help="new folder: NAME/graph.npz for each client")
-    parser.add_argument("--by", dest="partition", metavar="RULE", help="the same as --partition: owner, openfgl, ...")
-    parser.add_argument("--seed", metavar="INT", help="the seed of the run that this split is for (default: 0)")
+    parser.add_argument(
+        "-o", "--out", required=True, metavar="FOLDER", help="new folder: NAME/graph.npz for each client"
+    )
+    parser.add_argument(
+        "--by", dest="partition", metavar="RULE", help="the same as --partition: owner, openfgl, ..."
+    )
+    parser.add_argument(
+        "--seed", metavar="INT", help="the seed of the run that this split is for (default: 0)"
+    )
     for title, cls in (("partition", PartitionConfig), ("split", SplitConfig)):
         add_settings(parser, title, cls)
     values = parser.parse(arguments)
-    settings = {name: value for name, value in vars(values).items() if name not in ("name", "data_dir", "out")}
+    settings = {
+        name: value for name, value in vars(values).items() if name not in ("name", "data_dir", "out")
+    }
     experiment = Experiment.make("fedavg", **settings)
     from fedepd.clients.clients_dir import write_clients
     from fedepd.clients.partition import partition

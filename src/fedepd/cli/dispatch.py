@@ -15,11 +15,20 @@ from fedepd.shown import shown
 COMMANDS = {
     "run": ("train one method on one graph", "fedepd.cli.runs:run"),
     "resume": ("finish a run that was interrupted", "fedepd.cli.model:resume"),
-    "compare": ("train several methods over several seeds, print a table, write a report", "fedepd.cli.runs:compare"),
-    "reproduce": ("make the paper's tables and figures, with a verdict on each of its claims", "fedepd.cli.reproduce:reproduce"),
+    "compare": (
+        "train several methods over several seeds, print a table, write a report",
+        "fedepd.cli.runs:compare",
+    ),
+    "reproduce": (
+        "make the paper's tables and figures, with a verdict on each of its claims",
+        "fedepd.cli.reproduce:reproduce",
+    ),
     "attack": ("let some clients be dishonest, with every defence beside none", "fedepd.cli.attack:attack"),
     "report": ("make report.html from a run folder or a folder of runs", "fedepd.cli.runs:report"),
-    "export": ("make a model folder from a run: weights, labels, calibration, model card", "fedepd.cli.model:export"),
+    "export": (
+        "make a model folder from a run: weights, labels, calibration, model card",
+        "fedepd.cli.model:export",
+    ),
     "predict": ("classify the nodes of a new graph with such a model", "fedepd.cli.model:predict"),
     "data": ("list, show or fetch graphs; import, check and split your own", "fedepd.cli.data:run_action"),
     "methods": ("list the methods", "fedepd.cli.runs:methods"),
@@ -43,10 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain("interrupted")
         return 130
     except BrokenPipeError:  # before OSError, which it is too
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains once more when it flushes stdout at exit
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # else Python complains once more when it flushes stdout at exit
         return 141
     except OSError as cause:  # the last net: a name that is too long, a disk that is full or read-only
-        complain(f"cannot use '{shown(cause.filename or 'a file')}': {cause.strerror or cause}; check its name, its rights and the disk")
+        complain(
+            f"cannot use '{shown(cause.filename or 'a file')}': {cause.strerror or cause}; check its name, its rights and the disk"
+        )
         return 2
     except MemoryError:
         complain("there is not enough memory for this; give a smaller graph or smaller settings")

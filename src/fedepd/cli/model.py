@@ -18,10 +18,20 @@ if TYPE_CHECKING:
 
 
 def resume(arguments: list[str]) -> int:
-    parser = Parser(prog="fedepd resume", allow_abbrev=False, description="Finish an interrupted run, to the same numbers.")
+    parser = Parser(
+        prog="fedepd resume",
+        allow_abbrev=False,
+        description="Finish an interrupted run, to the same numbers.",
+    )
     parser.add_argument("folder", metavar="RUN", help="the folder given to 'fedepd run --out'")
     _add_data_options(parser)
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="how much runs at a time; changes no bit of any result")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        metavar="N",
+        help="how much runs at a time; changes no bit of any result",
+    )
     add_checkpoint_option(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress display")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
@@ -35,7 +45,10 @@ def resume(arguments: list[str]) -> int:
         return 0
     config = read_config(folder)
     title = f"{config['method']} in {folder}"
-    with stoppable(lambda: by_resuming(folder)), progress_bar(title, config["rounds"], values.quiet) as advance:
+    with (
+        stoppable(lambda: by_resuming(folder)),
+        progress_bar(title, config["rounds"], values.quiet) as advance,
+    ):
         done = 0
 
         def watch(round: int) -> None:
@@ -51,15 +64,26 @@ def resume(arguments: list[str]) -> int:
 
 
 def _add_data_options(parser: Parser) -> None:
-    parser.add_argument("--data", default=None, metavar="FILE.npz|FOLDER", help="where the run's data are now, if they have moved")
-    parser.add_argument("--data-dir", default=None, metavar="FOLDER", help="where datasets are now, if they have moved")
+    parser.add_argument(
+        "--data",
+        default=None,
+        metavar="FILE.npz|FOLDER",
+        help="where the run's data are now, if they have moved",
+    )
+    parser.add_argument(
+        "--data-dir", default=None, metavar="FOLDER", help="where datasets are now, if they have moved"
+    )
 
 
 # --- export and predict ------------------------------------------------------------------------------------------------------------------
 
 
 def export(arguments: list[str]) -> int:
-    parser = Parser(prog="fedepd export", allow_abbrev=False, description="Make a model folder, with a model card, from a finished run.")
+    parser = Parser(
+        prog="fedepd export",
+        allow_abbrev=False,
+        description="Make a model folder, with a model card, from a finished run.",
+    )
     parser.add_argument("folder", metavar="RUN", help="the folder given to 'fedepd run --out'")
     parser.add_argument("-o", "--out", required=True, metavar="MODEL", help="new folder")
     _add_data_options(parser)
@@ -83,7 +107,9 @@ def predict(arguments: list[str]) -> int:
     if values.data is not None:
         graph = read_unlabelled(values.data, model.info.num_classes)
     else:
-        graph, notes = read_tables(model, values.nodes, values.edges, Roles(id=values.id, source=values.source, target=values.target))
+        graph, notes = read_tables(
+            model, values.nodes, values.edges, Roles(id=values.id, source=values.source, target=values.target)
+        )
     for note in notes:
         complain(f"note: {note}")
     predictions = model.predict(graph, values.abstain_below)
@@ -94,22 +120,60 @@ def predict(arguments: list[str]) -> int:
     else:
         write_predictions(predictions, Path(values.out))
         unsure = predictions.labels.count(None)
-        say(f"{len(predictions.node_ids):,} nodes in {values.out}" + (f", {unsure:,} of them without a label" if unsure else ""))
+        say(
+            f"{len(predictions.node_ids):,} nodes in {values.out}"
+            + (f", {unsure:,} of them without a label" if unsure else "")
+        )
     return 0
 
 
 def _predict_parser() -> Parser:
-    parser = Parser(prog="fedepd predict", allow_abbrev=False, description="Labels and calibrated probabilities for the nodes of a graph.")
+    parser = Parser(
+        prog="fedepd predict",
+        allow_abbrev=False,
+        description="Labels and calibrated probabilities for the nodes of a graph.",
+    )
     parser.add_argument("model", metavar="MODEL", help="a folder of 'fedepd export'")
-    parser.add_argument("--data", default=None, metavar="FILE.npz", help="the new graph; its labels are not read")
-    parser.add_argument("--nodes", default=None, metavar="FILE", help="or its table of nodes, CSV or Parquet, with the columns of training")
+    parser.add_argument(
+        "--data", default=None, metavar="FILE.npz", help="the new graph; its labels are not read"
+    )
+    parser.add_argument(
+        "--nodes",
+        default=None,
+        metavar="FILE",
+        help="or its table of nodes, CSV or Parquet, with the columns of training",
+    )
     parser.add_argument("--edges", default=None, metavar="FILE", help="and its table of edges")
     parser.add_argument("--id", default="id", metavar="COLUMN", help="of the nodes' ids (default: id)")
-    parser.add_argument("--source", default=None, metavar="COLUMN", help="of the edges (default: source, else the first column)")
-    parser.add_argument("--target", default=None, metavar="COLUMN", help="of the edges (default: target, else the second column)")
-    parser.add_argument("--ids", default=None, metavar="A,B", help="only these nodes (their edges still count)")
-    parser.add_argument("--abstain-below", type=float, default=0.0, metavar="P", help="no label where the likeliest class has less than P")
-    parser.add_argument("-o", "--out", default=None, metavar="FILE", help=".csv, .parquet or .jsonl (default: CSV on the screen)")
+    parser.add_argument(
+        "--source",
+        default=None,
+        metavar="COLUMN",
+        help="of the edges (default: source, else the first column)",
+    )
+    parser.add_argument(
+        "--target",
+        default=None,
+        metavar="COLUMN",
+        help="of the edges (default: target, else the second column)",
+    )
+    parser.add_argument(
+        "--ids", default=None, metavar="A,B", help="only these nodes (their edges still count)"
+    )
+    parser.add_argument(
+        "--abstain-below",
+        type=float,
+        default=0.0,
+        metavar="P",
+        help="no label where the likeliest class has less than P",
+    )
+    parser.add_argument(
+        "-o",
+        "--out",
+        default=None,
+        metavar="FILE",
+        help=".csv, .parquet or .jsonl (default: CSV on the screen)",
+    )
     return parser
 
 
@@ -118,7 +182,11 @@ def _predict_parser() -> Parser:
 
 def by_resuming(folder: Path | None) -> str:
     """How to go on with a run, where there is anything to go on with."""
-    return f"'fedepd resume {folder}' goes on" if folder is not None and (folder / "config.json").exists() else ""
+    return (
+        f"'fedepd resume {folder}' goes on"
+        if folder is not None and (folder / "config.json").exists()
+        else ""
+    )
 
 
 @contextmanager
@@ -171,7 +239,11 @@ def _print_result(result: RunResult) -> None:
             table.add_row(f"{model}, {averaged.replace('_', ' ')}", str(s["best_rounds"][model]), *numbers)
     up, down = s["bytes_up"] / 2**20, s["bytes_down"] / 2**20
     identity = f"config {s['config_hash']}, weights {s['weights_sha256'][:12]}"
-    kept = f"kept in {result.folder}; 'fedepd report {result.folder}' draws it" if result.folder else "not kept: add --out FOLDER"
+    kept = (
+        f"kept in {result.folder}; 'fedepd report {result.folder}' draws it"
+        if result.folder
+        else "not kept: add --out FOLDER"
+    )
     place = console()
     place.print(table)
     place.print(f"{s['seconds']:.1f} s, {up:.1f} MiB up, {down:.1f} MiB down, {identity}", soft_wrap=True)

@@ -39,9 +39,17 @@ def add_settings(parser: Parser, title: str, cls: type[Any], but: Sequence[str] 
     group = parser.add_argument_group(title)
     hints = get_type_hints(cls)
     for f in (f for f in fields(cls) if f.name not in but):
-        flag, kind, text = "--" + f.name.replace("_", "-"), hints[f.name], f"{f.metadata['help']} (default: {f.default})".replace("%", "%%")
+        flag, kind, text = (
+            "--" + f.name.replace("_", "-"),
+            hints[f.name],
+            f"{f.metadata['help']} (default: {f.default})".replace("%", "%%"),
+        )
         if kind is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
         else:
             choices = get_args(kind) if get_origin(kind) is Literal else ()
-            group.add_argument(flag, metavar="|".join(map(str, choices)) or getattr(kind, "__name__", "VALUE").upper(), help=text)
+            group.add_argument(
+                flag,
+                metavar="|".join(map(str, choices)) or getattr(kind, "__name__", "VALUE").upper(),
+                help=text,
+            )

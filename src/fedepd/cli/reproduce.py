@@ -60,15 +60,45 @@ def _parser() -> Parser:
         argument_default=argparse.SUPPRESS,
         description="Make a table or a figure of the paper, or all of them. Cells that are finished are not run again.",
     )
-    parser.add_argument("target", nargs="?", default=None, metavar="TARGET", help="a name of --list, 'all', or your own FILE.toml")
+    parser.add_argument(
+        "target",
+        nargs="?",
+        default=None,
+        metavar="TARGET",
+        help="a name of --list, 'all', or your own FILE.toml",
+    )
     parser.add_argument("--list", action="store_true", default=False, help="show the targets")
-    parser.add_argument("--data", nargs="+", default=None, metavar="NAME|FILE.npz", help="default: the graphs that are at hand")
-    parser.add_argument("--data-dir", default=None, metavar="FOLDER", help="where datasets are; default: $FEDEPD_DATA, else the user cache")
-    parser.add_argument("--seeds", type=int, default=None, metavar="N", help="how many seeds, from --seed on (default: the target's, 5)")
+    parser.add_argument(
+        "--data",
+        nargs="+",
+        default=None,
+        metavar="NAME|FILE.npz",
+        help="default: the graphs that are at hand",
+    )
+    parser.add_argument(
+        "--data-dir",
+        default=None,
+        metavar="FOLDER",
+        help="where datasets are; default: $FEDEPD_DATA, else the user cache",
+    )
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        default=None,
+        metavar="N",
+        help="how many seeds, from --seed on (default: the target's, 5)",
+    )
     workers = "cells that run at a time (default: 2); changes no bit of any result"
     parser.add_argument("--workers", type=int, default=2, metavar="N", help=workers)
-    parser.add_argument("--out", default="runs/reproduce", metavar="FOLDER", help="cells and results (default: runs/reproduce)")
-    parser.add_argument("--no-run", action="store_true", default=False, help="only write what the finished cells give")
+    parser.add_argument(
+        "--out",
+        default="runs/reproduce",
+        metavar="FOLDER",
+        help="cells and results (default: runs/reproduce)",
+    )
+    parser.add_argument(
+        "--no-run", action="store_true", default=False, help="only write what the finished cells give"
+    )
     parser.add_argument("--quiet", action="store_true", default=False, help="no progress display")
     for name, cls in GROUPS.items():
         add_settings(parser, name, cls)
@@ -102,14 +132,23 @@ def _datasets(targets: Sequence[Target], values: argparse.Namespace) -> dict[str
 @contextmanager
 def display(waiting: Sequence[Planned], total: int, workers: int, quiet: bool) -> Iterator[Hooks]:
     """One live bar over the rounds of all cells on a terminal, else a line per cell; two functions that keep it true."""
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     place, done = console(stderr=True), total - len(waiting)
     title = TextColumn("{task.description}", markup=False)
     columns = (title, BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     live = place.is_terminal and not quiet
     open_cells = {each.cell.out: each for each in waiting}
-    with Progress(*columns, console=place, disable=not live, transient=True, speed_estimate_period=600) as bar:
+    with Progress(
+        *columns, console=place, disable=not live, transient=True, speed_estimate_period=600
+    ) as bar:
         task = bar.add_task(f"{done}/{total} cells", total=sum(_rounds(each) for each in waiting))
         finished = 0
 
@@ -117,7 +156,9 @@ def display(waiting: Sequence[Planned], total: int, workers: int, quiet: bool) -
             if live:
                 at_work = list(open_cells.values())[:workers]  # cells begin in this order
                 now = finished + sum(each.cell.rounds_done for each in at_work)
-                bar.update(task, completed=now, description=f"{done}/{total} cells done, {len(at_work)} running")
+                bar.update(
+                    task, completed=now, description=f"{done}/{total} cells done, {len(at_work)} running"
+                )
 
         def ended(each: Planned, failure: str) -> None:
             nonlocal done, finished
@@ -135,7 +176,9 @@ def _rounds(planned: Planned) -> int:
     return int(planned.cell.settings.get("rounds", Protocol.rounds))
 
 
-def write_results(name: str, targets: Sequence[Target], planned: Sequence[Planned], out: Path, command: str) -> list[Written]:
+def write_results(
+    name: str, targets: Sequence[Target], planned: Sequence[Planned], out: Path, command: str
+) -> list[Written]:
     """The files of all targets and their page; says where they are."""
     from fedepd.reproduction.judging.judgement import in_words
     from fedepd.reproduction.pages.output import write_target

@@ -29,16 +29,25 @@ def run(arguments: list[str]) -> int:
     values = _run_parser(method).parse(arguments)
     settings = {**file, **{name: value for name, value in vars(values).items() if name not in RUN_ONLY}}
     if values.clients_dir is not None and "data" in settings:
-        raise BadConfig(f"both --data '{settings['data']}' and --clients-dir '{values.clients_dir}' are given; give one of them")
-    data, preset = (str(settings.pop(name, default)) for name, default in (("data", "synthetic"), ("preset", "default")))
+        raise BadConfig(
+            f"both --data '{settings['data']}' and --clients-dir '{values.clients_dir}' are given; give one of them"
+        )
+    data, preset = (
+        str(settings.pop(name, default)) for name, default in (("data", "synthetic"), ("preset", "default"))
+    )
     settings.pop("method", None)
     experiment = Experiment.make(method, preset, **settings)
     source = Source.make(data, values.data_dir, values.clients_dir)
     out = Path(values.out) if values.out is not None else None
     title = f"{method} on {values.clients_dir or data}"
-    with stoppable(lambda: by_resuming(out)), progress_bar(title, experiment.protocol.rounds, values.quiet) as advance:
+    with (
+        stoppable(lambda: by_resuming(out)),
+        progress_bar(title, experiment.protocol.rounds, values.quiet) as advance,
+    ):
         graph = source.load(experiment)
-        result = execute(experiment, graph, out, values.workers, lambda _: advance(1), values.checkpoint_every, source)
+        result = execute(
+            experiment, graph, out, values.workers, lambda _: advance(1), values.checkpoint_every, source
+        )
     return show_result(result, values.json)
 
 
@@ -51,14 +60,32 @@ def _run_parser(method: str) -> Parser:
 
     if method not in METHODS:
         raise UnknownName("method", method, METHODS)
-    description = f"Train {METHODS[method].label}. Usage: fedepd run METHOD [options]; methods: {', '.join(METHODS)}."
-    parser = Parser(prog=f"fedepd run {method}", allow_abbrev=False, argument_default=argparse.SUPPRESS, description=description)
+    description = (
+        f"Train {METHODS[method].label}. Usage: fedepd run METHOD [options]; methods: {', '.join(METHODS)}."
+    )
+    parser = Parser(
+        prog=f"fedepd run {method}",
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+        description=description,
+    )
     _add_data_options(parser)
-    parser.add_argument("--clients-dir", default=None, metavar="FOLDER", help="instead of --data: the folder of 'fedepd data split'")
-    parser.add_argument("--preset", metavar="NAME", help=f"named settings: {', '.join(METHODS[method].presets)}")
-    parser.add_argument("--out", default=None, metavar="FOLDER", help="new folder for everything behind the numbers")
+    parser.add_argument(
+        "--clients-dir",
+        default=None,
+        metavar="FOLDER",
+        help="instead of --data: the folder of 'fedepd data split'",
+    )
+    parser.add_argument(
+        "--preset", metavar="NAME", help=f"named settings: {', '.join(METHODS[method].presets)}"
+    )
+    parser.add_argument(
+        "--out", default=None, metavar="FOLDER", help="new folder for everything behind the numbers"
+    )
     add_checkpoint_option(parser)
-    parser.add_argument("--json", action="store_true", default=False, help="print one JSON object and nothing else")
+    parser.add_argument(
+        "--json", action="store_true", default=False, help="print one JSON object and nothing else"
+    )
     add_settings(parser, f"settings of {METHODS[method].label}", METHODS[method])
     for name, cls in GROUPS.items():
         add_settings(parser, name, cls)
@@ -66,10 +93,25 @@ def _run_parser(method: str) -> Parser:
 
 
 def _add_data_options(parser: Parser) -> None:
-    parser.add_argument("--data", metavar="NAME|FILE.npz", help="a dataset ('fedepd data list') or a file; default: synthetic")
-    parser.add_argument("--data-dir", default=None, metavar="FOLDER", help="where datasets are; default: $FEDEPD_DATA, else the user cache")
-    parser.add_argument("--config", default=None, metavar="FILE.toml", help="settings; the command line wins over the file")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="how much runs at a time; changes no bit of any result")
+    parser.add_argument(
+        "--data", metavar="NAME|FILE.npz", help="a dataset ('fedepd data list') or a file; default: synthetic"
+    )
+    parser.add_argument(
+        "--data-dir",
+        default=None,
+        metavar="FOLDER",
+        help="where datasets are; default: $FEDEPD_DATA, else the user cache",
+    )
+    parser.add_argument(
+        "--config", default=None, metavar="FILE.toml", help="settings; the command line wins over the file"
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        metavar="N",
+        help="how much runs at a time; changes no bit of any result",
+    )
     parser.add_argument("--quiet", action="store_true", default=False, help="no progress display")
 
 
@@ -91,13 +133,20 @@ def compare(arguments: list[str]) -> int:
                     description="Train several methods over several seeds; every method gets the same settings.")  # fmt: skip
     parser.add_argument("methods", nargs="+", metavar="METHOD[:PRESET]")
     _add_data_options(parser)
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="how many seeds, from --seed on (default: 3)")
-    parser.add_argument("--out", required=True, metavar="FOLDER", help="new folder: one run folder each, and report.html")
+    parser.add_argument(
+        "--seeds", type=int, default=3, metavar="N", help="how many seeds, from --seed on (default: 3)"
+    )
+    parser.add_argument(
+        "--out", required=True, metavar="FOLDER", help="new folder: one run folder each, and report.html"
+    )
     for name, cls in GROUPS.items():
         add_settings(parser, name, cls)
     values = parser.parse(arguments)
     cells, rounds = _cells(values)
-    title, how_to_go_on = f"{len(cells)} runs on {cells[0].data}", f"'fedepd resume {values.out}/RUN' finishes one of its runs"
+    title, how_to_go_on = (
+        f"{len(cells)} runs on {cells[0].data}",
+        f"'fedepd resume {values.out}/RUN' finishes one of its runs",
+    )
     with stoppable(lambda: how_to_go_on), progress_bar(title, rounds * len(cells), values.quiet) as advance:
         seen = 0
 
@@ -119,30 +168,57 @@ def _cells(values: argparse.Namespace) -> tuple[list[Cell], int]:
 
     file = read_toml(Path(values.config)) if values.config else {}
     if named := [name for name in ("method", "preset") if name in file]:
-        raise BadConfig(f"'{named[0]}' in '{values.config}' has no meaning in a comparison; name methods as METHOD[:PRESET] and remove it")
-    settings = {**file, **{name: value for name, value in vars(values).items() if name not in (*RUN_ONLY, "methods", "seeds")}}
+        raise BadConfig(
+            f"'{named[0]}' in '{values.config}' has no meaning in a comparison; name methods as METHOD[:PRESET] and remove it"
+        )
+    settings = {
+        **file,
+        **{
+            name: value for name, value in vars(values).items() if name not in (*RUN_ONLY, "methods", "seeds")
+        },
+    }
     data = str(settings.pop("data", "synthetic"))
     if values.seeds < 1:
         raise BadConfig(f"seeds is {values.seeds}; give at least 1")
     out = Path(values.out)
     check_new_folder(out)
-    pairs = [(method, preset or "default") for method, _, preset in (spelled.partition(":") for spelled in values.methods)]
+    pairs = [
+        (method, preset or "default")
+        for method, _, preset in (spelled.partition(":") for spelled in values.methods)
+    ]
     for pair in pairs:
         if pairs.count(pair) > 1:
-            raise BadConfig(f"method '{':'.join(pair)}' is named twice; name it once, seeds are repeated by --seeds")
+            raise BadConfig(
+                f"method '{':'.join(pair)}' is named twice; name it once, seeds are repeated by --seeds"
+            )
     cells = []
     for method, preset in pairs:
         first = Experiment.make(method, preset, **settings).protocol
         folder = method if preset == "default" else f"{method}-{preset}"
         for seed in range(first.seed, first.seed + values.seeds):
-            cells.append(Cell(method, preset, data, out / f"{folder}-seed{seed}", values.data_dir, {**settings, "seed": seed}))
+            cells.append(
+                Cell(
+                    method,
+                    preset,
+                    data,
+                    out / f"{folder}-seed{seed}",
+                    values.data_dir,
+                    {**settings, "seed": seed},
+                )
+            )
     return cells, first.rounds
 
 
 def report(arguments: list[str]) -> int:
-    parser = Parser(prog="fedepd report", allow_abbrev=False, description="A self-contained page and a table from run folders.")
+    parser = Parser(
+        prog="fedepd report",
+        allow_abbrev=False,
+        description="A self-contained page and a table from run folders.",
+    )
     parser.add_argument("folder", metavar="FOLDER", help="a run folder, or a folder of run folders")
-    parser.add_argument("-o", "--out", default=None, metavar="FILE.html", help="default: report.html inside the folder")
+    parser.add_argument(
+        "-o", "--out", default=None, metavar="FILE.html", help="default: report.html inside the folder"
+    )
     values = parser.parse(arguments)
     return _report(Path(values.folder), values.out)
 
@@ -165,9 +241,13 @@ def methods(arguments: list[str]) -> int:
 
     from fedepd.methods import METHODS
 
-    table = Table(Column("name", no_wrap=True), Column("method", no_wrap=True), "headline model", "presets", "settings")
+    table = Table(
+        Column("name", no_wrap=True), Column("method", no_wrap=True), "headline model", "presets", "settings"
+    )
     for name, cls in METHODS.items():
         headline = "global" if cls.has_global else "personal"
-        table.add_row(name, cls.label, headline, ", ".join(cls.presets), ", ".join(f.name for f in fields(cls)))
+        table.add_row(
+            name, cls.label, headline, ", ".join(cls.presets), ", ".join(f.name for f in fields(cls))
+        )
     console().print(table)
     return 0

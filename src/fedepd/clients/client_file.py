@@ -34,7 +34,9 @@ def read_client_file(path: str | Path, client_id: int, split_config: SplitConfig
     for name in arrays:
         if arrays[name].shape != (graph.num_nodes,) or arrays[name].dtype.kind not in "iu":
             kind = f"{arrays[name].dtype} {list(arrays[name].shape)}"
-            raise BadData(f"file '{path}': {name} is {kind}; it must hold one integer for each of the {graph.num_nodes} nodes")
+            raise BadData(
+                f"file '{path}': {name} is {kind}; it must hold one integer for each of the {graph.num_nodes} nodes"
+            )
     if "split" in arrays:
         train, val, test = _masks(arrays, graph.y, path)
     else:
@@ -46,7 +48,9 @@ def read_client_file(path: str | Path, client_id: int, split_config: SplitConfig
 def _masks(arrays: Arrays, y: Tensor, path: Path) -> tuple[Tensor, Tensor, Tensor]:
     codes = torch.from_numpy(arrays["split"].astype(np.int64))
     if int(codes.min()) < TRAIN or int(codes.max()) > NONE:
-        raise BadData(f"file '{path}': split holds {int(codes.max())}; use 0 train, 1 validation, 2 test, 3 none")
+        raise BadData(
+            f"file '{path}': split holds {int(codes.max())}; use 0 train, 1 validation, 2 test, 3 none"
+        )
     if bool(((codes != NONE) & (y < 0)).any()):
         raise BadData(f"file '{path}': split gives a part to nodes without a label; mark them 3 (none)")
     return codes == TRAIN, codes == VAL, codes == TEST
@@ -68,7 +72,9 @@ def write_client_file(data: ClientData, path: str | Path) -> None:
         os.replace(own, path)
     except OSError as error:
         where = shown(path, 300)
-        raise BadData(f"cannot write '{where}' ({error.strerror}); give a file in an existing folder that you may write to") from None
+        raise BadData(
+            f"cannot write '{where}' ({error.strerror}); give a file in an existing folder that you may write to"
+        ) from None
     finally:
         with suppress(OSError):
             own.unlink()

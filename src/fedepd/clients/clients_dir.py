@@ -48,7 +48,9 @@ def write_clients(clients: Sequence[ClientData], names: Sequence[str], folder: s
             try:
                 path.parent.mkdir()
             except OSError as error:
-                raise BadData(f"cannot make the folder '{shown(path.parent, 300)}' ({error.strerror}); give another one with -o") from None
+                raise BadData(
+                    f"cannot make the folder '{shown(path.parent, 300)}' ({error.strerror}); give another one with -o"
+                ) from None
             # No site learns who the others are.
             write_client_file(replace(client, graph=replace(client.graph, owner=None, owner_names=())), path)
             listed[f"{path.parent.name}/{FILE}"] = _facts(path)
@@ -72,7 +74,9 @@ def _check_manifest(folder: Path, paths: Sequence[Path]) -> None:
     manifest = read_json(path, cure=SPLIT_AGAIN)
     expect(manifest, MANIFEST_SHAPE, f"'{shown(path, 300)}'", SPLIT_AGAIN)
     if not manifest["complete"]:
-        raise BadData(f"the split in '{shown(folder, 300)}' was cut short, so clients are missing; {SPLIT_AGAIN}")
+        raise BadData(
+            f"the split in '{shown(folder, 300)}' was cut short, so clients are missing; {SPLIT_AGAIN}"
+        )
     found = {f"{each.parent.name}/{FILE}": each for each in paths}
     changed = f"{SPLIT_AGAIN}, or remove '{MANIFEST}' if you have changed the folder on purpose"
     for name in sorted(found.keys() ^ manifest["files"].keys()):
@@ -80,7 +84,9 @@ def _check_manifest(folder: Path, paths: Sequence[Path]) -> None:
         raise BadData(f"'{shown(name)}' {which} '{shown(path, 300)}'; {changed}")
     for name, each in found.items():
         if _facts(each) != {key: manifest["files"][name][key] for key in ("bytes", "sha256")}:
-            raise BadData(f"'{shown(each, 300)}' is not the file of the split (its size or sha256 differs); {changed}")
+            raise BadData(
+                f"'{shown(each, 300)}' is not the file of the split (its size or sha256 differs); {changed}"
+            )
 
 
 def folder_names(names: Sequence[str]) -> list[str]:
@@ -102,19 +108,30 @@ def read_clients(folder: str | Path, split: SplitConfig | None = None, seed: int
     """The clients in a folder, by folder name. ``split`` and ``seed`` serve files without a split of their own."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise BadData(f"'{shown(folder, 300)}' is no folder; make one with 'fedepd data split FILE.npz --by owner -o NEW'")
+        raise BadData(
+            f"'{shown(folder, 300)}' is no folder; make one with 'fedepd data split FILE.npz --by owner -o NEW'"
+        )
     # Not by glob, which passes over a link to nowhere, and with it a client.
-    paths = sorted((each / FILE for each in folder.iterdir() if os.path.lexists(each / FILE)), key=lambda path: path.parent.name)
+    paths = sorted(
+        (each / FILE for each in folder.iterdir() if os.path.lexists(each / FILE)),
+        key=lambda path: path.parent.name,
+    )
     if not paths and not os.path.lexists(folder / MANIFEST):
-        raise BadData(f"folder '{shown(folder, 300)}' has no NAME/{FILE}; make one with 'fedepd data split FILE.npz --by owner -o NEW'")
+        raise BadData(
+            f"folder '{shown(folder, 300)}' has no NAME/{FILE}; make one with 'fedepd data split FILE.npz --by owner -o NEW'"
+        )
     _check_manifest(folder, paths)
-    clients = [read_client_file(path, number, split or SplitConfig(), seed) for number, path in enumerate(paths)]
+    clients = [
+        read_client_file(path, number, split or SplitConfig(), seed) for number, path in enumerate(paths)
+    ]
     first = clients[0].graph
     for client, path in zip(clients, paths, strict=True):
         for what in ("num_features", "num_classes", "label_names", "is_sparse", "schema"):
             if getattr(client.graph, what) != getattr(first, what):
                 both = f"'{paths[0]}' and '{path}'"
-                raise BadData(f"{both} differ in {what}; all clients need the same columns and classes: import them with the same options")
+                raise BadData(
+                    f"{both} differ in {what}; all clients need the same columns and classes: import them with the same options"
+                )
     clients = [replace(client, graph=replace(client.graph, name=folder.resolve().name)) for client in clients]
     return _numbered(clients)
 

@@ -57,7 +57,14 @@ class Checkup:
 
 def check(graph: Graph) -> Checkup:
     """All facts and findings of a graph."""
-    findings = [*_classes(graph), *_structure(graph), *_owners(graph), *_columns(graph), *_leaks(graph), *_twins(graph)]
+    findings = [
+        *_classes(graph),
+        *_structure(graph),
+        *_owners(graph),
+        *_columns(graph),
+        *_leaks(graph),
+        *_twins(graph),
+    ]
     order = ("error", "warning", "note")
     return Checkup(_facts(graph), tuple(sorted(findings, key=lambda finding: order.index(finding.level))))
 
@@ -82,7 +89,11 @@ def _facts(graph: Graph) -> dict[str, Any]:
         "owners": None if graph.owner is None else int(torch.unique(graph.owner).numel()),
         "imbalance ratio": imbalance_ratio(sizes),  # Eq. 17
         "homophily": homophily(graph.edge_index, graph.y),
-        **{f"homophily of the {tier}": of_tier(classes) for tier, classes in vars(tiers(sizes)).items() if classes},
+        **{
+            f"homophily of the {tier}": of_tier(classes)
+            for tier, classes in vars(tiers(sizes)).items()
+            if classes
+        },
     }
 
 
@@ -91,17 +102,35 @@ def _classes(graph: Graph) -> list[Finding]:
     names = graph.label_names or tuple(map(str, range(graph.num_classes)))
     out = []
     if not bool((SPLIT.train_share * sizes >= 1).any()):
-        out.append(Finding("error", "no class has two labelled nodes", "nothing is left to train on", "label more nodes"))
+        out.append(
+            Finding(
+                "error", "no class has two labelled nodes", "nothing is left to train on", "label more nodes"
+            )
+        )
     if small := [names[c] for c in range(graph.num_classes) if 0 < sizes[c] < 3]:
         meaning = "such a class cannot be trained, validated and tested at once, and at most clients it does not occur"
         what = f"{len(small)} classes with fewer than 3 nodes: {listed(small)}"
         out.append(Finding("warning", what, meaning, "merge or drop them, or label more"))
     if absent := [names[c] for c in range(graph.num_classes) if sizes[c] == 0]:
         what = f"{len(absent)} classes without nodes: {listed(absent)}"
-        out.append(Finding("warning", what, "the model has an output that nothing trains", "drop them from the list of classes"))
+        out.append(
+            Finding(
+                "warning",
+                what,
+                "the model has an output that nothing trains",
+                "drop them from the list of classes",
+            )
+        )
     if unlabelled := int((graph.y < 0).sum()):
         what = f"{unlabelled:,} nodes ({_percent(unlabelled, graph.num_nodes)}) without a label"
-        out.append(Finding("note", what, "they pass messages, but never train, validate or test", "nothing, if that is meant"))
+        out.append(
+            Finding(
+                "note",
+                what,
+                "they pass messages, but never train, validate or test",
+                "nothing, if that is meant",
+            )
+        )
     ratio = imbalance_ratio(sizes)
     if ratio >= 10:
         what = f"the largest class is {ratio:.0f} times the smallest"
@@ -116,7 +145,14 @@ def _structure(graph: Graph) -> list[Finding]:
     if isolated:
         level: Literal["note", "warning"] = "warning" if isolated > 0.1 * graph.num_nodes else "note"
         what = f"{isolated:,} nodes ({_percent(isolated, graph.num_nodes)}) have no edge"
-        out.append(Finding(level, what, "they are classified by their own features alone", "check the ids of the edge list, or add edges"))
+        out.append(
+            Finding(
+                level,
+                what,
+                "they are classified by their own features alone",
+                "check the ids of the edge list, or add edges",
+            )
+        )
     share = homophily(graph.edge_index, graph.y)
     if share is not None and share < 0.3:
         meaning = "neighbours may mislead more than they help"
@@ -135,10 +171,19 @@ def _owners(graph: Graph) -> list[Finding]:
     out = []
     if len(names) == 1:
         cure = "check the owner column, or cut the graph with --partition openfgl"
-        out.append(Finding("warning", f"a single owner: {shown(names[0])}", "there is nobody to federate with", cure))
+        out.append(
+            Finding("warning", f"a single owner: {shown(names[0])}", "there is nobody to federate with", cure)
+        )
     if few := [name for name, count in zip(names, labelled.tolist(), strict=True) if count < 10]:
         meaning = "they hardly train and their test numbers are noise"
-        out.append(Finding("warning", f"{len(few)} owners with fewer than 10 labelled nodes: {listed(few)}", meaning, "merge or drop them"))
+        out.append(
+            Finding(
+                "warning",
+                f"{len(few)} owners with fewer than 10 labelled nodes: {listed(few)}",
+                meaning,
+                "merge or drop them",
+            )
+        )
     if single := [name for name, count in zip(names, kinds, strict=True) if count == 1]:
         meaning = "what they learn alone is to answer that class always"
         what = f"{len(single)} owners with one class: {listed(single)}"
@@ -147,20 +192,38 @@ def _owners(graph: Graph) -> list[Finding]:
     if cut := int((src != dst).sum()):
         level: Literal["note", "warning"] = "warning" if cut > 0.5 * graph.num_edges else "note"
         what = f"{cut:,} edges ({_percent(cut, graph.num_edges)}) join nodes of two owners"
-        out.append(Finding(level, what, "no owner sees them: they are dropped from training", "compare with 'fedepd run centralised'"))
+        out.append(
+            Finding(
+                level,
+                what,
+                "no owner sees them: they are dropped from training",
+                "compare with 'fedepd run centralised'",
+            )
+        )
     return out
 
 
 def _columns(graph: Graph) -> list[Finding]:
     x = to_scipy(graph.x) if graph.is_sparse else graph.x.numpy()
-    low, high = (np.asarray(e.todense() if sp.issparse(e) else e).reshape(-1) for e in (x.min(axis=0), x.max(axis=0)))  # [d]
+    low, high = (
+        np.asarray(e.todense() if sp.issparse(e) else e).reshape(-1) for e in (x.min(axis=0), x.max(axis=0))
+    )  # [d]
     names, out = feature_names(graph), []
     if constant := [names[c] for c in np.flatnonzero(low == high)]:
         what = f"{len(constant):,} constant columns: {listed(constant)}"
-        out.append(Finding("warning", what, "they say nothing and cost bytes in every round", "leave them out"))
+        out.append(
+            Finding("warning", what, "they say nothing and cost bytes in every round", "leave them out")
+        )
     if large := [names[c] for c in np.flatnonzero(np.maximum(-low, high) > LARGE)]:
         what = f"{len(large):,} columns with values beyond {LARGE:g}: {listed(large)}"
-        out.append(Finding("warning", what, "they drown the other columns, and training may diverge", "import with --scale"))
+        out.append(
+            Finding(
+                "warning",
+                what,
+                "they drown the other columns, and training may diverge",
+                "import with --scale",
+            )
+        )
     return out
 
 
@@ -170,9 +233,13 @@ def _leaks(graph: Graph) -> list[Finding]:
     if chosen.size > SAMPLE and not graph.is_sparse:
         chosen = np.sort(seeded_numpy(0, "doctor").choice(chosen, SAMPLE, replace=False))
     y = graph.y.numpy()[chosen]
-    marks = sp.csr_matrix((np.ones(y.size), (y, np.arange(y.size))), shape=(graph.num_classes, y.size))  # [C, n]
+    marks = sp.csr_matrix(
+        (np.ones(y.size), (y, np.arange(y.size))), shape=(graph.num_classes, y.size)
+    )  # [C, n]
     if graph.is_sparse:
-        gain, f1 = _sparse_leaks(sp.csc_matrix(marks @ to_scipy(graph.x)[chosen].astype(bool).astype(np.float64)), y)
+        gain, f1 = _sparse_leaks(
+            sp.csc_matrix(marks @ to_scipy(graph.x)[chosen].astype(bool).astype(np.float64)), y
+        )
     else:
         x = graph.x.numpy()[chosen]
         gain = np.array([_explained(_by_value(column, y, graph.num_classes)) for column in x.T])
@@ -181,9 +248,18 @@ def _leaks(graph: Graph) -> list[Finding]:
     suspects = [feature_names(graph)[c] for c in np.flatnonzero((gain >= LEAK) | (f1 >= EXACT))]
     if not suspects:
         return []
-    meaning = "it may be the label in disguise: numbers will look too good and not hold where labels are unknown"
+    meaning = (
+        "it may be the label in disguise: numbers will look too good and not hold where labels are unknown"
+    )
     cure = "make sure it is known before the label is, or leave it out"
-    return [Finding("warning", f"{len(suspects)} columns that determine the label or a class: {listed(suspects)}", meaning, cure)]
+    return [
+        Finding(
+            "warning",
+            f"{len(suspects)} columns that determine the label or a class: {listed(suspects)}",
+            meaning,
+            cure,
+        )
+    ]
 
 
 def _sparse_leaks(hits: sp.csc_matrix, y: NDArray[np.int64]) -> tuple[Floats, Floats]:
@@ -234,10 +310,24 @@ def _twins(graph: Graph) -> list[Finding]:
     train, _, test = (mask.numpy() for mask in split(graph, SPLIT, seeded_numpy(0, "split", 0)))
     seen = int(np.isin(row[test], row[train]).sum())
     what = f"{twins:,} nodes ({_percent(twins, graph.num_nodes)}) have the very features of another"
-    out = [Finding("note", what, "a model tells them apart by their neighbours only", "check for rows that were entered twice")]
+    out = [
+        Finding(
+            "note",
+            what,
+            "a model tells them apart by their neighbours only",
+            "check for rows that were entered twice",
+        )
+    ]
     if seen > 0.05 * test.sum():
         what = f"{seen:,} of {int(test.sum()):,} test nodes have the very features of a training node"
-        out.append(Finding("warning", what, "the test rewards remembering", "remove repeated nodes, or add features that differ"))
+        out.append(
+            Finding(
+                "warning",
+                what,
+                "the test rewards remembering",
+                "remove repeated nodes, or add features that differ",
+            )
+        )
     return out
 
 
@@ -256,7 +346,11 @@ def _row_groups(graph: Graph) -> NDArray[np.int64]:
 def feature_names(graph: Graph) -> list[str]:
     """From the schema where there is one, else "feature 0", "feature 1", ..."""
     named = FeatureSchema.from_json(graph.schema).feature_names if graph.schema else ()
-    return list(named) if len(named) == graph.num_features else [f"feature {number}" for number in range(graph.num_features)]
+    return (
+        list(named)
+        if len(named) == graph.num_features
+        else [f"feature {number}" for number in range(graph.num_features)]
+    )
 
 
 def _percent(part: int, whole: int) -> str:

@@ -41,7 +41,9 @@ class PartitionConfig:
     resolution: float = option(1.0, "Louvain resolution: the higher, the smaller the communities")
     delta: int = option(20, "openfgl: how far a client may be from the mean size")
     dirichlet_alpha: float = option(0.5, "dirichlet: the smaller, the fewer clients share a class")
-    shuffle_nodes: bool = option(False, "shuffle the nodes by the seed before Louvain, which is deterministic otherwise")
+    shuffle_nodes: bool = option(
+        False, "shuffle the nodes by the seed before Louvain, which is deterministic otherwise"
+    )
 
     def __post_init__(self) -> None:
         if self.partition not in get_args(PartitionRule):
@@ -57,7 +59,9 @@ class PartitionConfig:
     def resolved(self, graph: Graph) -> PartitionConfig:
         """What these settings mean for a graph: "auto" decided, and as many clients as owners where they decide."""
         rule = self.partition if self.partition != "auto" else "openfgl" if graph.owner is None else "owner"
-        clients = self.clients if rule != "owner" or graph.owner is None else int(torch.unique(graph.owner).numel())
+        clients = (
+            self.clients if rule != "owner" or graph.owner is None else int(torch.unique(graph.owner).numel())
+        )
         return replace(self, partition=rule, clients=clients)
 
 
@@ -68,7 +72,9 @@ def partition(graph: Graph, config: PartitionConfig, seed: int) -> Partition:
         owner = _owner(graph)
         return Partition(torch.from_numpy(owner), int(owner.max()) + 1, config.partition)
     if config.clients > graph.num_nodes:
-        raise BadConfig(f"{config.clients} clients for the {graph.num_nodes} nodes of graph '{graph.name}'; lower --clients")
+        raise BadConfig(
+            f"{config.clients} clients for the {graph.num_nodes} nodes of graph '{graph.name}'; lower --clients"
+        )
     owner = _RULES[config.partition](graph, config, seeded_numpy(seed, "partition", config.partition))
     return Partition(torch.from_numpy(_fill_empty(owner, config.clients)), config.clients, config.partition)
 
@@ -97,7 +103,9 @@ def subgraphs(graph: Graph, partition: Partition) -> list[tuple[Graph, Tensor]]:
     kept = kept[torch.argsort(edge_owner[0, kept], stable=True)]
     edges = local[graph.edge_index[:, kept]]  # [2, kept]
     edge_counts = torch.bincount(edge_owner[0, kept], minlength=clients)  # [K]
-    parts = zip(torch.split(order, sizes.tolist()), torch.split(edges, edge_counts.tolist(), dim=1), strict=True)
+    parts = zip(
+        torch.split(order, sizes.tolist()), torch.split(edges, edge_counts.tolist(), dim=1), strict=True
+    )
     return [(_with(graph, nodes, client_edges), nodes) for nodes, client_edges in parts]
 
 
@@ -113,7 +121,9 @@ def _with(graph: Graph, nodes: Tensor, edge_index: Tensor) -> Graph:
     x = csr_tensor(to_scipy(graph.x)[nodes.numpy()]) if graph.is_sparse else graph.x[nodes]
     owner = None if graph.owner is None else graph.owner[nodes]
     ids = None if graph.node_ids is None else graph.node_ids[nodes.numpy()]
-    return replace(graph, x=x, edge_index=edge_index.contiguous(), y=graph.y[nodes], owner=owner, node_ids=ids)
+    return replace(
+        graph, x=x, edge_index=edge_index.contiguous(), y=graph.y[nodes], owner=owner, node_ids=ids
+    )
 
 
 def _openfgl(graph: Graph, config: PartitionConfig, generator: np.random.Generator) -> Ints:
@@ -129,7 +139,9 @@ def _openfgl(graph: Graph, config: PartitionConfig, generator: np.random.Generat
     piece, sizes = _cut(community, max(1, share - config.delta))
     lost = graph.num_nodes - seen
     piece = np.concatenate([piece, sizes.size + np.arange(lost)])
-    owner_of_piece = _deal(np.concatenate([sizes, np.ones(lost, dtype=np.int64)]), config.clients, share, config.delta)
+    owner_of_piece = _deal(
+        np.concatenate([sizes, np.ones(lost, dtype=np.int64)]), config.clients, share, config.delta
+    )
     return owner_of_piece[piece]
 
 
@@ -225,7 +237,9 @@ def _dirichlet(graph: Graph, config: PartitionConfig, generator: np.random.Gener
 def _owner(graph: Graph) -> Ints:
     """The owner column, renumbered 0..K-1; it alone says how many clients there are."""
     if graph.owner is None:
-        raise BadData(f"graph '{graph.name}' has no owner column; give its file an 'owner' array or choose another partition")
+        raise BadData(
+            f"graph '{graph.name}' has no owner column; give its file an 'owner' array or choose another partition"
+        )
     return np.unique(graph.owner.numpy(), return_inverse=True)[1].astype(np.int64)
 
 
@@ -236,7 +250,9 @@ _RULES: dict[str, Callable[[Graph, PartitionConfig, np.random.Generator], Ints]]
 }
 
 
-def _communities(edge_index: Tensor, num_nodes: int, config: PartitionConfig, generator: np.random.Generator) -> Ints:
+def _communities(
+    edge_index: Tensor, num_nodes: int, config: PartitionConfig, generator: np.random.Generator
+) -> Ints:
     """Louvain labels of nodes 0..num_nodes-1: [n]."""
     if not edge_index.numel():
         return np.arange(num_nodes)
@@ -246,11 +262,20 @@ def _communities(edge_index: Tensor, num_nodes: int, config: PartitionConfig, ge
     def louvain() -> Ints:
         from sknetwork.clustering import Louvain
 
-        labels: Ints = Louvain(modularity="newman", resolution=config.resolution).fit_predict(adjacency(edges, num_nodes)).astype(np.int64)
+        labels: Ints = (
+            Louvain(modularity="newman", resolution=config.resolution)
+            .fit_predict(adjacency(edges, num_nodes))
+            .astype(np.int64)
+        )
         return labels
 
     def fits(labels: Ints) -> bool:
-        return labels.dtype == np.int64 and labels.shape == (num_nodes,) and labels.min() >= 0 and bool(labels.max() < num_nodes)
+        return (
+            labels.dtype == np.int64
+            and labels.shape == (num_nodes,)
+            and labels.min() >= 0
+            and bool(labels.max() < num_nodes)
+        )
 
     return remembered("louvain-1", (config.resolution, num_nodes, edges.numpy()), louvain, fits)[position]
 

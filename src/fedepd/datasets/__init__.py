@@ -23,7 +23,17 @@ from fedepd.longtail import imbalance_ratio, tiers
 from fedepd.shown import shown
 from fedepd.types import Graph
 
-__all__ = ["DATASETS", "Dataset", "Listed", "available", "data_folder", "describe", "fetch", "graph_sha256", "load"]
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "Listed",
+    "available",
+    "data_folder",
+    "describe",
+    "fetch",
+    "graph_sha256",
+    "load",
+]
 __all__ += ["read_npz", "synthetic", "twin", "write_npz"]
 
 
@@ -49,14 +59,21 @@ def _synthetic(make: Callable[[], Graph], description: str) -> Dataset:
 
 
 DATASETS: dict[str, Dataset] = {
-    "synthetic": _synthetic(synthetic, "small long-tailed graph for demonstrations: 1,500 nodes, 10 classes, ratio 50"),
+    "synthetic": _synthetic(
+        synthetic, "small long-tailed graph for demonstrations: 1,500 nodes, 10 classes, ratio 50"
+    ),
     "corafull": _official("corafull", "CoraFull: citations between papers of 70 fields"),
     "arxiv": _official("arxiv", "ogbn-arxiv: citations between computer-science papers of 40 areas"),
     "electronics": _official("electronics", "Amazon-Electronics: products bought together, 167 categories"),
     "clothing": _official("clothing", "Amazon-Clothing: products viewed together, 77 categories"),
-    "roman_empire": _official("roman_empire", "Roman-Empire: words of an article, 18 syntactic roles, heterophilic"),
+    "roman_empire": _official(
+        "roman_empire", "Roman-Empire: words of an article, 18 syntactic roles, heterophilic"
+    ),
     "email": _official("email", "Email: messages between members of 42 departments"),
-    **{f"twin:{name}": _synthetic(partial(twin, name), f"synthetic graph of the shape of {row.title}") for name, row in TABLE1.items()},
+    **{
+        f"twin:{name}": _synthetic(partial(twin, name), f"synthetic graph of the shape of {row.title}")
+        for name, row in TABLE1.items()
+    },
 }
 
 
@@ -83,7 +100,9 @@ def load(name_or_path: str | Path, data_dir: str | Path | None = None) -> Graph:
     if dataset is None:
         raise UnknownName("dataset", shown(name), [listed.name for listed in available(folder)])
     if missing := [file for file in dataset.files if not os.path.isfile(folder / file)]:
-        raise BadData(f"dataset '{name}' is not in '{folder}': put {', '.join(missing)} there or run 'fedepd data fetch {name}'")
+        raise BadData(
+            f"dataset '{name}' is not in '{folder}': put {', '.join(missing)} there or run 'fedepd data fetch {name}'"
+        )
     return dataset.read(folder)
 
 
@@ -92,10 +111,16 @@ def available(data_dir: str | Path | None = None) -> list[Listed]:
     folder = data_folder(data_dir)
     ready = {path.stem for path in sorted((folder / "graphs").glob("*.npz"))}
     rows = [
-        Listed(name, name in ready or all((folder / file).is_file() for file in dataset.files), dataset.description)
+        Listed(
+            name,
+            name in ready or all((folder / file).is_file() for file in dataset.files),
+            dataset.description,
+        )
         for name, dataset in DATASETS.items()
     ]
-    return rows + [Listed(name, True, f"graph file graphs/{name}.npz") for name in sorted(ready - DATASETS.keys())]
+    return rows + [
+        Listed(name, True, f"graph file graphs/{name}.npz") for name in sorted(ready - DATASETS.keys())
+    ]
 
 
 def describe(graph: Graph) -> dict[str, Any]:
@@ -113,10 +138,15 @@ def describe(graph: Graph) -> dict[str, Any]:
         "proxy_features": graph.proxy_features,
         "classes": graph.num_classes,
         "imbalance_ratio": imbalance_ratio(sizes),  # Eq. 17
-        "same_class_edges": float((ends[0] == ends[1])[labelled].float().mean()) if bool(labelled.any()) else None,
+        "same_class_edges": float((ends[0] == ends[1])[labelled].float().mean())
+        if bool(labelled.any())
+        else None,
         "isolated_nodes": graph.num_nodes - int(torch.unique(graph.edge_index).numel()),
         "unlabelled_nodes": int((graph.y < 0).sum()),
-        "tiers": {tier: {"classes": len(ids), "nodes": int(sizes[list(ids)].sum())} for tier, ids in vars(cut).items()},
+        "tiers": {
+            tier: {"classes": len(ids), "nodes": int(sizes[list(ids)].sum())}
+            for tier, ids in vars(cut).items()
+        },
         "sha256": graph_sha256(graph),
     }
 
@@ -125,7 +155,11 @@ def graph_sha256(graph: Graph) -> str:
     """Hash of features, edges and labels; names do not count."""
     x = graph.x
     parts = {"edge_index": graph.edge_index, "y": graph.y}
-    parts |= {"crow": x.crow_indices(), "col": x.col_indices(), "values": x.values()} if graph.is_sparse else {"x": x}
+    parts |= (
+        {"crow": x.crow_indices(), "col": x.col_indices(), "values": x.values()}
+        if graph.is_sparse
+        else {"x": x}
+    )
     digest = hashlib.sha256(f"{list(x.shape)}".encode())
     for name, part in parts.items():
         digest.update(f"{name} {part.dtype} {list(part.shape)}".encode())

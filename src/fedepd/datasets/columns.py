@@ -50,7 +50,9 @@ class Column:
         """Whole numbers without a decimal point; a missing cell is ''."""
         if isinstance(self.data, list):
             return [cell for block in self.data for cell in block.decode().split("\0")]
-        return ["" if math.isnan(v) else str(int(v)) if v.is_integer() else repr(v) for v in self.data.tolist()]
+        return [
+            "" if math.isnan(v) else str(int(v)) if v.is_integer() else repr(v) for v in self.data.tolist()
+        ]
 
     @cached_property
     def numbers(self) -> Floats | int:
@@ -91,7 +93,9 @@ class Table:
 
     def column(self, name: str, cure: str) -> Column:
         if name not in self.columns:
-            raise BadData(f"{self.name} has no column '{shown(name)}'; {cure} (columns: {listed(self.columns)})")
+            raise BadData(
+                f"{self.name} has no column '{shown(name)}'; {cure} (columns: {listed(self.columns)})"
+            )
         return self.columns[name]
 
 
@@ -108,7 +112,9 @@ def read_table(path: str | Path) -> Table:
         try:
             return read(file, spelled(path))
         except OSError as error:
-            raise BadData(f"file '{spelled(path)}' cannot be read ({reason(error)}); check it and its permissions") from None
+            raise BadData(
+                f"file '{spelled(path)}' cannot be read ({reason(error)}); check it and its permissions"
+            ) from None
 
 
 def _read_csv(file: IO[bytes], name: str) -> Table:
@@ -120,7 +126,9 @@ def _read_csv(file: IO[bytes], name: str) -> Table:
     try:
         return _collect(reader, name)
     except csv.Error as error:
-        raise BadData(f"{name} line {reader.line_num}: {error}; check the quotes of this line and of those above it") from None
+        raise BadData(
+            f"{name} line {reader.line_num}: {error}; check the quotes of this line and of those above it"
+        ) from None
 
 
 def _lines(file: IO[bytes], path: str) -> Iterator[str]:
@@ -130,11 +138,15 @@ def _lines(file: IO[bytes], path: str) -> Iterator[str]:
         if not line:
             return
         if len(line) > MAX_LINE:
-            raise BadData(f"{path} line {number} has more than {MAX_LINE:,} bytes; end rows with line breaks, or use --features-npz")
+            raise BadData(
+                f"{path} line {number} has more than {MAX_LINE:,} bytes; end rows with line breaks, or use --features-npz"
+            )
         if number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
             raise BadData(f"{path} line 1: the file is UTF-16; save it as CSV in UTF-8")
         if b"\0" in line:
-            raise BadData(f"{path} line {number} holds a NUL character; remove it, or write the file again as CSV in UTF-8")
+            raise BadData(
+                f"{path} line {number} holds a NUL character; remove it, or write the file again as CSV in UTF-8"
+            )
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError:
@@ -146,7 +158,9 @@ def _header(cells: list[str], path: str) -> list[str]:
     if not header:
         raise BadData(f"{path} line 1 is empty; begin the file with a line of column names")
     if len(header) > MAX_COLUMNS:
-        raise BadData(f"{path} line 1 has {len(header):,} columns, more than {MAX_COLUMNS:,}; give features by --features-npz")
+        raise BadData(
+            f"{path} line 1 has {len(header):,} columns, more than {MAX_COLUMNS:,}; give features by --features-npz"
+        )
     seen: set[str] = set()
     for name in header:
         if not name or name in seen:
@@ -172,14 +186,18 @@ def _collect(reader: Any, path: str) -> Table:
         if not row:  # an empty line
             continue
         if len(row) != len(header):
-            raise BadData(f"{path} line {reader.line_num} has {len(row)} cells where the header has {len(header)}; correct this line")
+            raise BadData(
+                f"{path} line {reader.line_num} has {len(row)} cells where the header has {len(header)}; correct this line"
+            )
         rows.append(row)
         lines.append(reader.line_num)
         if len(rows) == most:
             pack()
     if rows:
         pack()
-    return Table(path, {name: Column(block) for name, block in zip(header, blocks, strict=True)}, len(lines), lines)
+    return Table(
+        path, {name: Column(block) for name, block in zip(header, blocks, strict=True)}, len(lines), lines
+    )
 
 
 def needs(module: str) -> ModuleType:
@@ -210,7 +228,9 @@ def _read_parquet(file: IO[bytes], name: str) -> Table:
                 cells += sum(map(_cell_bytes, batch.columns))
                 memory.check_growth(cells, size_of(file), f"file '{name}'", cure)
                 batches.append(batch)
-            return arrow_table(arrow.Table.from_batches(batches, batches[0].schema if batches else schema), name)
+            return arrow_table(
+                arrow.Table.from_batches(batches, batches[0].schema if batches else schema), name
+            )
     except FedEPDError:
         raise
     except Exception as error:  # whatever Arrow makes of foreign bytes
@@ -236,12 +256,16 @@ def _cell_bytes(values: Any) -> int:
 def _check_types(schema: Any, name: str) -> None:
     """Refuse columns that are no list of cells before any is read."""
     if len(schema.names) > MAX_COLUMNS:
-        raise BadData(f"{name} has {len(schema.names):,} columns, more than {MAX_COLUMNS:,}; give features by --features-npz")
+        raise BadData(
+            f"{name} has {len(schema.names):,} columns, more than {MAX_COLUMNS:,}; give features by --features-npz"
+        )
     types = needs("pyarrow").types
     seen: set[str] = set()
     for field in schema:
         if field.name in seen:
-            raise BadData(f"{name} has the column '{shown(field.name)}' twice; give every column a name of its own")
+            raise BadData(
+                f"{name} has the column '{shown(field.name)}' twice; give every column a name of its own"
+            )
         seen.add(field.name)
         kind = field.type.value_type if types.is_dictionary(field.type) else field.type
         if not any(test(kind) for test in (*_numeric(types), *_textual(types))):
@@ -265,7 +289,9 @@ def arrow_table(table: Any, name: str) -> Table:
     for key, values in zip(table.column_names, table.columns, strict=True):
         if types.is_dictionary(values.type):
             values = values.cast(values.type.value_type)
-        if any(test(values.type) for test in _textual(types)) or (types.is_integer(values.type) and _exceeds_float(values)):
+        if any(test(values.type) for test in _textual(types)) or (
+            types.is_integer(values.type) and _exceeds_float(values)
+        ):
             columns[key] = text_column(values.to_pylist())
         else:
             columns[key] = Column(np.array(values.cast("float64", safe=False).to_numpy(), dtype=np.float64))
@@ -280,11 +306,18 @@ def _exceeds_float(values: Any) -> bool:
 
 def list_column(values: Sequence[Any]) -> Column:
     """From Python values: numbers where each is a number or None, else text."""
-    if all(v is None or isinstance(v, (bool, float, np.number, np.bool_)) or (isinstance(v, int) and abs(v) <= MAX_WHOLE) for v in values):
+    if all(
+        v is None
+        or isinstance(v, (bool, float, np.number, np.bool_))
+        or (isinstance(v, int) and abs(v) <= MAX_WHOLE)
+        for v in values
+    ):
         return Column(np.array([math.nan if v is None else float(v) for v in values], dtype=np.float64))
     return text_column(values)
 
 
 def text_column(values: Sequence[Any]) -> Column:
     texts = ["" if v is None else str(v).strip().replace("\0", "") for v in values]
-    return Column(["\0".join(texts[at : at + BLOCK]).encode(errors="replace") for at in range(0, len(texts), BLOCK)])
+    return Column(
+        ["\0".join(texts[at : at + BLOCK]).encode(errors="replace") for at in range(0, len(texts), BLOCK)]
+    )

@@ -51,7 +51,12 @@ def _amazon(name: str) -> tuple[Download, ...]:
 
 DOWNLOADS: dict[str, tuple[Download, ...]] = {
     # Despite its name this is CoraFull; torch_geometric fetches the same file.
-    "corafull": (_one("https://github.com/abojchevski/graph2gauss/raw/master/data/cora.npz", "raw/gnn_benchmark/cora_full.npz"),),
+    "corafull": (
+        _one(
+            "https://github.com/abojchevski/graph2gauss/raw/master/data/cora.npz",
+            "raw/gnn_benchmark/cora_full.npz",
+        ),
+    ),
     "arxiv": (
         Download(
             "http://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip",
@@ -82,7 +87,11 @@ def fetch(name: str, data_dir: str | Path | None = None) -> str:
         if not all(path.is_file() for path in targets.values()):
             _download(download.url, targets)
             fetched += [path.name for path in targets.values()]
-    return f"{name}: fetched {', '.join(fetched)} into '{folder}'" if fetched else f"{name}: all files are in '{folder}' already"
+    return (
+        f"{name}: fetched {', '.join(fetched)} into '{folder}'"
+        if fetched
+        else f"{name}: all files are in '{folder}' already"
+    )
 
 
 def _download(url: str, targets: Mapping[str, Path]) -> None:

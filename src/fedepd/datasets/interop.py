@@ -44,14 +44,18 @@ def import_networkx(graph: networkx.Graph, roles: Roles, name: str) -> tuple[Gra
     keys = dict.fromkeys(key for _, data in nodes for key in data)
     memory.check(CELL * len(keys) * len(nodes), f"{name}: {len(nodes):,} nodes with {len(keys):,} attributes")
     if len(keys) > MAX_COLUMNS:
-        raise BadData(f"{name}: the nodes have {len(keys):,} attributes, more than {MAX_COLUMNS:,}; drop some")
+        raise BadData(
+            f"{name}: the nodes have {len(keys):,} attributes, more than {MAX_COLUMNS:,}; drop some"
+        )
     columns: dict[str, Column] = {roles.id: list_column([str(node) for node, _ in nodes])}
     for key in keys:
         if key != roles.id:  # Choice: a NetworkX node is its own id; an attribute of that name is no feature
             columns |= _attribute(str(key), [data.get(key) for _, data in nodes], name)
     table = Table(f"{name}: nodes", columns, len(nodes))
     ends = list(zip(*((str(a), str(b)) for a, b in graph.edges()), strict=True)) or [(), ()]
-    edges = Table(f"{name}: edges", dict(zip(("source", "target"), map(list_column, ends), strict=True)), len(ends[0]))
+    edges = Table(
+        f"{name}: edges", dict(zip(("source", "target"), map(list_column, ends), strict=True)), len(ends[0])
+    )
     return import_tables(table, edges, roles, name=name)
 
 
@@ -63,13 +67,18 @@ def _attribute(key: str, values: Sequence[Any], name: str) -> dict[str, Column]:
     except (ValueError, TypeError):
         matrix = np.empty(0)
     if matrix.ndim != 2:
-        raise BadData(f"{name}: the node attribute '{shown(key)}' must be a list of equally many numbers at every node; correct or drop it")
+        raise BadData(
+            f"{name}: the node attribute '{shown(key)}' must be a list of equally many numbers at every node; correct or drop it"
+        )
     return {f"{key}{i}": Column(matrix[:, i]) for i in range(matrix.shape[1])}
 
 
 MAX_DEPTH = 64
 """Levels of XML; GraphML has four."""
-PLAIN_XML = re.compile(rb"""\s*<\?xml[^>]*encoding\s*=\s*["'](utf-8|us-ascii|ascii|iso-8859-1|latin-1|windows-1252)["']""", re.IGNORECASE)
+PLAIN_XML = re.compile(
+    rb"""\s*<\?xml[^>]*encoding\s*=\s*["'](utf-8|us-ascii|ascii|iso-8859-1|latin-1|windows-1252)["']""",
+    re.IGNORECASE,
+)
 
 
 def import_graphml(path: str | Path, roles: Roles) -> tuple[Graph, list[str]]:
@@ -89,10 +98,16 @@ def import_graphml(path: str | Path, roles: Roles) -> tuple[Graph, list[str]]:
         raise
     except (ExpatError, SyntaxError) as error:
         line = getattr(error, "lineno", None) or getattr(error, "position", (1, 0))[0]
-        raise BadData(f"{where} line {line} is not sound XML ({reason(error)}); write the file again") from None
+        raise BadData(
+            f"{where} line {line} is not sound XML ({reason(error)}); write the file again"
+        ) from None
     except Exception as error:  # whatever NetworkX makes of foreign text
-        raise BadData(f"file '{where}' is not GraphML that NetworkX reads ({reason(error)}); write it again") from None
-    memory.check_growth(cells, size, f"file '{where}'", "give every attribute to every node, without long defaults")
+        raise BadData(
+            f"file '{where}' is not GraphML that NetworkX reads ({reason(error)}); write it again"
+        ) from None
+    memory.check_growth(
+        cells, size, f"file '{where}'", "give every attribute to every node, without long defaults"
+    )
     return import_networkx(graph, roles, shown(Path(path).name, 300))
 
 
@@ -115,7 +130,9 @@ def _check_xml(content: bytes, where: str) -> None:
         nonlocal depth
         depth += 1
         if depth > MAX_DEPTH:
-            raise BadData(f"file '{where}' is nested more than {MAX_DEPTH} levels deep; write it again as plain GraphML")
+            raise BadData(
+                f"file '{where}' is nested more than {MAX_DEPTH} levels deep; write it again as plain GraphML"
+            )
 
     def leave(_: str) -> None:
         nonlocal depth
@@ -124,14 +141,20 @@ def _check_xml(content: bytes, where: str) -> None:
     def refuse(*_: Any) -> None:
         raise refusal
 
-    parser.StartElementHandler, parser.EndElementHandler, parser.StartDoctypeDeclHandler = enter, leave, refuse
+    parser.StartElementHandler, parser.EndElementHandler, parser.StartDoctypeDeclHandler = (
+        enter,
+        leave,
+        refuse,
+    )
     parser.Parse(content, True)
 
 
 def _graphml_cells(graph: networkx.Graph) -> int:
     """Bytes that the table of nodes would take: a value at one node, or a default, is a cell at every node."""
     keys = {key for _, data in graph.nodes(data=True) for key in data}
-    texts = sum(len(value) for _, data in graph.nodes(data=True) for value in data.values() if isinstance(value, str))
+    texts = sum(
+        len(value) for _, data in graph.nodes(data=True) for value in data.values() if isinstance(value, str)
+    )
     return 8 * len(keys) * len(graph) + texts
 
 
@@ -144,15 +167,23 @@ def import_pyg(path: str | Path) -> Graph:
     parts = _tensors(_load_tensors(path), spelled(path))
     x, y = parts["x"], parts["y"]
     try:
-        if y.is_floating_point() or y.dtype == torch.bool or not (x.is_floating_point() or x.dtype in (torch.int64, torch.int32)):
-            raise BadData(f"x is {x.dtype} and y is {y.dtype}; x must hold numbers and y whole numbers, one class per node")
+        if (
+            y.is_floating_point()
+            or y.dtype == torch.bool
+            or not (x.is_floating_point() or x.dtype in (torch.int64, torch.int32))
+        ):
+            raise BadData(
+                f"x is {x.dtype} and y is {y.dtype}; x must hold numbers and y whole numbers, one class per node"
+            )
         return Graph.make(x.to(torch.float32), parts["edge_index"], y.reshape(-1), name=shown(path.stem, 300))
     except BadData as error:
         raise BadData(f"file '{spelled(path)}': {error}") from None
 
 
 def _load_tensors(path: Path) -> Any:
-    cure = "save a dict of tensors: torch.save({'x': data.x, 'edge_index': data.edge_index, 'y': data.y}, file)"
+    cure = (
+        "save a dict of tensors: torch.save({'x': data.x, 'edge_index': data.edge_index, 'y': data.y}, file)"
+    )
     where = f"file '{spelled(path)}'"
     with open_file(path) as file:
         memory.check(memory.COPIES * size_of(file), where)
@@ -162,14 +193,24 @@ def _load_tensors(path: Path) -> Any:
                     raise BadData(f"{where} is compressed, which torch.save never does; {cure}")
                 if sum(member.file_size for member in archive.infolist()) > size_of(file):
                     raise BadData(f"{where} claims more bytes than it has; {cure}")
-                pickles = [archive.read(member) for member in archive.infolist() if member.filename.endswith("data.pkl")]
+                pickles = [
+                    archive.read(member)
+                    for member in archive.infolist()
+                    if member.filename.endswith("data.pkl")
+                ]
             file.seek(0)
-            with _allowing_data() if any(b"torch_geometric" in content for content in pickles) else nullcontext():
+            with (
+                _allowing_data()
+                if any(b"torch_geometric" in content for content in pickles)
+                else nullcontext()
+            ):
                 return torch.load(file, map_location="cpu", weights_only=True)
         except FedEPDError:
             raise
         except Exception:  # whatever torch makes of foreign bytes
-            raise BadData(f"{where} holds more than tensors or is damaged, and is not loaded; {cure}") from None
+            raise BadData(
+                f"{where} holds more than tensors or is damaged, and is not loaded; {cure}"
+            ) from None
 
 
 def _allowing_data() -> Any:
@@ -187,9 +228,13 @@ def _tensors(content: Any, path: str) -> dict[str, Tensor]:
     for name in ("x", "edge_index", "y"):
         value = content.get(name) if isinstance(content, Mapping) else getattr(content, name, None)
         if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_complex():
-            raise BadData(f"file '{path}' has no dense tensor '{name}'; save a dict of tensors x [n, d], edge_index [2, e] and y [n]")
+            raise BadData(
+                f"file '{path}' has no dense tensor '{name}'; save a dict of tensors x [n, d], edge_index [2, e] and y [n]"
+            )
         if value.numel() * value.element_size() > value.untyped_storage().nbytes():
-            raise BadData(f"file '{path}': tensor '{name}' claims more numbers than the file holds; save it with .contiguous()")
+            raise BadData(
+                f"file '{path}': tensor '{name}' claims more numbers than the file holds; save it with .contiguous()"
+            )
         out[name] = value
     return out
 
@@ -200,19 +245,39 @@ def _tensors(content: Any, path: str) -> dict[str, Tensor]:
 def import_matrices(adjacency: str | Path, x: str | Path, y: str | Path) -> Graph:
     """From an adjacency matrix (scipy.sparse.save_npz), features (npz or npy) and labels (npy)."""
     edges, features, labels = sp.coo_matrix(read_matrix(adjacency)), read_features(x), _read_npy(Path(y))
-    if edges.shape[0] != edges.shape[1] or edges.shape[0] != features.shape[0] or labels.shape != (edges.shape[0],):
+    if (
+        edges.shape[0] != edges.shape[1]
+        or edges.shape[0] != features.shape[0]
+        or labels.shape != (edges.shape[0],)
+    ):
         shapes = f"{list(edges.shape)}, features {list(features.shape)} and labels {list(labels.shape)}"
-        raise BadData(f"file '{spelled(adjacency)}': adjacency {shapes} do not fit together; they must be [n, n], [n, d] and [n]")
+        raise BadData(
+            f"file '{spelled(adjacency)}': adjacency {shapes} do not fit together; they must be [n, n], [n, d] and [n]"
+        )
     if labels.dtype.kind not in "iuU":
-        raise BadData(f"file '{spelled(y)}' holds {labels.dtype}; labels must be whole numbers (-1: unknown) or text")
+        raise BadData(
+            f"file '{spelled(y)}' holds {labels.dtype}; labels must be whole numbers (-1: unknown) or text"
+        )
     if labels.size and labels.dtype.kind == "u" and int(labels.max()) > np.iinfo(np.int64).max:
-        raise BadData(f"file '{spelled(y)}' holds {labels.max()}, which does not fit int64; correct the numbers")
+        raise BadData(
+            f"file '{spelled(y)}' holds {labels.max()}, which does not fit int64; correct the numbers"
+        )
     present = edges.data != 0
     ends = torch.from_numpy(np.stack([edges.row[present], edges.col[present]]).astype(np.int64))
     # Choice: numbers are kept as they are, so that -1 is an unknown class and a class may be missing; text is sorted.
-    names, numbers = np.unique(labels, return_inverse=True) if labels.dtype.kind == "U" else (np.empty(0), labels.astype(np.int64))
+    names, numbers = (
+        np.unique(labels, return_inverse=True)
+        if labels.dtype.kind == "U"
+        else (np.empty(0), labels.astype(np.int64))
+    )
     label_names = tuple(map(str, names))
-    return Graph.make(features, ends, torch.from_numpy(numbers), name=shown(Path(adjacency).stem, 300), label_names=label_names)
+    return Graph.make(
+        features,
+        ends,
+        torch.from_numpy(numbers),
+        name=shown(Path(adjacency).stem, 300),
+        label_names=label_names,
+    )
 
 
 def read_features(path: str | Path) -> Tensor:
@@ -237,7 +302,9 @@ def read_matrix(path: str | Path) -> sp.csr_matrix | NDArray[Any]:
                 return checked_csr(arrays, "x_") if "x_data" in arrays else _scipy_parts(arrays)
             dense = arrays["x"]
         if dense.ndim != 2 or dense.dtype.kind not in "fiub":
-            raise BadData(f"it holds {dense.dtype} {list(dense.shape)}; give a matrix of numbers, one row per node")
+            raise BadData(
+                f"it holds {dense.dtype} {list(dense.shape)}; give a matrix of numbers, one row per node"
+            )
         return dense
     except BadData as error:
         raise error if spelled(path) in str(error) else BadData(f"file '{spelled(path)}': {error}") from None
@@ -246,20 +313,30 @@ def read_matrix(path: str | Path) -> sp.csr_matrix | NDArray[Any]:
 def _scipy_parts(arrays: Mapping[str, NDArray[Any]]) -> sp.csr_matrix:
     written = arrays["format"] if "format" in arrays and arrays["format"].size == 1 else np.array(b"none")
     kind = str(written.astype("S8").item(), "ascii", "replace") if written.dtype.kind == "S" else "none"
-    wanted = {"coo": ("data", "row", "col", "shape")} | dict.fromkeys(("csr", "csc"), ("data", "indices", "indptr", "shape"))
+    wanted = {"coo": ("data", "row", "col", "shape")} | dict.fromkeys(
+        ("csr", "csc"), ("data", "indices", "indptr", "shape")
+    )
     if kind not in wanted or any(part not in arrays for part in wanted[kind]):
-        raise BadData(f"it holds {sorted(arrays)}; save a matrix with scipy.sparse.save_npz (csr, csc or coo), or an array x")
+        raise BadData(
+            f"it holds {sorted(arrays)}; save a matrix with scipy.sparse.save_npz (csr, csc or coo), or an array x"
+        )
     if kind == "csr":
         return checked_csr(arrays, "")
     shape, size = integers(arrays, "shape"), arrays["data"].size
     if shape.shape != (2,) or shape.min() < 0 or int(shape.max()) > 1000 * (size + 1000):
-        raise BadData(f"its shape {shown(shape.tolist())} is out of proportion to its {size} numbers; save it as csr")
+        raise BadData(
+            f"its shape {shown(shape.tolist())} is out of proportion to its {size} numbers; save it as csr"
+        )
     if kind == "csc":
         return sp.csr_matrix(checked_csr({**arrays, "shape": shape[::-1]}, "").T)
     row, column, data = integers(arrays, "row"), integers(arrays, "col"), floats(arrays, "data")
     inside = row.shape == column.shape == data.shape == (size,)
-    if not inside or (size and (min(row.min(), column.min()) < 0 or row.max() >= shape[0] or column.max() >= shape[1])):
-        raise BadData(f"its rows and columns leave the shape {shape.tolist()}; save the matrix again with scipy.sparse.save_npz")
+    if not inside or (
+        size and (min(row.min(), column.min()) < 0 or row.max() >= shape[0] or column.max() >= shape[1])
+    ):
+        raise BadData(
+            f"its rows and columns leave the shape {shape.tolist()}; save the matrix again with scipy.sparse.save_npz"
+        )
     return sp.csr_matrix(sp.coo_matrix((data, (row, column)), shape=tuple(shape.tolist())))
 
 
@@ -268,12 +345,16 @@ def _read_npy(path: Path) -> NDArray[Any]:
     with open_file(path) as file:
         memory.check(memory.COPIES * size_of(file), f"file '{where}'")
     try:
-        mapped = open_memmap(path, mode="r")  # never unpickles, and a shape that the file cannot hold is refused
+        mapped = open_memmap(
+            path, mode="r"
+        )  # never unpickles, and a shape that the file cannot hold is refused
         if mapped.dtype.kind not in PLAIN or (mapped.size and not mapped.dtype.itemsize):
             raise ValueError(f"it holds {mapped.dtype}")
         array = np.array(mapped)
     except DAMAGE as error:
-        raise BadData(f"file '{where}' is not a sound npy file of numbers ({reason(error)}); write it again with numpy.save") from None
+        raise BadData(
+            f"file '{where}' is not a sound npy file of numbers ({reason(error)}); write it again with numpy.save"
+        ) from None
     if array.dtype.kind == "U":
         check_text(array, f"file '{where}'")
     return array

@@ -19,7 +19,18 @@ from fedepd.files import size_of
 Matrix: TypeAlias = Any
 """A numpy array, or a ``scipy.sparse.csc_matrix``."""
 
-NUMBERS = {1: "<i1", 2: "<u1", 3: "<i2", 4: "<u2", 5: "<i4", 6: "<u4", 7: "<f4", 9: "<f8", 12: "<i8", 13: "<u8"}
+NUMBERS = {
+    1: "<i1",
+    2: "<u1",
+    3: "<i2",
+    4: "<u2",
+    5: "<i4",
+    6: "<u4",
+    7: "<f4",
+    9: "<f8",
+    12: "<i8",
+    13: "<u8",
+}
 """The format's types of stored numbers."""
 MATRIX, PACKED = 14, 15
 SPARSE, DENSE = 5, range(6, 16)

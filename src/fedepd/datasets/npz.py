@@ -29,7 +29,18 @@ __all__ = ["CSR_PARTS", "MAX_CLASSES", "OPTIONAL", "Arrays", "checked_csr", "flo
 __all__ += ["read_arrays", "read_npz", "read_unlabelled", "write_npz"]
 
 CSR_PARTS = ("x_data", "x_indices", "x_indptr", "x_shape")
-OPTIONAL = ("x", *CSR_PARTS, "label_values", "label_names", "num_classes", "owner", "owner_names", "proxy_features", "node_ids", "schema")
+OPTIONAL = (
+    "x",
+    *CSR_PARTS,
+    "label_values",
+    "label_names",
+    "num_classes",
+    "owner",
+    "owner_names",
+    "proxy_features",
+    "node_ids",
+    "schema",
+)
 
 MAX_CLASSES = 10_000
 """Distinct names of classes or owners in a table."""
@@ -54,7 +65,9 @@ def read_unlabelled(path: str | Path, num_classes: int) -> Graph:
     arrays = read_arrays(path, ("edge_index",), ("x", *CSR_PARTS, "node_ids", "schema"))
     try:
         y = np.full(_features(arrays).shape[0], HIDDEN)
-        return _graph({**arrays, "y": y, "num_classes": np.array(num_classes)}, shown(path.stem, 300), part=True)
+        return _graph(
+            {**arrays, "y": y, "num_classes": np.array(num_classes)}, shown(path.stem, 300), part=True
+        )
     except BadData as error:
         raise BadData(f"file '{spelled(path)}': {error}") from None
 
@@ -70,7 +83,11 @@ def write_npz(graph: Graph, path: str | Path) -> None:
     }
     if graph.is_sparse:
         x = to_scipy(graph.x)
-        arrays |= {"x_data": x.data, "x_indices": x.indices.astype(np.int32), "x_indptr": x.indptr.astype(np.int64)}
+        arrays |= {
+            "x_data": x.data,
+            "x_indices": x.indices.astype(np.int32),
+            "x_indptr": x.indptr.astype(np.int64),
+        }
         arrays["x_shape"] = np.array(x.shape)
     else:
         arrays["x"] = graph.x.numpy()
@@ -89,7 +106,9 @@ def write_npz(graph: Graph, path: str | Path) -> None:
         with temporary.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
             if 2 * sum(array.nbytes for array in arrays.values()) > max(FREE, RATIO * file.tell()):
-                file.seek(0)  # Choice: what shrinks like a bomb is stored as it is, so that readers believe it
+                file.seek(
+                    0
+                )  # Choice: what shrinks like a bomb is stored as it is, so that readers believe it
                 file.truncate()
                 np.savez(file, allow_pickle=False, **arrays)
         os.replace(temporary, path)
@@ -109,7 +128,9 @@ def _graph(arrays: Mapping[str, NDArray[Any]], name: str, part: bool) -> Graph:
     if "owner" in arrays:
         owner = integers(arrays, "owner")
         if owner_names and owner.max(initial=-1) >= len(owner_names):
-            raise BadData(f"owner names client {owner.max()}, but owner_names has {len(owner_names)} entries; correct one of them")
+            raise BadData(
+                f"owner names client {owner.max()}, but owner_names has {len(owner_names)} entries; correct one of them"
+            )
     return Graph.make(
         x=_features(arrays),
         edge_index=torch.from_numpy(integers(arrays, "edge_index")),
@@ -122,7 +143,8 @@ def _graph(arrays: Mapping[str, NDArray[Any]], name: str, part: bool) -> Graph:
         owner_names=owner_names,
         node_ids=_unicode(arrays, "node_ids") if "node_ids" in arrays else None,
         schema="".join(_names(arrays, "schema")),
-        proxy_features=name.endswith("_proxy") or ("proxy_features" in arrays and bool(integers(arrays, "proxy_features", "b").any())),
+        proxy_features=name.endswith("_proxy")
+        or ("proxy_features" in arrays and bool(integers(arrays, "proxy_features", "b").any())),
     )
 
 
@@ -141,7 +163,9 @@ def _num_classes(arrays: Mapping[str, NDArray[Any]], y: NDArray[np.int64], names
         return len(names) or min(int(y.max(initial=-1)) + 1, y.size)
     given = integers(arrays, "num_classes")
     if given.size != 1 or (names and given.item() != len(names)):
-        raise BadData(f"num_classes is {shown(given.tolist())}; it must be one number, that of the label names where there are some")
+        raise BadData(
+            f"num_classes is {shown(given.tolist())}; it must be one number, that of the label names where there are some"
+        )
     return int(given.item())
 
 
@@ -162,7 +186,9 @@ def _names(arrays: Mapping[str, NDArray[Any]], name: str) -> tuple[str, ...]:
 def _unicode(arrays: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.str_]:
     array = arrays[name]
     if array.ndim != 1 or array.dtype.kind != "U":
-        raise BadData(f"{name} has type {array.dtype} and shape {list(array.shape)}; it must be a list of unicode strings")
+        raise BadData(
+            f"{name} has type {array.dtype} and shape {list(array.shape)}; it must be a list of unicode strings"
+        )
     check_text(array, name)
     return array
 
@@ -170,13 +196,17 @@ def _unicode(arrays: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.str_]:
 def _features(arrays: Mapping[str, NDArray[Any]]) -> Tensor:
     present = [part for part in CSR_PARTS if part in arrays]
     if ("x" in arrays) == bool(present):
-        raise BadData(f"it needs features either as 'x' or as CSR parts {list(CSR_PARTS)}, not both and not neither; save one of the two")
+        raise BadData(
+            f"it needs features either as 'x' or as CSR parts {list(CSR_PARTS)}, not both and not neither; save one of the two"
+        )
     if not present:
         if arrays["x"].ndim != 2:
             raise BadData(f"x has shape {list(arrays['x'].shape)}; it must be [nodes, features]")
         return torch.from_numpy(floats(arrays, "x"))
     if len(present) < len(CSR_PARTS):
-        raise BadData(f"it has no array '{next(p for p in CSR_PARTS if p not in arrays)}'; sparse features need {list(CSR_PARTS)}")
+        raise BadData(
+            f"it has no array '{next(p for p in CSR_PARTS if p not in arrays)}'; sparse features need {list(CSR_PARTS)}"
+        )
     return csr_tensor(checked_csr(arrays, "x_"))
 
 
@@ -190,23 +220,37 @@ def floats(arrays: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.float32]
 
 def checked_csr(arrays: Mapping[str, NDArray[Any]], prefix: str) -> sp.csr_matrix:
     """The CSR matrix whose parts are called ``{prefix}data``, ``indices``, ``indptr`` and ``shape``; they must agree with each other."""
-    if missing := [part for part in ("data", "indices", "indptr", "shape") if f"{prefix}{part}" not in arrays]:
-        raise BadData(f"it has no array '{prefix}{missing[0]}'; sparse features need data, indices, indptr and shape")
+    if missing := [
+        part for part in ("data", "indices", "indptr", "shape") if f"{prefix}{part}" not in arrays
+    ]:
+        raise BadData(
+            f"it has no array '{prefix}{missing[0]}'; sparse features need data, indices, indptr and shape"
+        )
     data = floats(arrays, f"{prefix}data")
     indices, indptr, shape = (integers(arrays, f"{prefix}{part}") for part in ("indices", "indptr", "shape"))
     if shape.shape != (2,) or shape.min() < 0:
         raise BadData(f"{prefix}shape is {shown(shape.tolist())}; it must hold two numbers, rows and columns")
     rows, columns = shape.tolist()
     if columns > max(MAX_COLUMNS, COLUMNS_PER_VALUE * data.size):
-        raise BadData(f"{prefix}shape asks for {columns:,} columns for {data.size:,} numbers; leave out the columns that are empty")
+        raise BadData(
+            f"{prefix}shape asks for {columns:,} columns for {data.size:,} numbers; leave out the columns that are empty"
+        )
     if data.ndim != 1 or data.shape != indices.shape:
-        raise BadData(f"{prefix}data {list(data.shape)} and {prefix}indices {list(indices.shape)} must be equally long; write them again")
+        raise BadData(
+            f"{prefix}data {list(data.shape)} and {prefix}indices {list(indices.shape)} must be equally long; write them again"
+        )
     if indptr.shape != (rows + 1,):
-        raise BadData(f"{prefix}indptr has shape {list(indptr.shape)} where {prefix}shape asks for [{rows + 1}]; write the CSR parts again")
+        raise BadData(
+            f"{prefix}indptr has shape {list(indptr.shape)} where {prefix}shape asks for [{rows + 1}]; write the CSR parts again"
+        )
     if indptr[0] != 0 or indptr[-1] != indices.size or (np.diff(indptr) < 0).any():
-        raise BadData(f"{prefix}indptr must rise from 0 to {indices.size}, the length of {prefix}indices; write the CSR parts again")
+        raise BadData(
+            f"{prefix}indptr must rise from 0 to {indices.size}, the length of {prefix}indices; write the CSR parts again"
+        )
     if indices.size and (indices.min() < 0 or indices.max() >= columns):
-        raise BadData(f"{prefix}indices leave the range 0..{columns - 1} given by {prefix}shape; write the CSR parts again")
+        raise BadData(
+            f"{prefix}indices leave the range 0..{columns - 1} given by {prefix}shape; write the CSR parts again"
+        )
     matrix = sp.csr_matrix((data, indices, indptr), shape=(rows, columns))
     matrix.sum_duplicates()  # also sorts: torch relies on rows that are sorted and without repeats
     return matrix

@@ -31,12 +31,21 @@ from fedepd.types import Graph
 
 AMAZON = {"clothing": "Amazon_clothing", "electronics": "Amazon_eletronics"}
 """The published file names; the second is misspelled there."""
-ARXIV_FILES = ("edge.csv.gz", "node-feat.csv.gz", "node-label.csv.gz", "num-node-list.csv.gz", "num-edge-list.csv.gz")
+ARXIV_FILES = (
+    "edge.csv.gz",
+    "node-feat.csv.gz",
+    "node-label.csv.gz",
+    "num-node-list.csv.gz",
+    "num-edge-list.csv.gz",
+)
 
 RAW_FILES: dict[str, tuple[str, ...]] = {
     "corafull": ("raw/gnn_benchmark/cora_full.npz",),
     "arxiv": tuple(f"raw/ogbn_arxiv/{file}" for file in ARXIV_FILES),
-    **{name: tuple(f"raw/amazon_gpn/{stem}_{part}" for part in ("network", "train.mat", "test.mat")) for name, stem in AMAZON.items()},
+    **{
+        name: tuple(f"raw/amazon_gpn/{stem}_{part}" for part in ("network", "train.mat", "test.mat"))
+        for name, stem in AMAZON.items()
+    },
     "roman_empire": ("raw/heterophilous/roman_empire.npz",),
     "email": ("raw/email/edges.txt", "raw/email/labels.txt", "raw/email/graph.embeddings"),
 }
@@ -66,7 +75,9 @@ def read_amazon(raw: Path, name: str) -> tuple[Graph, int]:
     index, labels = (np.concatenate([part[i] for part in parts]) for i in range(2))
     n = int(edges.max()) + 1
     if n != index.size or not np.array_equal(np.sort(index), np.arange(n)):
-        raise BadData(f"'{stem}_train.mat' and '_test.mat' do not name each of the network's {n} nodes once; fetch the three files again")
+        raise BadData(
+            f"'{stem}_train.mat' and '_test.mat' do not name each of the network's {n} nodes once; fetch the three files again"
+        )
     order = np.argsort(index)
     attributes = sp.vstack([part[2] for part in parts], format="csr")[order]
     values, y = np.unique(labels[order], return_inverse=True)
@@ -84,7 +95,9 @@ def read_arxiv(raw: Path, name: str) -> tuple[Graph, int]:
     for file, tables in counts.items():
         count = int(read_numbers(folder / file, np.int64, columns=1)[0, 0])
         if any(len(table) != count for table in tables):
-            raise BadData(f"'{folder / file}' says {count} rows, the files beside it hold {[len(t) for t in tables]}; fetch them again")
+            raise BadData(
+                f"'{folder / file}' says {count} rows, the files beside it hold {[len(t) for t in tables]}; fetch them again"
+            )
     return _graph(features, edges.T, labels, name, folder), len(edges)
 
 
@@ -98,16 +111,24 @@ def read_email(raw: Path, name: str) -> tuple[Graph, int]:
     order = np.argsort(table[:, 0])
     nodes = np.arange(n)
     if not (np.array_equal(table[order, 0], nodes + 1) and np.array_equal(np.sort(labels[:, 0]), nodes)):
-        raise BadData(f"'{folder}': labels.txt must list nodes 0..{n - 1} and graph.embeddings the same as 1..{n}; fetch them again")
+        raise BadData(
+            f"'{folder}': labels.txt must list nodes 0..{n - 1} and graph.embeddings the same as 1..{n}; fetch them again"
+        )
     if edges.min() < 0 or edges.max() >= n:
-        raise BadData(f"'{folder / 'edges.txt'}' names node {edges.max()}, but labels.txt has {n} nodes; fetch both again")
+        raise BadData(
+            f"'{folder / 'edges.txt'}' names node {edges.max()}, but labels.txt has {n} nodes; fetch both again"
+        )
     y = labels[np.argsort(labels[:, 0]), 1]
     # Choice: only the largest component reproduces the edges and the ratio of Table 1, see TABLE1["email"].
-    _, component = sp.csgraph.connected_components(sp.coo_matrix((np.ones(len(edges)), edges.T), shape=(n, n)), directed=False)
+    _, component = sp.csgraph.connected_components(
+        sp.coo_matrix((np.ones(len(edges)), edges.T), shape=(n, n)), directed=False
+    )
     keep = component == np.bincount(component).argmax()
     new_id = np.cumsum(keep) - 1
     edges = new_id[edges[keep[edges].all(1)]]
-    printed = 2 * len(edges) - int((edges[:, 0] == edges[:, 1]).sum())  # every line mirrored, a self-loop is its own mirror
+    printed = 2 * len(edges) - int(
+        (edges[:, 0] == edges[:, 1]).sum()
+    )  # every line mirrored, a self-loop is its own mirror
     values, y = np.unique(y[keep], return_inverse=True)
     return _graph(table[order][keep, 1:], edges.T, y, name, folder, tuple(map(str, values))), printed
 
@@ -153,9 +174,13 @@ def read_mat(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64], sp.csr_m
             fits = len(index) == len(label) == attributes.shape[0] and attributes.shape[1] <= MAX_COLUMNS
             rows = sp.csr_matrix(attributes, dtype=np.float32) if fits else None
         except (zlib.error, *DAMAGE) as error:
-            raise BadData(f"'{where}' is not a MATLAB file with Index, Label and Attributes ({reason(error)}); fetch it again") from None
+            raise BadData(
+                f"'{where}' is not a MATLAB file with Index, Label and Attributes ({reason(error)}); fetch it again"
+            ) from None
     if rows is None:
-        raise BadData(f"'{where}': Index, Label and Attributes differ in length, or have too many columns; fetch it again")
+        raise BadData(
+            f"'{where}': Index, Label and Attributes differ in length, or have too many columns; fetch it again"
+        )
     return index, label, rows
 
 
@@ -169,7 +194,9 @@ MAX_LINE = 2**20
 """Bytes of a line of numbers."""
 
 
-def read_numbers(path: Path, dtype: type[np.generic], columns: int | None = None, skip: int = 0) -> NDArray[Any]:
+def read_numbers(
+    path: Path, dtype: type[np.generic], columns: int | None = None, skip: int = 0
+) -> NDArray[Any]:
     """A text table, gzipped or not, separated by commas or blanks: [rows, columns]."""
     delimiter, where = "," if ".csv" in path.name else None, spelled(path)
     with _opened(path) as file:
@@ -177,11 +204,15 @@ def read_numbers(path: Path, dtype: type[np.generic], columns: int | None = None
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # an empty table is refused below
                 lines = _lines(file, path.suffix == ".gz", where)
-                table: NDArray[Any] = np.loadtxt(lines, dtype=dtype, delimiter=delimiter, skiprows=skip, ndmin=2)
+                table: NDArray[Any] = np.loadtxt(
+                    lines, dtype=dtype, delimiter=delimiter, skiprows=skip, ndmin=2
+                )
         except (zlib.error, *DAMAGE) as error:
             raise BadData(f"'{where}' is not a table of numbers ({reason(error)}); fetch it again") from None
     if table.size == 0 or (columns is not None and table.shape[1] != columns):
-        raise BadData(f"'{where}' has shape {list(table.shape)}, not rows of {columns or 'several'} numbers; fetch it again")
+        raise BadData(
+            f"'{where}' has shape {list(table.shape)}, not rows of {columns or 'several'} numbers; fetch it again"
+        )
     return table
 
 
@@ -207,11 +238,18 @@ def _opened(path: Path) -> IO[bytes]:
     except BadData as error:
         if path.exists():
             raise
-        raise BadData(f"{str(error).partition(';')[0]}; put it there by hand or run fedepd data fetch") from None
+        raise BadData(
+            f"{str(error).partition(';')[0]}; put it there by hand or run fedepd data fetch"
+        ) from None
 
 
 def _graph(
-    x: NDArray[Any] | sp.csr_matrix, edges: NDArray[Any], y: NDArray[Any], name: str, source: Path, label_names: tuple[str, ...] = ()
+    x: NDArray[Any] | sp.csr_matrix,
+    edges: NDArray[Any],
+    y: NDArray[Any],
+    name: str,
+    source: Path,
+    label_names: tuple[str, ...] = (),
 ) -> Graph:
     if x.dtype.kind not in "fiub" or any(part.dtype.kind not in "iu" for part in (edges, y)):
         held = f"features {x.dtype}, edges {edges.dtype} and labels {y.dtype}"

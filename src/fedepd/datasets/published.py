@@ -49,7 +49,10 @@ def check_table1(graph: Graph, row: Table1, printed_edges: int | None = None) ->
     if printed_edges is None:
         expected["undirected edges"], found["undirected edges"] = row.edges, graph.num_edges
     else:
-        expected["edges counted the paper's way"], found["edges counted the paper's way"] = row.printed_edges, printed_edges
+        expected["edges counted the paper's way"], found["edges counted the paper's way"] = (
+            row.printed_edges,
+            printed_edges,
+        )
     for what, number in expected.items():
         if found[what] != number:
             raise _mismatch(graph, row, f"{found[what]:,} {what}", f"{number:,}")

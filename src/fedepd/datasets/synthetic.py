@@ -53,15 +53,33 @@ def synthetic(
     signal: how far apart the classes' features lie. Dense: Gaussians around class means at this distance from the origin.
     Sparse: about words_per_node words, of which signal / (1 + signal) come from the class's own tenth of the vocabulary.
     """
-    _check(nodes, edges, classes, imbalance, homophily_head, homophily_tail, inside, features, communities, community_skew, signal)
+    _check(
+        nodes,
+        edges,
+        classes,
+        imbalance,
+        homophily_head,
+        homophily_tail,
+        inside,
+        features,
+        communities,
+        community_skew,
+        signal,
+    )
     rng = seeded_numpy(seed, "synthetic", name)
     sizes = class_sizes(nodes, classes, imbalance, smallest)
     y = rng.permutation(np.repeat(np.arange(classes), sizes))  # [n]
     shares = rng.dirichlet(np.full(communities, community_skew), size=classes).cumsum(1)  # [C, communities]
     community = (rng.random((nodes, 1)) > shares[y]).sum(1).clip(max=communities - 1)  # [n]
     homophily = np.linspace(homophily_head, homophily_tail, classes)  # [C]
-    edge_index = _edges(rng, edges, _Blocks(y, community, homophily[y], _degree_weights(rng, nodes, edges)), inside)
-    x = _bags_of_words(rng, y, features, words_per_node, signal) if sparse else _gaussians(rng, y, features, signal)
+    edge_index = _edges(
+        rng, edges, _Blocks(y, community, homophily[y], _degree_weights(rng, nodes, edges)), inside
+    )
+    x = (
+        _bags_of_words(rng, y, features, words_per_node, signal)
+        if sparse
+        else _gaussians(rng, y, features, signal)
+    )
     return Graph.make(x, torch.from_numpy(edge_index), torch.from_numpy(y), num_classes=classes, name=name)
 
 
@@ -73,15 +91,21 @@ def class_sizes(nodes: int, classes: int, imbalance: float, smallest: int | None
         near = np.arange(max(1, round(0.9 * ideal)), round(1.1 * ideal) + 2)
         near = near[np.argsort(np.abs(near - ideal), kind="stable")]
         error = np.abs(np.round(imbalance * near) / near - imbalance)
-        smallest = int(near[np.where(_fits(nodes, classes, near, np.round(imbalance * near)), error, np.inf).argmin()])
+        smallest = int(
+            near[np.where(_fits(nodes, classes, near, np.round(imbalance * near)), error, np.inf).argmin()]
+        )
     largest = nodes - smallest if classes == 2 else round(imbalance * smallest)
     if smallest < 1 or not _fits(nodes, classes, smallest, largest):
-        raise BadConfig(f"synthetic: {nodes} nodes cannot form {classes} classes of {smallest} to {largest}; change nodes or imbalance")
+        raise BadConfig(
+            f"synthetic: {nodes} nodes cannot form {classes} classes of {smallest} to {largest}; change nodes or imbalance"
+        )
     shape = (law - law[-1]) / max(law[0] - law[-1], 1e-12)  # from 1 down to 0
     low, high = 1e-6, 1e6
     for _ in range(100):  # bend the law until the sizes add up
         bend = np.sqrt(low * high)
-        low, high = (bend, high) if (smallest + (largest - smallest) * shape**bend).sum() > nodes else (low, bend)
+        low, high = (
+            (bend, high) if (smallest + (largest - smallest) * shape**bend).sum() > nodes else (low, bend)
+        )
     sizes = np.floor(smallest + (largest - smallest) * shape**high).astype(np.int64)
     return _hand_out(sizes, nodes - int(sizes.sum()), largest)
 
@@ -130,7 +154,13 @@ def _edges(rng: np.random.Generator, count: int, blocks: _Blocks, inside: float)
 
 
 def _edges_of_kind(
-    rng: np.random.Generator, count: int, source: Ints, same_class: bool, weight: Floats, blocks: _Blocks, inside: float
+    rng: np.random.Generator,
+    count: int,
+    source: Ints,
+    same_class: bool,
+    weight: Floats,
+    blocks: _Blocks,
+    inside: float,
 ) -> Ints:
     """``count`` distinct edges inside classes or between them, as keys low * n + high; ``source`` are the first to get one."""
     n, cumulative = weight.size, weight.cumsum()
@@ -152,10 +182,14 @@ def _edges_of_kind(
         more = np.searchsorted(cumulative, rng.random(extra) * cumulative[-1]).clip(max=n - 1)
         source = np.concatenate([source[low == high], more])
     kind = "inside classes" if same_class else "between classes"
-    raise BadConfig(f"synthetic: only {keys.size} of {count} distinct edges {kind} fit; ask for fewer edges or another homophily")
+    raise BadConfig(
+        f"synthetic: only {keys.size} of {count} distinct edges {kind} fit; ask for fewer edges or another homophily"
+    )
 
 
-def _draw(rng: np.random.Generator, source: Ints, same_class: bool, label: Ints, group: Ints, weight: Floats) -> Ints:
+def _draw(
+    rng: np.random.Generator, source: Ints, same_class: bool, label: Ints, group: Ints, weight: Floats
+) -> Ints:
     """For each source a node of its group, of its own class or of any other; the source itself where there is none."""
     order = np.lexsort((label, group))
     total = np.concatenate([[0.0], weight[order].cumsum()])
@@ -169,7 +203,9 @@ def _draw(rng: np.random.Generator, source: Ints, same_class: bool, label: Ints,
         position = start + u * (end - start)
     else:
         position = first + u * (last - first - (end - start))
-        position = np.where(position >= start, position + (end - start), position)  # step over the source's own class
+        position = np.where(
+            position >= start, position + (end - start), position
+        )  # step over the source's own class
     found = order[(np.searchsorted(total, position, side="right") - 1).clip(max=label.size - 1)]
     allowed = (group[found] == group[source]) & ((label[found] == label[source]) == same_class)
     return np.where(allowed, found, source)
@@ -181,7 +217,9 @@ def _gaussians(rng: np.random.Generator, y: Ints, features: int, signal: float) 
     return torch.from_numpy(means[y] + rng.standard_normal((y.size, features), dtype=np.float32))
 
 
-def _bags_of_words(rng: np.random.Generator, y: Ints, features: int, words_per_node: float, signal: float) -> torch.Tensor:
+def _bags_of_words(
+    rng: np.random.Generator, y: Ints, features: int, words_per_node: float, signal: float
+) -> torch.Tensor:
     """0/1 CSR: common words have low numbers; every class also has a topic, a random tenth of the vocabulary."""
     topic_size = max(1, features // 10)
     topics = rng.integers(features, size=(int(y.max()) + 1, topic_size))
@@ -232,16 +270,35 @@ def twin(name: str, seed: int = 0) -> Graph:
 
 
 def _check(
-    nodes: int, edges: int, classes: int, imbalance: float, homophily_head: float, homophily_tail: float, inside: float, *positive: float
+    nodes: int,
+    edges: int,
+    classes: int,
+    imbalance: float,
+    homophily_head: float,
+    homophily_tail: float,
+    inside: float,
+    *positive: float,
 ) -> None:
     if not 2 <= classes <= nodes:
-        raise BadConfig(f"synthetic: classes is {classes}; give at least 2 and at most {nodes}, the number of nodes")
+        raise BadConfig(
+            f"synthetic: classes is {classes}; give at least 2 and at most {nodes}, the number of nodes"
+        )
     if not 0 <= edges <= nodes * (nodes - 1) // 4:
-        raise BadConfig(f"synthetic: edges is {edges}; {nodes} nodes allow 0..{nodes * (nodes - 1) // 4}, half of all pairs")
+        raise BadConfig(
+            f"synthetic: edges is {edges}; {nodes} nodes allow 0..{nodes * (nodes - 1) // 4}, half of all pairs"
+        )
     if imbalance < 1:
-        raise BadConfig(f"synthetic: imbalance is {imbalance}; the largest class over the smallest is at least 1")
-    for what, share in (("homophily_head", homophily_head), ("homophily_tail", homophily_tail), ("inside", inside)):
+        raise BadConfig(
+            f"synthetic: imbalance is {imbalance}; the largest class over the smallest is at least 1"
+        )
+    for what, share in (
+        ("homophily_head", homophily_head),
+        ("homophily_tail", homophily_tail),
+        ("inside", inside),
+    ):
         if not 0 <= share <= 1:
             raise BadConfig(f"synthetic: {what} is {share}; it is a share and must lie in 0..1")
     if min(positive) <= 0:
-        raise BadConfig(f"synthetic: features, communities, community_skew and signal must be positive, but one is {min(positive)}")
+        raise BadConfig(
+            f"synthetic: features, communities, community_skew and signal must be positive, but one is {min(positive)}"
+        )

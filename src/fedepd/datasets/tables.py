@@ -65,7 +65,11 @@ class FeatureRule:
 
     @property
     def feature_names(self) -> list[str]:
-        return [self.name] if self.categories is None else [f"{self.name}={category}" for category in self.categories]
+        return (
+            [self.name]
+            if self.categories is None
+            else [f"{self.name}={category}" for category in self.categories]
+        )
 
 
 @dataclass(frozen=True)
@@ -85,24 +89,36 @@ class FeatureSchema:
         Choice: they are taken over all nodes of all owners, as if agreed beforehand; a real federation must agree on them in advance.
         """
         taken = {roles.id, roles.label, roles.owner}
-        names = roles.features if roles.features is not None else tuple(name for name in table.columns if name not in taken)
+        names = (
+            roles.features
+            if roles.features is not None
+            else tuple(name for name in table.columns if name not in taken)
+        )
         for name, times in Counter(names).items():
             if name in taken or times > 1:
                 why = "named twice" if times > 1 else "the id, label or owner"
                 raise BadData(f"feature '{shown(name)}' of {table.name} is {why}; remove it from --features")
         if not names:
-            raise BadData(f"{table.name} has no feature columns beside {sorted(filter(None, taken))}; add some or give --features-npz")
+            raise BadData(
+                f"{table.name} has no feature columns beside {sorted(filter(None, taken))}; add some or give --features-npz"
+            )
         chosen = roles.one_hot if isinstance(roles.one_hot, tuple) else ()
         known = set(names)
         if unknown := [name for name in chosen if name not in known]:
-            raise BadData(f"'{shown(unknown[0])}' of --one-hot is no feature of {table.name}; choose from {listed(names)}")
+            raise BadData(
+                f"'{shown(unknown[0])}' of --one-hot is no feature of {table.name}; choose from {listed(names)}"
+            )
         category = frozenset(chosen)
-        return cls(tuple(_rule(table, name, roles.scale, name in category, roles.one_hot is True) for name in names))
+        return cls(
+            tuple(_rule(table, name, roles.scale, name in category, roles.one_hot is True) for name in names)
+        )
 
     def apply(self, table: Table) -> Tensor:
         """Features of every row, float32 [n, d]. A category that the schema does not know is all zeros, as is a missing one."""
         width = len(self.feature_names)
-        memory.check(memory.COPIES * 4 * table.rows * width, f"{table.name}: {table.rows:,} rows of {width:,} features")
+        memory.check(
+            memory.COPIES * 4 * table.rows * width, f"{table.name}: {table.rows:,} rows of {width:,} features"
+        )
         out = np.zeros((table.rows, width), dtype=np.float32)
         at = 0
         for rule in self.rules:
@@ -124,14 +140,21 @@ class FeatureSchema:
         try:
             return cls(tuple(_rule_from(rule) for rule in parse_json(text, "it")))
         except (BadData, ValueError, TypeError, KeyError, OverflowError) as error:
-            raise BadData(f"the feature schema is damaged ({reason(error)}); import the tables again") from None
+            raise BadData(
+                f"the feature schema is damaged ({reason(error)}); import the tables again"
+            ) from None
 
 
 def _rule_from(fields: dict[str, Any]) -> FeatureRule:
     """One rule of a schema that somebody else may have written."""
     categories = fields["categories"]
     rule = FeatureRule(**{**fields, "categories": categories and tuple(categories)})
-    if not isinstance(rule.name, str) or not math.isfinite(rule.mean) or not math.isfinite(rule.std) or rule.std <= 0:
+    if (
+        not isinstance(rule.name, str)
+        or not math.isfinite(rule.mean)
+        or not math.isfinite(rule.std)
+        or rule.std <= 0
+    ):
         raise ValueError("a name, mean or std is not one")
     if rule.categories is not None and not all(isinstance(category, str) for category in rule.categories):
         raise ValueError("a category is no text")
@@ -190,13 +213,17 @@ def import_tables(
     edge_index, notes = read_edges(edges, ids, roles)
     y, label_names = _named(nodes, roles.label, "name the column of classes with --label", HIDDEN)
     if unlabelled := int((y == HIDDEN).sum()):
-        notes.append(f"{unlabelled:,} of {nodes.rows:,} nodes have no label: they pass messages, but never train, validate or test")
+        notes.append(
+            f"{unlabelled:,} of {nodes.rows:,} nodes have no label: they pass messages, but never train, validate or test"
+        )
     owner, owner_names = None, tuple[str, ...]()
     if roles.owner is not None:
         owner, owner_names = _named(nodes, roles.owner, "correct --owner", None)
     schema = None if x is not None else FeatureSchema.fit(nodes, roles)
     if x is not None and x.shape[0] != nodes.rows:
-        raise BadData(f"the feature file has {x.shape[0]:,} rows but {nodes.name} has {nodes.rows:,}; give one row per node, in that order")
+        raise BadData(
+            f"the feature file has {x.shape[0]:,} rows but {nodes.name} has {nodes.rows:,}; give one row per node, in that order"
+        )
     try:
         graph = Graph.make(
             x=schema.apply(nodes) if schema is not None else torch.empty(0) if x is None else x,
@@ -215,13 +242,22 @@ def import_tables(
     return graph, notes
 
 
-def new_graph(nodes: Table, edges: Table, schema: FeatureSchema, num_classes: int, roles: Roles | None = None) -> Graph:
+def new_graph(
+    nodes: Table, edges: Table, schema: FeatureSchema, num_classes: int, roles: Roles | None = None
+) -> Graph:
     """Nodes to predict, all without labels; not checked as training data would be."""
     roles = roles or Roles()
     ids = node_ids(nodes, roles.id)
     edge_index, _ = read_edges(edges, ids, roles)
     y = torch.full((nodes.rows,), HIDDEN)
-    return Graph(schema.apply(nodes), edge_index, y, num_classes, node_ids=np.array(ids, dtype=np.str_), schema=schema.to_json())
+    return Graph(
+        schema.apply(nodes),
+        edge_index,
+        y,
+        num_classes,
+        node_ids=np.array(ids, dtype=np.str_),
+        schema=schema.to_json(),
+    )
 
 
 def node_ids(nodes: Table, column: str) -> list[str]:
@@ -233,10 +269,14 @@ def node_ids(nodes: Table, column: str) -> list[str]:
     for row, node in enumerate(ids):
         if not 0 < len(node) <= MAX_NAME:
             what = f"the node's id has {len(node):,} characters" if node else "the node has no id"
-            raise BadData(f"{nodes.place(row)}: {what} in column '{shown(column)}'; give it one of 1 to {MAX_NAME} or drop the row")
+            raise BadData(
+                f"{nodes.place(row)}: {what} in column '{shown(column)}'; give it one of 1 to {MAX_NAME} or drop the row"
+            )
         if first.setdefault(node, row) != row:
             before = nodes.place(first[node]).removeprefix(f"{nodes.name} ")
-            raise BadData(f"{nodes.place(row)}: node '{_short(node)}' was in {before} already; keep one row per node")
+            raise BadData(
+                f"{nodes.place(row)}: node '{_short(node)}' was in {before} already; keep one row per node"
+            )
     return ids
 
 
@@ -244,9 +284,14 @@ def read_edges(edges: Table, ids: Sequence[str], roles: Roles) -> tuple[Tensor, 
     """Undirected edges by node number [2, e], each once, and what was dropped."""
     names = list(edges.columns)
     if len(names) < 2:
-        raise BadData(f"{edges.name} has the column '{shown(names[0])}' only; it needs two, the ends of each edge (commas between cells?)")
+        raise BadData(
+            f"{edges.name} has the column '{shown(names[0])}' only; it needs two, the ends of each edge (commas between cells?)"
+        )
     both = "source" in names and "target" in names
-    source, target = roles.source or ("source" if both else names[0]), roles.target or ("target" if both else names[1])
+    source, target = (
+        roles.source or ("source" if both else names[0]),
+        roles.target or ("target" if both else names[1]),
+    )
     number = {node: position for position, node in enumerate(ids)}
     ends = []
     for column in (source, target):
@@ -263,9 +308,13 @@ def read_edges(edges: Table, ids: Sequence[str], roles: Roles) -> tuple[Tensor, 
     kept = np.unique(pairs[:, ~loops], axis=1)
     notes = []
     if loops.any():
-        notes.append(f"{int(loops.sum()):,} self-loops dropped, the first in {edges.place(int(loops.argmax()))}")
+        notes.append(
+            f"{int(loops.sum()):,} self-loops dropped, the first in {edges.place(int(loops.argmax()))}"
+        )
     if repeated := int((~loops).sum()) - kept.shape[1]:
-        notes.append(f"{repeated:,} edges given again, in the same or the other direction, merged into {kept.shape[1]:,} undirected edges")
+        notes.append(
+            f"{repeated:,} edges given again, in the same or the other direction, merged into {kept.shape[1]:,} undirected edges"
+        )
     if unused := [name for name in names if name not in (source, target)]:
         notes.append(f"edge columns not used: {listed(unused)}")
     return torch.from_numpy(kept), notes
@@ -279,8 +328,13 @@ def _named(table: Table, column: str, cure: str, missing: int | None) -> tuple[T
         what = f"holds {len(names):,} different values, some long, and looks like text"
         raise BadData(f"{table.name}: column '{shown(column)}' {what}; {cure}")
     number = {name: position for position, name in enumerate(names)}
-    if missing is None and (gap := next((row for row, text in enumerate(texts) if text not in number), None)) is not None:
-        raise BadData(f"{table.place(gap)}: the node has no value in column '{shown(column)}'; fill it in or drop the row")
+    if (
+        missing is None
+        and (gap := next((row for row, text in enumerate(texts) if text not in number), None)) is not None
+    ):
+        raise BadData(
+            f"{table.place(gap)}: the node has no value in column '{shown(column)}'; fill it in or drop the row"
+        )
     return torch.tensor([number.get(text, HIDDEN) for text in texts], dtype=torch.int64), tuple(names)
 
 
@@ -289,7 +343,9 @@ def _by_number(name: str) -> tuple[bool, int, str]:
     return not whole, int(name) if whole else 0, name
 
 
-def import_files(nodes: str | Path, edges: str | Path, roles: Roles | None = None, x: Tensor | None = None) -> tuple[Graph, list[str]]:
+def import_files(
+    nodes: str | Path, edges: str | Path, roles: Roles | None = None, x: Tensor | None = None
+) -> tuple[Graph, list[str]]:
     """From two files, CSV or Parquet each."""
     return import_tables(read_table(nodes), read_table(edges), roles, x, Path(nodes).stem)
 
@@ -304,5 +360,7 @@ def from_pandas(nodes: pandas.DataFrame, edges: pandas.DataFrame, name: str = "g
         tables = [arrow_table(arrow.Table.from_pandas(frame, preserve_index=False), f"the data frame of {what}")
                   for what, frame in (("nodes", nodes), ("edges", edges))]  # fmt: skip
     except arrow.ArrowException as error:
-        raise BadData(f"a data frame has a column of mixed types ({' '.join(str(error).split())}); give each column one type") from None
+        raise BadData(
+            f"a data frame has a column of mixed types ({' '.join(str(error).split())}); give each column one type"
+        ) from None
     return import_tables(tables[0], tables[1], chosen, name=name)[0]

@@ -72,7 +72,9 @@ def session(kit: Path, timeout: float = 15.0) -> Iterator[Any]:
         raise
     except Exception as cause:
         what = shown(" ".join(str(cause).split()) or type(cause).__name__, 500)
-        raise BadMessage(f"the federation's server refused or did not answer ({what}); start it, or give its admin kit") from cause
+        raise BadMessage(
+            f"the federation's server refused or did not answer ({what}); start it, or give its admin kit"
+        ) from cause
     finally:
         if opened is not None:
             opened.close()
@@ -80,7 +82,9 @@ def session(kit: Path, timeout: float = 15.0) -> Iterator[Any]:
 
 def submit(kit: Path, task: FederationTask, resume: bool = False) -> Job:
     if not resume and any(line["task"]["run"] == task.run for line in submitted(kit)):
-        raise BadConfig(f"a run '{task.run}' was submitted before; add --resume to go on with it or give another --run")
+        raise BadConfig(
+            f"a run '{task.run}' was submitted before; add --resume to go on with it or give another --run"
+        )
     with tempfile.TemporaryDirectory() as folder:
         job_folder = Path(folder) / task.run
         write_job(job_folder, task, resume)
@@ -96,7 +100,12 @@ def write_job(folder: Path, task: FederationTask, resume: bool) -> None:
     config.mkdir(parents=True)
     for name, content in templates.job(task.to_json(), resume).items():
         write_json(config / name, content)
-    meta = {"name": task.run, "resource_spec": {}, "min_clients": task.min_sites, "deploy_map": {"app": ["@ALL"]}}
+    meta = {
+        "name": task.run,
+        "resource_spec": {},
+        "min_clients": task.min_sites,
+        "deploy_map": {"app": ["@ALL"]},
+    }
     write_json(folder / "meta.json", meta)
 
 
@@ -113,13 +122,20 @@ def submitted(kit: Path) -> list[dict[str, Any]]:
     if not (kit / RUNS).exists():
         return []
     lines = read_bytes(kit / RUNS, MAX_RUNS).splitlines()
-    return [_submitted_line(line, f"line {number} of '{shown(kit / RUNS, 300)}'") for number, line in enumerate(lines, 1)]
+    return [
+        _submitted_line(line, f"line {number} of '{shown(kit / RUNS, 300)}'")
+        for number, line in enumerate(lines, 1)
+    ]
 
 
 def _submitted_line(line: bytes, where: str) -> dict[str, Any]:
     content = parse_json(line, where)
     task = content.get("task") if isinstance(content, dict) else None
-    if not isinstance(task, dict) or not isinstance(task.get("run"), str) or not JOB.fullmatch(str(content.get("job"))):
+    if (
+        not isinstance(task, dict)
+        or not isinstance(task.get("run"), str)
+        or not JOB.fullmatch(str(content.get("job")))
+    ):
         raise BadData(f"{where} does not name a job and its task; remove the line or restore the file")
     return dict(content)
 
@@ -143,11 +159,15 @@ def look(open_session: Any, job: Job) -> dict[str, Any]:
 def checked_status(now: Any) -> dict[str, Any]:
     """The server's word on a run, if it has the form that ``describe`` reads."""
     if not isinstance(now, dict) or not isinstance(now.get("state"), str):
-        raise BadMessage("the server's word on the run cannot be read; install the same fedepd version everywhere")
+        raise BadMessage(
+            "the server's word on the run cannot be read; install the same fedepd version everywhere"
+        )
     for state, needed in STATUS_TYPES.items():
         for name, types in needed.items() if state == now["state"] else ():
             if not isinstance(now.get(name, ...), types) or isinstance(now[name], bool):
-                raise BadMessage(f"the server's word on the run has no usable '{name}'; install the same fedepd version everywhere")
+                raise BadMessage(
+                    f"the server's word on the run has no usable '{name}'; install the same fedepd version everywhere"
+                )
     return now
 
 
@@ -155,7 +175,11 @@ def describe(now: dict[str, Any]) -> str:
     """One line about a run; every name and reason in it was written elsewhere."""
     if now.get("state") != "training":
         return " ".join(sentence(now[name]) for name in ("state", "job", "error") if name in now)
-    parts = [f"round {shown(now['round'])}/{shown(now['rounds'])}", f"{now['seconds']:.2f} s", f"{len(now['answered'])} sites answered"]
+    parts = [
+        f"round {shown(now['round'])}/{shown(now['rounds'])}",
+        f"{now['seconds']:.2f} s",
+        f"{len(now['answered'])} sites answered",
+    ]
     if now["loss"] is not None:
         parts.append(f"loss {now['loss']:.4f}")
     for kind, scores in (now["val"] or {}).items():
@@ -169,7 +193,9 @@ def describe(now: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def supervise(kit: Path, job: Job, tell: Tell, patience: float = 600.0, resume: bool = True) -> dict[str, Any]:
+def supervise(
+    kit: Path, job: Job, tell: Tell, patience: float = 600.0, resume: bool = True
+) -> dict[str, Any]:
     """Follow a run to its end; a job that dies is submitted again and goes on from its checkpoint."""
     reached, fruitless = 0, 0
     while True:
@@ -183,7 +209,9 @@ def supervise(kit: Path, job: Job, tell: Tell, patience: float = 600.0, resume: 
         fruitless = 0 if latest > reached else fruitless + 1
         reached = max(reached, latest)
         if fruitless == GIVE_UP:
-            raise BadMessage(f"the run '{job.task.run}' was resumed {GIVE_UP} times without one more round; look at the server's log")
+            raise BadMessage(
+                f"the run '{job.task.run}' was resumed {GIVE_UP} times without one more round; look at the server's log"
+            )
         wait_for_sites(kit, job.task.min_sites, patience)
         job = submit(kit, job.task, resume=True)
         tell({"state": "resumed", "job": job.id, "round": reached})
@@ -234,8 +262,12 @@ def downloaded(open_session: Any, job: Job, folder: Path) -> Path | None:
     place = Path(open_session.download_job_result(job.id, str(folder)))
     found = entries(place)
     if sum((place / path).stat().st_size for path, is_folder in found.items() if not is_folder) > MAX_RESULT:
-        raise BadMessage(f"the result of run '{job.task.run}' is larger than {MAX_RESULT:,} bytes; look at the server's folder")
-    inside = sorted(path for path, is_folder in found.items() if is_folder and path.rpartition("/")[2] == RESULT)
+        raise BadMessage(
+            f"the result of run '{job.task.run}' is larger than {MAX_RESULT:,} bytes; look at the server's folder"
+        )
+    inside = sorted(
+        path for path, is_folder in found.items() if is_folder and path.rpartition("/")[2] == RESULT
+    )
     return place / inside[0] if inside else None
 
 
@@ -249,7 +281,9 @@ def wait_for_sites(kit: Path, wanted: int, patience: float) -> list[str]:
         if len(here) >= wanted:
             return here
         if time.monotonic() > end:
-            raise BadMessage(f"{len(here)} of at least {wanted} sites are connected after {patience:g} s; start the others")
+            raise BadMessage(
+                f"{len(here)} of at least {wanted} sites are connected after {patience:g} s; start the others"
+            )
         time.sleep(1)
 
 
@@ -264,7 +298,9 @@ def fetch(kit: Path, job: Job, out: Path) -> None:
     with tempfile.TemporaryDirectory() as folder, session(kit) as open_session:
         result = downloaded(open_session, job, Path(folder))
         if result is None or not (result / "summary.json").is_file():
-            raise BadData(f"the run '{job.task.run}' has no results yet; follow it with 'fedepd federation watch {kit}'")
+            raise BadData(
+                f"the run '{job.task.run}' has no results yet; follow it with 'fedepd federation watch {kit}'"
+            )
         copy_run(result, out)
 
 
@@ -273,7 +309,9 @@ def copy_run(result: Path, out: Path) -> None:
     found = entries(result)
     for path, is_folder in found.items():
         if is_folder or path not in RESULT_FILES:
-            raise BadData(f"the fetched run holds '{shown(path)}', which is no file of a run; look at the server's folder")
+            raise BadData(
+                f"the fetched run holds '{shown(path)}', which is no file of a run; look at the server's folder"
+            )
     out.mkdir(parents=True, exist_ok=True)
     for path in found:
         if path != "status.json":

@@ -44,7 +44,9 @@ def _rules(schema: str) -> tuple[FeatureRule, ...]:
     try:
         return FeatureSchema.from_json(schema).rules
     except (OverflowError, AttributeError) as cause:
-        raise BadData(f"the feature schema is damaged ({type(cause).__name__}); import the tables again") from cause
+        raise BadData(
+            f"the feature schema is damaged ({type(cause).__name__}); import the tables again"
+        ) from cause
 
 
 def schema_sha256(schema: str) -> str:
@@ -57,7 +59,9 @@ def check_label_names(names: Sequence[object], where: str) -> tuple[str, ...]:
         raise BadData(f"{where} names {len(names):,} classes; at most {MAX_CLASSES:,} can be used")
     for name in names:
         if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME or shown(name, MAX_NAME) != name:
-            raise BadData(f"{where} has the class name '{shown(name)}'; give 1 to {MAX_NAME} characters that can be shown")
+            raise BadData(
+                f"{where} has the class name '{shown(name)}'; give 1 to {MAX_NAME} characters that can be shown"
+            )
     if len(set(names)) != len(names):
         seen: set[object] = set()
         twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
@@ -129,4 +133,6 @@ def _rule_difference(number: int, mine: FeatureRule, theirs: FeatureRule) -> str
 
 
 def _some(categories: tuple[str, ...]) -> str:
-    return ", ".join(shown(each, 20) for each in categories[:4]) + (f", ... ({len(categories)})" if len(categories) > 4 else "")
+    return ", ".join(shown(each, 20) for each in categories[:4]) + (
+        f", ... ({len(categories)})" if len(categories) > 4 else ""
+    )

@@ -21,8 +21,19 @@ SIGNED = {
 }
 """What ``init`` puts into a kit, by kind, beside the manifest: certificates, a key, and what the federation agreed on."""
 WRITTEN = {
-    "server": ("startup/fed_server.json", "local/resources.json", "local/authorization.json", "local/log_config.json"),
-    "client": ("startup/fed_client.json", "local/resources.json", "local/authorization.json", "local/log_config.json", "local/fedepd.json"),
+    "server": (
+        "startup/fed_server.json",
+        "local/resources.json",
+        "local/authorization.json",
+        "local/log_config.json",
+    ),
+    "client": (
+        "startup/fed_client.json",
+        "local/resources.json",
+        "local/authorization.json",
+        "local/log_config.json",
+        "local/fedepd.json",
+    ),
     "admin": ("startup/fed_admin.json", "local/resources.json", "runs.jsonl"),
 }
 """Written afresh by ``start``, ``join`` and the admin's commands; what stands there before is not used."""
@@ -54,12 +65,16 @@ def check_contents(kit: Path, kind: str, signed: Collection[str], found: Mapping
     """
     if sorted(signed) != sorted(SIGNED[kind]):
         odd = sorted(set(signed) ^ set(SIGNED[kind]))[0]
-        raise BadData(f"the manifest of '{shown(kit, 300)}' is wrong about '{shown(odd)}'; ask for a kit made by this version of fedepd")
+        raise BadData(
+            f"the manifest of '{shown(kit, 300)}' is wrong about '{shown(odd)}'; ask for a kit made by this version of fedepd"
+        )
     known = {*SIGNED[kind], *WRITTEN[kind], *OWNERS[kind], MANIFEST, SIGNATURE}
     for path, is_folder in found.items():
         if not _expected(path, is_folder, kind, known):
             what = "a folder" if is_folder else "a file"
-            raise BadData(f"'{shown(kit, 300)}' holds {what} '{shown(path)}' that fedepd did not write; remove it or ask for the kit again")
+            raise BadData(
+                f"'{shown(kit, 300)}' holds {what} '{shown(path)}' that fedepd did not write; remove it or ask for the kit again"
+            )
     for path in SIGNED[kind]:
         if found.get(path) is not False:
             raise BadData(f"'{shown(kit, 300)}' has no '{path}'; ask for the kit again")
@@ -68,11 +83,15 @@ def check_contents(kit: Path, kind: str, signed: Collection[str], found: Mapping
 def _expected(path: str, is_folder: bool, kind: str, known: Collection[str]) -> bool:
     top, _, rest = path.partition("/")
     if top in ("startup", "local"):
-        return is_folder if not rest else not is_folder and (path in known or PART.fullmatch(rest) is not None)
+        return (
+            is_folder if not rest else not is_folder and (path in known or PART.fullmatch(rest) is not None)
+        )
     if kind != "admin" and JOB.fullmatch(top):
         return is_folder if not rest else CODE not in rest.split("/")
     if rest:
-        return True  # inside a folder that fills while a federation runs; the folder itself was looked at before
+        return (
+            True  # inside a folder that fills while a federation runs; the folder itself was looked at before
+        )
     if is_folder:
         return top in FOLDERS[kind]
     return path in known or LEFT_BEHIND.fullmatch(top) is not None or PART.fullmatch(top) is not None
@@ -90,11 +109,18 @@ def entries(folder: Path) -> dict[str, bool]:
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                 kind = "a link" if stat.S_ISLNK(mode) else "neither a file nor a folder"
                 raise BadData(f"'{shown(path)}' in '{shown(folder, 300)}' is {kind}; remove it")
-            if any(unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") for c in entry.name) or "\\" in entry.name:
-                raise BadData(f"'{shown(folder, 300)}' holds '{shown(path)}', a name with signs that are not shown; remove it")
+            if (
+                any(unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") for c in entry.name)
+                or "\\" in entry.name
+            ):
+                raise BadData(
+                    f"'{shown(folder, 300)}' holds '{shown(path)}', a name with signs that are not shown; remove it"
+                )
             found[path] = stat.S_ISDIR(mode)
             if len(found) > MAX_ENTRIES or depth > MAX_DEPTH:
-                raise BadData(f"'{shown(folder, 300)}' holds more than {MAX_ENTRIES:,} entries or {MAX_DEPTH} levels; clear it up")
+                raise BadData(
+                    f"'{shown(folder, 300)}' holds more than {MAX_ENTRIES:,} entries or {MAX_DEPTH} levels; clear it up"
+                )
             if found[path]:
                 waiting.append((path, depth + 1))
     return found
@@ -105,7 +131,9 @@ def _scan(folder: Path) -> list[os.DirEntry[str]]:
         with os.scandir(folder) as listing:
             return list(listing)
     except OSError as cause:
-        raise BadData(f"cannot read '{shown(folder, 300)}': {cause.strerror}; check its name and rights") from cause
+        raise BadData(
+            f"cannot read '{shown(folder, 300)}': {cause.strerror}; check its name and rights"
+        ) from cause
 
 
 def check_components(kit: Path, kind: str, ours: Collection[str]) -> None:

@@ -38,7 +38,9 @@ class FederationController(Controller):  # type: ignore[misc]
     def stop_controller(self, fl_ctx: Any) -> None:
         pass
 
-    def process_result_of_unknown_task(self, client: Any, task_name: str, client_task_id: str, result: Any, fl_ctx: Any) -> None:
+    def process_result_of_unknown_task(
+        self, client: Any, task_name: str, client_task_id: str, result: Any, fl_ctx: Any
+    ) -> None:
         self.log_warning(fl_ctx, f"dropped an answer of {client.name} that came after its round was closed")
 
     def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:
@@ -49,11 +51,15 @@ class FederationController(Controller):  # type: ignore[misc]
             task = FederationTask.from_json(self.task)
             folder = Path(workspace.get_root_dir()) / "runs" / task.run
             self._train(task, folder, fl_ctx, abort_signal)
-            shutil.copytree(folder, result, dirs_exist_ok=True, ignore=shutil.ignore_patterns("checkpoint-*", ".*"))
+            shutil.copytree(
+                folder, result, dirs_exist_ok=True, ignore=shutil.ignore_patterns("checkpoint-*", ".*")
+            )
         except Stopped:
             self._status.update(state="stopped")
         except FedEPDError as mistake:
-            self._status.update(state="waiting" if isinstance(mistake, QuorumLost) else "failed", error=str(mistake))
+            self._status.update(
+                state="waiting" if isinstance(mistake, QuorumLost) else "failed", error=str(mistake)
+            )
             self.system_panic(str(mistake), fl_ctx)
         finally:
             write_json(result / "status.json", self._status)
@@ -61,7 +67,9 @@ class FederationController(Controller):  # type: ignore[misc]
     def _train(self, task: FederationTask, folder: Path, fl_ctx: Any, abort_signal: Any) -> None:
         torch.set_num_threads(1)
         if folder.exists() and not self.resume:
-            raise BadConfig(f"the server already holds a run '{task.run}'; submit under another name or resume it")
+            raise BadConfig(
+                f"the server already holds a run '{task.run}'; submit under another name or resume it"
+            )
         folder.mkdir(parents=True, exist_ok=True)
         ledger = Ledger(task)
         ledger.load(folder)
@@ -73,7 +81,17 @@ class FederationController(Controller):  # type: ignore[misc]
             stack.callback(exchange.close)
             method, tensors, first = ledger.experiment.method, ledger.progress.tensors, ledger.next_round
             known = offences(ledger.progress.lines)
-            for each in train(method, ledger.server, tensors, clients, exchange, every, first, known, ledger.experiment.defence):
+            for each in train(
+                method,
+                ledger.server,
+                tensors,
+                clients,
+                exchange,
+                every,
+                first,
+                known,
+                ledger.experiment.defence,
+            ):
                 ledger.declare(exchange.sizes)
                 line = ledger.add(each, exchange.counts)
                 ledger.save(folder)
@@ -94,7 +112,10 @@ class FederationController(Controller):  # type: ignore[misc]
             "seconds": line["seconds"],
             "answered": [ledger.task.sites[k] for k in line["clients"]],
             "missing": missing,
-            "refused": [f"{ledger.task.sites[r['client']]}: {r['field']} {r['reason']}" for r in line.get("refused", [])],
+            "refused": [
+                f"{ledger.task.sites[r['client']]}: {r['field']} {r['reason']}"
+                for r in line.get("refused", [])
+            ],
             "defence": told(line, ledger.task.sites),
             "val": val,
         }
@@ -103,9 +124,16 @@ class FederationController(Controller):  # type: ignore[misc]
 def told(line: Mapping[str, Any], sites: Sequence[str]) -> list[str]:
     """What the defences did in a round, in words. Every clipping is in the folder; here are those that cut more than half."""
     deeds = line.get("defence", {})
-    out = [f"{sites[k]}: update cut to {100 * share:.0f} %" for k, share in deeds.get("clipped", {}).items() if share < 0.5]
+    out = [
+        f"{sites[k]}: update cut to {100 * share:.0f} %"
+        for k, share in deeds.get("clipped", {}).items()
+        if share < 0.5
+    ]
     out += [f"{sites[k]}: {rows} class rows shortened" for k, rows in deeds.get("rows", {}).items()]
     out += [f"{sites[k]}: weight cut to {100 * share:.3g} %" for k, share in deeds.get("capped", {}).items()]
     out += [f"{sites[k]}: left out of this round" for k in deeds.get("left_out", [])]
-    out += [f"{sites[k]}: left out of the run, its answers were refused too often" for k in line.get("excluded", ())]
+    out += [
+        f"{sites[k]}: left out of the run, its answers were refused too often"
+        for k in line.get("excluded", ())
+    ]
     return out + ([deeds["skipped"]] if "skipped" in deeds else [])

@@ -28,7 +28,9 @@ def root_certificate(kit: Path) -> x509.Certificate:
         root.verify_directly_issued_by(root)
         may_sign = root.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except (InvalidSignature, ValueError, TypeError, x509.ExtensionNotFound) as cause:
-        raise BadData(f"'{ROOT}' in '{shown(kit, 300)}' is not a root certificate; ask for the kit again") from cause
+        raise BadData(
+            f"'{ROOT}' in '{shown(kit, 300)}' is not a root certificate; ask for the kit again"
+        ) from cause
     if not may_sign:
         raise BadData(f"'{ROOT}' in '{shown(kit, 300)}' may not sign certificates; ask for the kit again")
     return root
@@ -45,11 +47,15 @@ def check_credentials(kit: Path, root: x509.Certificate, stem: str, name: str) -
     try:
         own.verify_directly_issued_by(root)
     except (InvalidSignature, ValueError, TypeError) as cause:
-        raise BadData(f"'{path}' in '{shown(kit, 300)}' is not signed by the kit's root certificate; ask for the kit again") from cause
+        raise BadData(
+            f"'{path}' in '{shown(kit, 300)}' is not signed by the kit's root certificate; ask for the kit again"
+        ) from cause
     names = [str(each.value) for each in own.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     if names != [name[:MAX_COMMON_NAME]]:
         found = ", ".join(shown(each) for each in names) or "nobody"
-        raise BadData(f"'{path}' in '{shown(kit, 300)}' is the certificate of {found}, not of '{shown(name)}'; ask for the kit again")
+        raise BadData(
+            f"'{path}' in '{shown(kit, 300)}' is the certificate of {found}, not of '{shown(name)}'; ask for the kit again"
+        )
     for certificate, where in ((root, ROOT), (own, path)):
         _check_dates(certificate, where, kit)
     _check_key(kit, f"startup/{stem}.key", own.public_key())
@@ -62,24 +68,34 @@ def _check_dates(certificate: x509.Certificate, path: str, kit: Path) -> None:
         raise BadData(f"'{path}' in '{shown(kit, 300)}' ended on {ended}; ask the coordinator for a new kit")
     if now < certificate.not_valid_before_utc:
         begins = certificate.not_valid_before_utc.isoformat()
-        raise BadData(f"'{path}' in '{shown(kit, 300)}' is valid from {begins} only; set this machine's clock")
+        raise BadData(
+            f"'{path}' in '{shown(kit, 300)}' is valid from {begins} only; set this machine's clock"
+        )
 
 
 def _check_key(kit: Path, path: str, public: Any) -> None:
     try:
         key = serialization.load_pem_private_key(read_bytes(kit / path, MAX_PEM), password=None)
     except (ValueError, TypeError) as cause:
-        raise BadData(f"'{path}' in '{shown(kit, 300)}' is not a private key; ask for the kit again") from cause
+        raise BadData(
+            f"'{path}' in '{shown(kit, 300)}' is not a private key; ask for the kit again"
+        ) from cause
     form = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     if key.public_key().public_bytes(*form) != public.public_bytes(*form):
-        raise BadData(f"'{path}' in '{shown(kit, 300)}' is not the key of the certificate beside it; ask for the kit again")
+        raise BadData(
+            f"'{path}' in '{shown(kit, 300)}' is not the key of the certificate beside it; ask for the kit again"
+        )
 
 
 def _certificate(kit: Path, path: str) -> x509.Certificate:
     try:
         found = x509.load_pem_x509_certificates(read_bytes(kit / path, MAX_PEM))
     except ValueError as cause:
-        raise BadData(f"'{path}' in '{shown(kit, 300)}' is not a certificate; ask for the kit again") from cause
+        raise BadData(
+            f"'{path}' in '{shown(kit, 300)}' is not a certificate; ask for the kit again"
+        ) from cause
     if len(found) != 1:
-        raise BadData(f"'{path}' in '{shown(kit, 300)}' holds {len(found)} certificates instead of one; ask for the kit again")
+        raise BadData(
+            f"'{path}' in '{shown(kit, 300)}' holds {len(found)} certificates instead of one; ask for the kit again"
+        )
     return found[0]

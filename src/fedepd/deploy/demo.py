@@ -26,7 +26,16 @@ def demo(method: str, rounds: int, sites: int, data: str, out: str | None, say: 
     """True if the federation reached the simulation's digest."""
     graph = load(data)
     names = [f"site-{k + 1}" for k in range(sites)]
-    task = FederationTask("demo", method, "default", {"rounds": rounds}, graph.num_features, graph.num_classes, tuple(names), sites)
+    task = FederationTask(
+        "demo",
+        method,
+        "default",
+        {"rounds": rounds},
+        graph.num_features,
+        graph.num_classes,
+        tuple(names),
+        sites,
+    )
     with ExitStack() as stack:
         folder = Path(out) if out is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         check_new_folder(folder)
@@ -35,18 +44,33 @@ def demo(method: str, rounds: int, sites: int, data: str, out: str | None, say: 
         start = time.perf_counter()
         federation = stack.enter_context(Loopback(folder / "federation", files))
         federation.wait()
-        say(f"{time.perf_counter() - start:.1f} s: server and {sites} sites connected, mutual TLS on one port")
+        say(
+            f"{time.perf_counter() - start:.1f} s: server and {sites} sites connected, mutual TLS on one port"
+        )
         job = admin.submit(federation.admin, task)
-        end = admin.supervise(federation.admin, job, lambda now: say(f"{time.perf_counter() - start:.1f} s: {admin.describe(now)}"))
+        end = admin.supervise(
+            federation.admin,
+            job,
+            lambda now: say(f"{time.perf_counter() - start:.1f} s: {admin.describe(now)}"),
+        )
         if end["state"] != "done":
             say(f"the run ended without results: {end.get('error', end['state'])}")
             return False
         admin.fetch(federation.admin, admin.last_job(federation.admin), folder / "run")
-        lines = [json.loads(line) for line in (folder / "run" / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+        lines = [
+            json.loads(line)
+            for line in (folder / "run" / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+        ]
         say("seconds per round: " + " ".join(f"{line['seconds']:.2f}" for line in lines))
-        say(f"median after the first round: {statistics.median([line['seconds'] for line in lines[1:]] or [0.0]):.2f} s")
+        say(
+            f"median after the first round: {statistics.median([line['seconds'] for line in lines[1:]] or [0.0]):.2f} s"
+        )
         say(f"federation {end['digest']}", f"simulation {expected}")
-    say("the same bits; everything is stopped" if end["digest"] == expected else "THE DIGESTS DIFFER; everything is stopped")
+    say(
+        "the same bits; everything is stopped"
+        if end["digest"] == expected
+        else "THE DIGESTS DIFFER; everything is stopped"
+    )
     return bool(end["digest"] == expected)
 
 

@@ -69,7 +69,9 @@ class Pulse:
     def _beat(self) -> None:
         while not self._end.wait(PING_EVERY):
             context = self._engine.new_context()
-            answers = self._engine.send_aux_request(list(self._seen), PING, Shareable(), PING_TIMEOUT, context, optional=True)
+            answers = self._engine.send_aux_request(
+                list(self._seen), PING, Shareable(), PING_TIMEOUT, context, optional=True
+            )
             for site, answer in (answers or {}).items():
                 if answer is not None and answer.get_return_code() == ReturnCode.OK:
                     self.heard(site)
@@ -125,7 +127,9 @@ class OverNVFlare:
 
     def evaluate(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, dict[str, Tensor]]:
         classes = self.task.num_classes
-        return self._exchange(EVALUATE, round, messages, lambda record: read_confusions(record, round, classes, self.has_global))
+        return self._exchange(
+            EVALUATE, round, messages, lambda record: read_confusions(record, round, classes, self.has_global)
+        )
 
     def missing(self) -> list[str]:
         return [site for site in self.task.sites if not self._pulse.alive(site)]
@@ -137,12 +141,16 @@ class OverNVFlare:
     def close(self) -> None:
         self._pulse.close()
 
-    def _exchange(self, name: str, round: int, messages: Mapping[int, Tensors], read: Callable[[Any], T]) -> dict[int, T]:
+    def _exchange(
+        self, name: str, round: int, messages: Mapping[int, Tensors], read: Callable[[Any], T]
+    ) -> dict[int, T]:
         out = self._read(self._ask(name, round, messages), read)
         needed = min(self.task.min_sites, len(messages))
         if len(out) < needed:
             why = "; ".join(f"{self.task.sites[r.client]}: {r.field} {r.reason}" for r in self.refusals)
-            raise QuorumLost(f"{len(out)} of at least {needed} sites answered {name} in round {round} ({why}); resume when they are back")
+            raise QuorumLost(
+                f"{len(out)} of at least {needed} sites answered {name} in round {round} ({why}); resume when they are back"
+            )
         return out
 
     def _read(self, answers: Mapping[int, Any], read: Callable[[Any], T]) -> dict[int, T]:
@@ -177,7 +185,9 @@ class OverNVFlare:
                     ready.notify_all()
 
             # One task per site: a broadcast would send the first site's message to all of them.
-            tasks[client] = Task(name=name, data=Shareable(message_record(round, message)), result_received_cb=received)
+            tasks[client] = Task(
+                name=name, data=Shareable(message_record(round, message)), result_received_cb=received
+            )
             self._controller.broadcast(tasks[client], self._fl_ctx, targets=[site], min_responses=1)
         self._wait(messages, answers, ready)
         for client, task in tasks.items():
@@ -185,7 +195,9 @@ class OverNVFlare:
                 self._controller.cancel_task(task, fl_ctx=self._fl_ctx)
         return answers
 
-    def _wait(self, messages: Mapping[int, Tensors], answers: dict[int, Any], ready: threading.Condition) -> None:
+    def _wait(
+        self, messages: Mapping[int, Tensors], answers: dict[int, Any], ready: threading.Condition
+    ) -> None:
         end = time.monotonic() + self.task.deadline
         with ready:
             while pending := [client for client in messages if client not in answers]:
@@ -226,5 +238,8 @@ def disagreement(site: Declaration, label_names: Sequence[str], schema: str) -> 
     if known and (difference := differences((known, ""), (label_names, ""))):
         return "label_names", difference
     if site.schema_sha256 and schema and site.schema_sha256 != schema:
-        return "schema_sha256", "says that its columns or their scaling are not the others'; import it with the federation's schema"
+        return (
+            "schema_sha256",
+            "says that its columns or their scaling are not the others'; import it with the federation's schema",
+        )
     return None

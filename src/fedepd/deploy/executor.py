@@ -57,7 +57,9 @@ class Admitted:
         if not 1 <= round <= last:
             raise BadMessage(f"the server asks for round {round} of {last}")
         if task_name == EVALUATE and round % self.evaluate_every and round != last:
-            raise BadMessage(f"the server asks for an evaluation in round {round}, which the run does not evaluate")
+            raise BadMessage(
+                f"the server asks for an evaluation in round {round}, which the run does not evaluate"
+            )
         fault = self.limits.message_fault(message, self.expected)
         if fault:
             raise BadMessage(fault)
@@ -77,7 +79,9 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         if event_type == EventType.END_RUN:
             self._open.close()
         if event_type == EventType.START_RUN:
-            fl_ctx.get_engine().register_aux_message_handler(PING, lambda topic, request, fl_ctx: make_reply(ReturnCode.OK))
+            fl_ctx.get_engine().register_aux_message_handler(
+                PING, lambda topic, request, fl_ctx: make_reply(ReturnCode.OK)
+            )
             try:
                 self._start(fl_ctx)
             except FedEPDError as mistake:
@@ -90,13 +94,21 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         limits = self._limits(workspace, task)
         settings = workspace.get_file_path_in_site_config(SITE_FILE)
         if not os.path.lexists(settings):
-            raise BadConfig(f"the kit has no local/{SITE_FILE}; start the site with 'fedepd federation join KIT --data FILE.npz'")
+            raise BadConfig(
+                f"the kit has no local/{SITE_FILE}; start the site with 'fedepd federation join KIT --data FILE.npz'"
+            )
         data = site_data(task, site, json.loads(Path(settings).read_bytes())["data"])
         participant = task.participant(data)
         participant.prepare()
         folder = Path(workspace.get_root_dir()) / "state"
-        states, tally = SiteState(folder / task.run, task.identity()), Tally(folder / "answers" / f"{task.run}.json", limits)
-        expected, every = expected_message(task, participant.client_id), task.experiment().protocol.evaluate_every
+        states, tally = (
+            SiteState(folder / task.run, task.identity()),
+            Tally(folder / "answers" / f"{task.run}.json", limits),
+        )
+        expected, every = (
+            expected_message(task, participant.client_id),
+            task.experiment().protocol.evaluate_every,
+        )
         self._open.enter_context(guarded(Intake(message_bytes(task, participant.client_id))))
         self._agreement = data.graph.label_names, schema_sha256(data.graph.schema)
         self._admitted = Admitted(participant, states, tally, limits, expected, every)

@@ -36,7 +36,9 @@ class MinCount(Filter):  # type: ignore[misc]
     def __init__(self, k: int = 10) -> None:
         super().__init__()
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise BadConfig(f"MinCount's k is {shown(k)}; give a whole number, 1 or more, in local/privacy.json")
+            raise BadConfig(
+                f"MinCount's k is {shown(k)}; give a whole number, 1 or more, in local/privacy.json"
+            )
         self.k = k
 
     def process(self, shareable: Shareable, fl_ctx: Any) -> Shareable:

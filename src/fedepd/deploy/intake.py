@@ -135,7 +135,10 @@ def message_bytes(task: FederationTask, client_id: int) -> int:
 
 def _field_bytes(fields: Fields, classes: int) -> int:
     # A row for each of some classes is the only size that a method leaves open.
-    return sum(4 * math.prod(classes if size < 0 else size for size in field.shape) + PER_ARRAY for field in fields.values())
+    return sum(
+        4 * math.prod(classes if size < 0 else size for size in field.shape) + PER_ARRAY
+        for field in fields.values()
+    )
 
 
 def _with_slack(size: int) -> int:
@@ -149,10 +152,18 @@ def guarded(intake: Intake) -> Iterator[Intake]:
         (blob_module, "BlobTask", _bounded_stream(intake, blob_module.BlobTask)),
         (cell_module, "decode_payload", _bounded_decoding(intake, cell_module.decode_payload)),
         (core_module, "decode_payload", _bounded_frame(intake, core_module.decode_payload)),
-        (ViaDownloaderDecomposer, "_download_from_remote_cell", _own_arrays(ViaDownloaderDecomposer._download_from_remote_cell)),
+        (
+            ViaDownloaderDecomposer,
+            "_download_from_remote_cell",
+            _own_arrays(ViaDownloaderDecomposer._download_from_remote_cell),
+        ),
         (NumpyArrayDecomposer, "_get_download_kwargs", lambda decomposer, fobs_ctx: {"fobs_ctx": fobs_ctx}),
         (NumpyArrayDecomposer, "download", _bounded_download(intake)),
-        (NumpyArrayDecomposer, "native_recompose", lambda decomposer, data, manager=None: read_array(data, intake.limit)),
+        (
+            NumpyArrayDecomposer,
+            "native_recompose",
+            lambda decomposer, data, manager=None: read_array(data, intake.limit),
+        ),
     ]
     with ExitStack() as stack:
         for owner, name, hook in hooks:
@@ -164,14 +175,18 @@ def _bounded_stream(intake: Intake, original: Any) -> Any:
     class BoundedTask(original):  # type: ignore[misc]
         """NVFlare's buffer for one stream, made when its first chunk is there; an error here refuses the rest."""
 
-        def __init__(self, future: Any, stream: Any, max_size: int = 0, preserve_chunks: bool = False) -> None:
+        def __init__(
+            self, future: Any, stream: Any, max_size: int = 0, preserve_chunks: bool = False
+        ) -> None:
             origin = (stream.headers or {}).get(MessageHeaderKey.ORIGIN)
             fault = intake.fault(origin, stream.get_size())
             if fault:
                 intake.note(origin, fault)
                 raise BlobSizeError(f"the stream {fault}")
             future.add_done_callback(_note_overrun, intake, origin, future)
-            super().__init__(future, stream, intake.limit, preserve_chunks)  # what declares no size is cut at the limit
+            super().__init__(
+                future, stream, intake.limit, preserve_chunks
+            )  # what declares no size is cut at the limit
 
     return BoundedTask
 
@@ -188,7 +203,11 @@ def _bounded_decoding(intake: Intake, original: Callable[..., None]) -> Callable
             original(message, *args, **kwargs)
         except Exception as cause:
             reason = str(cause) if isinstance(cause, TooLarge) else f"cannot be decoded ({shown(cause)})"
-            intake.note(message.get_header(MessageHeaderKey.ORIGIN), reason, offence="failed to download" not in reason)
+            intake.note(
+                message.get_header(MessageHeaderKey.ORIGIN),
+                reason,
+                offence="failed to download" not in reason,
+            )
             place = message.get_header(StreamHeaderKey.CHANNEL), message.get_header(StreamHeaderKey.TOPIC)
             if place == (CellChannel.SERVER_COMMAND, ServerCommandNames.SUBMIT_UPDATE):
                 raise Dropped(reason) from cause
@@ -225,7 +244,9 @@ def _own_arrays(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _bounded_download(intake: Intake) -> Callable[..., tuple[str | None, Any]]:
-    def download(decomposer: Any, from_fqcn: str, fobs_ctx: dict[str, Any], **more: Any) -> tuple[str | None, Any]:
+    def download(
+        decomposer: Any, from_fqcn: str, fobs_ctx: dict[str, Any], **more: Any
+    ) -> tuple[str | None, Any]:
         consumer = _Counting(intake.limit, fobs_ctx)
         with intake.fetching(from_fqcn, more.pop("abort_signal", None)) as signal:
             download_object(from_fqcn=from_fqcn, consumer=consumer, abort_signal=signal, **more)
@@ -264,7 +285,9 @@ class _Counting(ArrayConsumer):  # type: ignore[misc]
                     raise TooLarge("holds arrays that are not bytes")
                 spent = self._fobs_ctx.get(SPENT, 0) + len(item)
                 if spent > self._limit:
-                    raise TooLarge(f"holds arrays of more than {spent:,} bytes, but at most {self._limit:,} are expected")
+                    raise TooLarge(
+                        f"holds arrays of more than {spent:,} bytes, but at most {self._limit:,} are expected"
+                    )
                 self._fobs_ctx[SPENT] = spent
                 result = {**(result or {}), **read_npz(bytes(item), self._limit)}
         except TooLarge as cause:
@@ -280,10 +303,15 @@ def read_npz(content: bytes, limit: int) -> dict[str, NDArray[Any]]:
             members = archive.infolist()
             for member in members:
                 if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size:
-                    raise TooLarge(f"holds the compressed array '{shown(member.filename)}'; arrays travel as they are")
+                    raise TooLarge(
+                        f"holds the compressed array '{shown(member.filename)}'; arrays travel as they are"
+                    )
             if sum(member.file_size for member in members) > min(limit, len(content)):
                 raise TooLarge("holds an archive that claims more bytes than it has")
-            return {member.filename.removesuffix(".npy"): read_array(archive.read(member), limit) for member in members}
+            return {
+                member.filename.removesuffix(".npy"): read_array(archive.read(member), limit)
+                for member in members
+            }
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as cause:
         raise TooLarge(f"holds an array that cannot be read ({shown(cause)})") from cause
 
@@ -298,7 +326,11 @@ def read_array(content: Any, limit: int) -> NDArray[Any]:
             raise TooLarge(f"holds an array of an unknown format {version}")
         shape, fortran, dtype = read_header(stream)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, EOFError) as cause:
-        raise cause if isinstance(cause, TooLarge) else TooLarge(f"holds an array that cannot be read ({shown(cause)})") from cause
+        raise (
+            cause
+            if isinstance(cause, TooLarge)
+            else TooLarge(f"holds an array that cannot be read ({shown(cause)})")
+        ) from cause
     size = math.prod(shape) * dtype.itemsize
     if dtype.kind not in KINDS or dtype.hasobject or any(type(n) is not int or n < 0 for n in shape):
         raise TooLarge(f"holds an array of {shown(dtype)}, not of numbers")

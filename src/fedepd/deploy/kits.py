@@ -61,20 +61,45 @@ class Kit:
 
 
 def provision(
-    out: Path, sites: Sequence[str], host: str, port: int, sizes: dict[str, int], agreed: Agreement = NOTHING_AGREED
+    out: Path,
+    sites: Sequence[str],
+    host: str,
+    port: int,
+    sizes: dict[str, int],
+    agreed: Agreement = NOTHING_AGREED,
 ) -> dict[str, Path]:
     """New kits ``out/server``, ``out/admin``, ``out/SITE``; the certificate authority stays in ``out/authority``."""
-    about = {"host": host, "port": port, "sites": list(sites), **sizes, "label_names": list(agreed.label_names), "schema": agreed.schema}
+    about = {
+        "host": host,
+        "port": port,
+        "sites": list(sites),
+        **sizes,
+        "label_names": list(agreed.label_names),
+        "schema": agreed.schema,
+    }
     _check_about(about, "the federation")
     for site in sites:
         if site in ("server", "admin", "authority", host):
-            raise BadConfig(f"site '{site}' has the name of another part of the federation; choose another name")
+            raise BadConfig(
+                f"site '{site}' has the name of another part of the federation; choose another name"
+            )
     check_new_folder(out)
     authority = out / "authority"
     authority.mkdir(parents=True, mode=0o700)
     project = authority / "project.yml"
     write_json(project, _project(sites, host, port))  # JSON is YAML
-    command = [sys.executable, "-P", "-m", "nvflare.cli", "provision", "-p", str(project), "-w", str(authority), "--force"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "nvflare.cli",
+        "provision",
+        "-p",
+        str(project),
+        "-w",
+        str(authority),
+        "--force",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     made = authority / PROJECT / "prod_00"
     if done.returncode or not made.is_dir():
@@ -115,8 +140,14 @@ def _project(sites: Sequence[str], host: str, port: int) -> dict[str, Any]:
             {"name": ADMIN, "type": "admin", "org": ORG, "role": "project_admin"},
         ],
         "builders": [
-            {"path": f"{impl}.workspace.WorkspaceBuilder", "args": {"template_file": ["master_template.yml"]}},
-            {"path": f"{impl}.static_file.StaticFileBuilder", "args": {"config_folder": "config", "scheme": "http"}},
+            {
+                "path": f"{impl}.workspace.WorkspaceBuilder",
+                "args": {"template_file": ["master_template.yml"]},
+            },
+            {
+                "path": f"{impl}.static_file.StaticFileBuilder",
+                "args": {"config_folder": "config", "scheme": "http"},
+            },
             {"path": f"{impl}.cert.CertBuilder", "args": {"root_valid_days": ROOT_DAYS}},
             {"path": f"{impl}.signature.SignatureBuilder"},
         ],
@@ -129,13 +160,17 @@ def _project(sites: Sequence[str], host: str, port: int) -> dict[str, Any]:
 def open_kit(folder: Path, kind: str) -> Kit:
     """A kit of this kind (server, client or admin), verified as a whole; anything odd is refused and named. Writes nothing."""
     if not (folder / MANIFEST).is_file():
-        raise BadData(f"'{shown(folder, 300)}' is not such a kit: it has no {MANIFEST}; give a folder made by 'fedepd federation init'")
+        raise BadData(
+            f"'{shown(folder, 300)}' is not such a kit: it has no {MANIFEST}; give a folder made by 'fedepd federation init'"
+        )
     found = entries(folder)
     root = root_certificate(folder)
     manifest = read_manifest(folder, root.public_key())
     if manifest.kind != kind:
         what = shown(manifest.kind)
-        raise BadData(f"'{shown(folder, 300)}' is not such a kit: it is the kit of a {what}; give the kit of a {kind}")
+        raise BadData(
+            f"'{shown(folder, 300)}' is not such a kit: it is the kit of a {what}; give the kit of a {kind}"
+        )
     check_contents(folder, kind, manifest.files, found)
     check_files(folder, manifest)
     about = read_json(folder / "local" / ABOUT, MAX_FILE)
@@ -145,16 +180,30 @@ def open_kit(folder: Path, kind: str) -> Kit:
     check_components(folder, kind, _our_components())
     agreed = Agreement(tuple(about.get("label_names", [])), about.get("schema", ""))
     sizes = about.get("features"), about.get("classes")
-    return Kit(folder, kind, manifest.name, about["host"], about["port"], tuple(about["sites"]), *sizes, agreed, fingerprint(root))
+    return Kit(
+        folder,
+        kind,
+        manifest.name,
+        about["host"],
+        about["port"],
+        tuple(about["sites"]),
+        *sizes,
+        agreed,
+        fingerprint(root),
+    )
 
 
 def _check_about(about: Any, where: str) -> None:
     """Names, addresses and sizes as they may stand in a kit; whatever else stands there is refused."""
     if not isinstance(about, dict) or not {"host", "port", "sites"} <= set(about) <= set(KEYS):
-        raise BadData(f"{where} does not hold exactly {', '.join(KEYS)}; ask for a kit made by this version of fedepd")
+        raise BadData(
+            f"{where} does not hold exactly {', '.join(KEYS)}; ask for a kit made by this version of fedepd"
+        )
     host, port, sites, schema = about["host"], about["port"], about["sites"], about.get("schema", "")
     if not isinstance(host, str) or not HOST.fullmatch(host) or len(host) > 253:
-        raise BadConfig(f"{where} has the host '{shown(host)}'; give a name of letters, digits, hyphens and dots")
+        raise BadConfig(
+            f"{where} has the host '{shown(host)}'; give a name of letters, digits, hyphens and dots"
+        )
     if type(port) is not int or not 0 < port < 65536:
         raise BadConfig(f"port is {shown(port)}; give 1..65535")
     if not isinstance(sites, list) or not 0 < len(sites) <= MAX_SITES:
@@ -168,10 +217,14 @@ def _check_about(about: Any, where: str) -> None:
             raise BadConfig(f"{where} has {shown(about[what])} {what}; give a whole number, 1..{most}")
     names = about.get("label_names", [])
     if not isinstance(names, list) or (names and len(names) != about.get("classes")):
-        raise BadConfig(f"{where} does not name each of its classes; make it again with 'fedepd federation init --example FILE.npz'")
+        raise BadConfig(
+            f"{where} does not name each of its classes; make it again with 'fedepd federation init --example FILE.npz'"
+        )
     check_label_names(names, where)
     if not isinstance(schema, str) or (schema and canonical(schema) != schema):
-        raise BadConfig(f"{where} has a damaged feature schema; make it again with 'fedepd federation init --example FILE.npz'")
+        raise BadConfig(
+            f"{where} has a damaged feature schema; make it again with 'fedepd federation init --example FILE.npz'"
+        )
 
 
 def _check_holder(name: str, kind: str, about: dict[str, Any]) -> None:
@@ -182,7 +235,9 @@ def _check_holder(name: str, kind: str, about: dict[str, Any]) -> None:
     else:
         fits = name == about["host"] if kind == "server" else USER.fullmatch(name) is not None
     if not fits:
-        raise BadData(f"the kit is made out to '{shown(name)}', which is no {kind} of this federation; ask for the kit again")
+        raise BadData(
+            f"the kit is made out to '{shown(name)}', which is no {kind} of this federation; ask for the kit again"
+        )
 
 
 @cache
@@ -197,7 +252,9 @@ def check_pin(kit: Kit, pin: str) -> None:
     """The owner was told the fingerprint over another channel; colons, spaces and case do not matter."""
     wanted, found = (re.sub(r"[^0-9A-F]", "", text.upper()) for text in (pin, kit.fingerprint))
     if wanted != found:
-        raise BadData(f"the kit's root certificate is SHA-256 {kit.fingerprint}, not the one pinned; ask the coordinator which is right")
+        raise BadData(
+            f"the kit's root certificate is SHA-256 {kit.fingerprint}, not the one pinned; ask the coordinator which is right"
+        )
 
 
 # --- writing a kit's configuration -------------------------------------------------------------------------------------------------------
@@ -241,11 +298,15 @@ def prepare_site(folder: Path, data: Path, allow: Sequence[str] = (), looser: bo
 
 def _write(kit: Kit, allowed: Sequence[str]) -> None:
     folder = kit.folder
-    write_json(folder / "startup" / f"fed_{kit.kind}.json", templates.startup(kit.kind, kit.name, kit.host, kit.port))
+    write_json(
+        folder / "startup" / f"fed_{kit.kind}.json", templates.startup(kit.kind, kit.name, kit.host, kit.port)
+    )
     write_json(folder / "local" / "resources.json", templates.resources(kit.kind, folder.resolve(), allowed))
     (folder / "transfer").mkdir(exist_ok=True, mode=0o700)
     if kit.kind != "admin":
-        write_json(folder / "local" / "authorization.json", templates.authorization(may_operate=kit.kind == "server"))
+        write_json(
+            folder / "local" / "authorization.json", templates.authorization(may_operate=kit.kind == "server")
+        )
         write_json(folder / "local" / "log_config.json", templates.log_config())
 
 

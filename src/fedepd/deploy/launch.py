@@ -48,7 +48,11 @@ REQUESTS = (
 """What a server may ask of a site."""
 JOB_COMMANDS = ("CheckStatusCommand", "AbortCommand", "AbortTaskCommand", "ByeCommand")
 """What may be asked of a site's job."""
-REPLACED = ((ConfigFactory, "search_config_format"), (Workspace, "_check_job_id"), (zip_utils, "_validate_zip_entries"))
+REPLACED = (
+    (ConfigFactory, "search_config_format"),
+    (Workspace, "_check_job_id"),
+    (zip_utils, "_validate_zip_entries"),
+)
 """What is put in the place of NVFlare's own; in an NVFlare without it a door would stay open in silence."""
 MAX_JOB_FILES, MAX_JOB_BYTES = 100, 64 * 2**20
 """Of an unpacked job; NVFlare unpacks whatever comes before it looks at it."""
@@ -58,7 +62,10 @@ def check_started(job_meta: Any, fl_ctx: Any) -> None:
     """A server can start a job that it never sent, of a folder that lay in the kit and that nobody has looked at."""
     from fedepd.deploy.policy import check_job_files
 
-    workspace, arguments = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT), fl_ctx.get_prop(FLContextKey.JOB_PROCESS_ARGS)
+    workspace, arguments = (
+        fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT),
+        fl_ctx.get_prop(FLContextKey.JOB_PROCESS_ARGS),
+    )
     # The process is told one name, and its Python path is made from the other.
     for job_id in {arguments[JobProcessArgs.JOB_ID][1], job_meta.get(JobConstants.JOB_ID)}:
         check_job_files(Path(workspace.get_app_dir(job_id)))
@@ -84,7 +91,9 @@ def guarded(command: str, role: str) -> str:
     """NVFlare's command with this module in the place of NVFlare's own."""
     own = f"-m {PROGRAMS[role]} "
     if command.count(own) != 1:
-        raise RuntimeError("this NVFlare starts jobs in another way than 2.9; install the version that fedepd asks for")
+        raise RuntimeError(
+            "this NVFlare starts jobs in another way than 2.9; install the version that fedepd asks for"
+        )
     return command.replace(own, f"-P -m {MODULE} {role} ")
 
 
@@ -97,7 +106,9 @@ def close_doors(role: str) -> None:
     if role == "client":
         from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
-        ClientRequestProcessors.request_processors = _only(ClientRequestProcessors.request_processors, REQUESTS)
+        ClientRequestProcessors.request_processors = _only(
+            ClientRequestProcessors.request_processors, REQUESTS
+        )
         _unpack_small_jobs(zip_utils._validate_zip_entries)
     if role == "client-job":
         from nvflare.private.fed.client.admin_commands import AdminCommands
@@ -108,7 +119,9 @@ def close_doors(role: str) -> None:
 def _only(known: list[Any], wanted: tuple[str, ...]) -> list[Any]:
     kept = [each for each in known if type(each).__name__ in wanted]
     if len(kept) != len(wanted):
-        raise RuntimeError("this NVFlare has other commands than 2.9; install the version that fedepd asks for")
+        raise RuntimeError(
+            "this NVFlare has other commands than 2.9; install the version that fedepd asks for"
+        )
     return kept
 
 
@@ -117,13 +130,17 @@ def _unpack_small_jobs(check: Callable[[ZipFile, str], None]) -> None:
         # By the sizes that the archive states: Python's reader gives no more bytes than stated.
         parts = archive.infolist()
         if len(parts) > MAX_JOB_FILES or sum(part.file_size for part in parts) > MAX_JOB_BYTES:
-            raise ValueError(f"a job of more than {MAX_JOB_FILES} files or {MAX_JOB_BYTES:,} bytes is not unpacked")
+            raise ValueError(
+                f"a job of more than {MAX_JOB_FILES} files or {MAX_JOB_BYTES:,} bytes is not unpacked"
+            )
         check(archive, folder)
 
     zip_utils._validate_zip_entries = check_size_too
 
 
-def _exact_configuration(path: str, search_dirs: list[str] | None = None, target_fmt: Any = None) -> tuple[Any, str | None]:
+def _exact_configuration(
+    path: str, search_dirs: list[str] | None = None, target_fmt: Any = None
+) -> tuple[Any, str | None]:
     """In the given folder, or in its ``startup`` or ``local``; NVFlare would walk through everything below, jobs included."""
     name = ConfigFactory.get_file_basename(path) + ".json"
     if target_fmt in (None, ConfigFormat.JSON):

@@ -65,14 +65,18 @@ class Ledger:
             # Choice: tiers are fixed at the first evaluation, so that a site that leaves later does not move a class from tail to head.
             self.progress.tiers = tiers(self.class_sizes())
         line = self.progress.add(each, dict)
-        if stale := stale_classes(each.tensors, [counted for client, counted in (counts or {}).items() if client in each.clients]):
+        if stale := stale_classes(
+            each.tensors, [counted for client, counted in (counts or {}).items() if client in each.clients]
+        ):
             line["stale"] = stale
         return line
 
     def declare(self, declared: Mapping[int, Sizes]) -> None:
         """Keep what clients declared, so that a resumed run holds them to it."""
         for client, sizes in declared.items():
-            counts = {name: value.tolist() for name, value in vars(sizes).items() if isinstance(value, Tensor)}
+            counts = {
+                name: value.tolist() for name, value in vars(sizes).items() if isinstance(value, Tensor)
+            }
             self.facts[client] = {"num_nodes": sizes.num_nodes, "num_train": sizes.num_train, **counts}
 
     def declared(self) -> dict[int, Sizes]:
@@ -94,7 +98,11 @@ class Ledger:
 
     def save(self, folder: Path) -> None:
         tensors, about = self.progress.packed()
-        more = {"config_hash": self.task.identity(), "tiers": asdict(self.progress.tiers), "facts": self.facts}
+        more = {
+            "config_hash": self.task.identity(),
+            "tiers": asdict(self.progress.tiers),
+            "facts": self.facts,
+        }
         checkpoint.save(folder, self.next_round - 1, tensors, {**about, **more})
         append_line(folder / "rounds.jsonl", self.progress.lines[-1])
 
@@ -113,7 +121,9 @@ class Ledger:
             write_bytes(folder / "rounds.jsonl", "".join(map(as_line, self.progress.lines)).encode())
             return
         if found:
-            raise BadData(f"no checkpoint in '{folder}' can be used ({'; '.join(bad)}); restore it from a backup or submit a new run")
+            raise BadData(
+                f"no checkpoint in '{folder}' can be used ({'; '.join(bad)}); restore it from a backup or submit a new run"
+            )
 
     def finish(self, folder: Path) -> dict[str, Any]:
         """Everything but rounds.jsonl; the summary last, so that a folder with one is complete."""
@@ -122,7 +132,10 @@ class Ledger:
         write_json(folder / "config.json", config)
         write_json(folder / "env.json", environment())
         write_json(folder / "clients.json", [self._client(k) for k in range(len(self.task.sites))])
-        write_arrays(folder / "partition.npz", {"client_class": self._client_class(), "class_sizes": self.class_sizes()})
+        write_arrays(
+            folder / "partition.npz",
+            {"client_class": self._client_class(), "class_sizes": self.class_sizes()},
+        )
         write_arrays(folder / "confusion.npz", self.progress.confusions())
         write_tensors(folder / "final.safetensors", self.progress.tensors)
         write_tensors(folder / "model.safetensors", self.progress.best[summary["headline"]].tensors)
@@ -136,7 +149,14 @@ class Ledger:
         seen = int((self._client_class()[client] > 0).sum())
         sizes = {"nodes": known.get("num_nodes", 0), "train": known.get("num_train", 0)}
         sizes |= {name: sum(known.get(name, [])) for name in ("val", "test")}
-        return {"client": client, "site": self.task.sites[client], **sizes, "classes": seen, **unknown, **unmeasured}
+        return {
+            "client": client,
+            "site": self.task.sites[client],
+            **sizes,
+            "classes": seen,
+            **unknown,
+            **unmeasured,
+        }
 
     def _config(self) -> dict[str, Any]:
         e, task = self.experiment, self.task
@@ -169,7 +189,10 @@ class Ledger:
         headline = "global" if config["has_global"] else "personal"
         refused = sum(len(line.get("refused", [])) for line in progress.lines)
         return {
-            **{name: config[name] for name in ("method", "method_label", "preset", "seed", "rounds", "config_hash", "protocol")},
+            **{
+                name: config[name]
+                for name in ("method", "method_label", "preset", "seed", "rounds", "config_hash", "protocol")
+            },
             "dataset": config["dataset"]["name"],
             "proxy_features": False,
             "headline": headline,
@@ -185,7 +208,8 @@ class Ledger:
             "weights_sha256": weights_sha256(progress.tensors),
             "digest": self.digest(),
             "refused": refused,
-            "warnings": [UNKNOWN] + ([f"{refused} replies were refused or missing; rounds.jsonl names them"] if refused else []),
+            "warnings": [UNKNOWN]
+            + ([f"{refused} replies were refused or missing; rounds.jsonl names them"] if refused else []),
         }
 
 

@@ -61,9 +61,15 @@ class Limits:
     """One line of the file each; what a file leaves out has its default."""
 
     methods: tuple[str, ...] = option(CHOICES["methods"], "methods that may run here")
-    backbones: tuple[str, ...] = option(CHOICES["backbones"], "networks; sage keeps a node's own features apart and tells more")
-    optimizers: tuple[str, ...] = option(("adam",), "optimisers; add 'sgd' only for a coordinator you trust with your features")
-    own_optimizers: bool = option(True, "presets 'official' may train by their authors' optimiser (CReFF: sgd)")
+    backbones: tuple[str, ...] = option(
+        CHOICES["backbones"], "networks; sage keeps a node's own features apart and tells more"
+    )
+    optimizers: tuple[str, ...] = option(
+        ("adam",), "optimisers; add 'sgd' only for a coordinator you trust with your features"
+    )
+    own_optimizers: bool = option(
+        True, "presets 'official' may train by their authors' optimiser (CReFF: sgd)"
+    )
     max_hidden: int = option(256, "widest hidden layer; every unit of it can give away one node")
     min_dropout: float = option(0.0, "smallest dropout")
     min_lr: float = option(0.005, "smallest learning rate; a tiny one keeps a crafted model as it was sent")
@@ -72,14 +78,26 @@ class Limits:
     max_epochs: int = option(50, "most local epochs")
     min_weight_decay: float = option(5e-4, "smallest weight decay; with Adam it moves crafted weights away")
     max_weight_decay: float = option(0.01, "largest weight decay")
-    min_rho: float = option(0.1, "FedEPD: smallest share of a class's training nodes that a prototype sums up")
-    min_train_share: float = option(0.1, "smallest share of your nodes to train on; of a handful each answer tells all")
-    max_method_number: float = option(5000.0, "largest number in the method's own settings; work and memory grow with them")
+    min_rho: float = option(
+        0.1, "FedEPD: smallest share of a class's training nodes that a prototype sums up"
+    )
+    min_train_share: float = option(
+        0.1, "smallest share of your nodes to train on; of a handful each answer tells all"
+    )
+    max_method_number: float = option(
+        5000.0, "largest number in the method's own settings; work and memory grow with them"
+    )
     max_classes: int = option(1000, "most classes; a site answers with matrices of classes x classes")
     max_rounds: int = option(1000, "most answers to training steps in one run, resumed or not")
-    max_evaluations: int = option(250, "most evaluations in one run; each tells how the held-out nodes are classified")
-    max_message_norm: float = option(1000.0, "largest L2 norm of a tensor in a message from the server; honest ones are below 50")
-    tell_reasons: bool = option(False, "tell the coordinator why a run was refused; otherwise the reason is in your log alone")
+    max_evaluations: int = option(
+        250, "most evaluations in one run; each tells how the held-out nodes are classified"
+    )
+    max_message_norm: float = option(
+        1000.0, "largest L2 norm of a tensor in a message from the server; honest ones are below 50"
+    )
+    tell_reasons: bool = option(
+        False, "tell the coordinator why a run was refused; otherwise the reason is in your log alone"
+    )
 
     @classmethod
     def read(cls, path: Path) -> Limits:
@@ -87,7 +105,9 @@ class Limits:
         try:
             content = tomllib.loads(read_bytes(path, MOST_BYTES).decode())
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError, OSError) as cause:
-            raise BadConfig(f"{where} cannot be used ({shown(cause)}); correct it, or remove it to have the safe limits") from cause
+            raise BadConfig(
+                f"{where} cannot be used ({shown(cause)}); correct it, or remove it to have the safe limits"
+            ) from cause
         known = {f.name: f.default for f in fields(cls)}
         for name in content:
             if name not in known:
@@ -108,7 +128,9 @@ class Limits:
     def write_default(cls, path: Path) -> None:
         """Only where there is no file yet: the owner's word is not overwritten."""
         if os.path.lexists(path):
-            raise BadConfig(f"'{shown(path, 200)}' is there already; edit it, or remove it to have the safe limits")
+            raise BadConfig(
+                f"'{shown(path, 200)}' is there already; edit it, or remove it to have the safe limits"
+            )
         write_bytes(path, cls().text().encode())
         path.chmod(0o600)
 
@@ -118,7 +140,11 @@ class Limits:
         out = []
         for name in (f.name for f in fields(self)):
             mine, default = getattr(self, name), getattr(safe, name)
-            more = set(mine) - set(default) if isinstance(mine, tuple) else (mine < default if name.startswith("min_") else mine > default)
+            more = (
+                set(mine) - set(default)
+                if isinstance(mine, tuple)
+                else (mine < default if name.startswith("min_") else mine > default)
+            )
             if more:
                 out.append(self.line(name))
         return out
@@ -133,9 +159,18 @@ class Limits:
     def _broken(self, e: Experiment, num_classes: int) -> Iterator[tuple[str, Any, str]]:
         """Setting, its value and the limit that it breaks."""
         own = {f.name: getattr(e.method, f.name) for f in fields(e.method)}
-        settings = {"classes": num_classes, "hidden": e.model.hidden, "dropout": e.model.dropout, "rho": own.get("rho", 1.0)}
+        settings = {
+            "classes": num_classes,
+            "hidden": e.model.hidden,
+            "dropout": e.model.dropout,
+            "rho": own.get("rho", 1.0),
+        }
         settings |= {name: getattr(e.training, name) for name in ("lr", "epochs", "weight_decay")}
-        settings |= {"train_share": e.split.train_share, "rounds": e.protocol.rounds, "evaluations": evaluations(e)}
+        settings |= {
+            "train_share": e.split.train_share,
+            "rounds": e.protocol.rounds,
+            "evaluations": evaluations(e),
+        }
         named = {"methods": e.method_name, "backbones": e.model.backbone, "optimizers": e.training.optimizer}
         for limit, name in named.items():
             if name not in getattr(self, limit):
@@ -152,7 +187,9 @@ class Limits:
             if isinstance(value, int | float) and not abs(value) <= self.max_method_number:
                 yield name, value, "max_method_number"
 
-    def message_fault(self, message: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> str | None:
+    def message_fault(
+        self, message: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]
+    ) -> str | None:
         """What is wrong with a message from the server; ``expected`` has the names and shapes of this run's."""
         if message.keys() != expected.keys():
             other = sorted(message.keys() ^ expected.keys())[0]
@@ -178,7 +215,9 @@ def evaluations(e: Experiment) -> int:
 def expected_message(task: FederationTask, client_id: int) -> Tensors:
     """A message of this run as an honest server would begin: names and shapes stay the same in every round."""
     server, method = task.server(), task.experiment().method
-    return method.message(method.server_init(server, server.model.initial(server.info, server.seed)), client_id)
+    return method.message(
+        method.server_init(server, server.model.initial(server.info, server.seed)), client_id
+    )
 
 
 def check_limits(kit: Path, looser: bool) -> None:
@@ -208,14 +247,18 @@ class Tally:
         found = read_json(path, MOST_BYTES) if path.exists() else dict.fromkeys(self._most, 0)
         whole = isinstance(found, dict) and found.keys() == self._most.keys()
         if not whole or not all(type(given) is int and given >= 0 for given in found.values()):
-            raise BadData(f"'{shown(path, 200)}' does not count this site's answers; restore it, or remove it if you know why")
+            raise BadData(
+                f"'{shown(path, 200)}' does not count this site's answers; restore it, or remove it if you know why"
+            )
         self._given: dict[str, int] = dict(found)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def add(self, what: str) -> None:
         """Count one more answer before it is computed; refuses the one that is too many."""
         if self._given[what] >= self._most[what]:
-            raise BadConfig(f"this site gave {self._given[what]} answers, and {LIMITS_FILE} says '{self._limits.line('max_' + what)}'")
+            raise BadConfig(
+                f"this site gave {self._given[what]} answers, and {LIMITS_FILE} says '{self._limits.line('max_' + what)}'"
+            )
         self._given[what] += 1
         # Not flushed to disk, which costs more than the step: only a power failure can undo it, no server.
         part = self._path.with_suffix(".part")
@@ -227,7 +270,9 @@ def _checked(name: str, value: Any, default: Any, where: str) -> Any:
     """``value`` if it is of the default's kind; a wrong kind is refused, never guessed at."""
     if isinstance(default, tuple):
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            raise BadConfig(f"{name} in {where} is not a list of names; write it as {Limits().line(name)[:60]}")
+            raise BadConfig(
+                f"{name} in {where} is not a list of names; write it as {Limits().line(name)[:60]}"
+            )
         for each in value:
             if each not in CHOICES[name]:
                 raise UnknownName(f"name under {name} in {where}", shown(each), CHOICES[name])

@@ -12,7 +12,14 @@ from pathlib import Path
 from types import TracebackType
 
 from fedepd.deploy.admin import wait_for_sites
-from fedepd.deploy.kits import Kit, launch_command, launch_environment, prepare_server, prepare_site, provision
+from fedepd.deploy.kits import (
+    Kit,
+    launch_command,
+    launch_environment,
+    prepare_server,
+    prepare_site,
+    provision,
+)
 
 
 class Loopback:
@@ -62,7 +69,9 @@ class Loopback:
         if name in self._processes:
             self._processes.pop(name).wait()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for name in list(self._processes):
             self.kill(name)
         # A worker that was being started while its parent died is found in the second look.
@@ -81,8 +90,16 @@ def free_port() -> int:
 def processes_naming(folder: Path) -> list[int]:
     """All other processes whose command line names a folder: NVFlare starts workers in sessions of their own, but tells them their kit."""
     wanted = str(folder.resolve()).encode()
-    running = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and int(entry.name) != os.getpid()]
-    return [pid for pid in running if any(word == wanted or word.startswith(wanted + b"/") for word in _command_line(pid))]
+    running = [
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and int(entry.name) != os.getpid()
+    ]
+    return [
+        pid
+        for pid in running
+        if any(word == wanted or word.startswith(wanted + b"/") for word in _command_line(pid))
+    ]
 
 
 def _command_line(pid: int) -> list[bytes]:

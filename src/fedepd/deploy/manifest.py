@@ -54,7 +54,9 @@ def write_manifest(kit: Path, kind: str, name: str, paths: list[str], root_key: 
     content = json.dumps({"format": FORMAT, "kind": kind, "name": name, "files": files}, indent=1).encode()
     key = serialization.load_pem_private_key(root_key, password=None)
     if not isinstance(key, rsa.RSAPrivateKey):
-        raise BadData("the federation's root key is not an RSA key; make the kits again with 'fedepd federation init'")
+        raise BadData(
+            "the federation's root key is not an RSA key; make the kits again with 'fedepd federation init'"
+        )
     signature = base64.b64encode(key.sign(FIRST_LINE + content, PSS, hashes.SHA256()))
     (kit / MANIFEST).write_bytes(content)
     (kit / SIGNATURE).write_bytes(signature)
@@ -64,21 +66,35 @@ def read_manifest(kit: Path, root: Any) -> Manifest:
     """The manifest of a kit; ``root`` is the public key of the kit's root certificate. Refused if the signature is not by it."""
     content, signature = read_bytes(kit / MANIFEST, MAX_MANIFEST), read_bytes(kit / SIGNATURE, MAX_MANIFEST)
     if not isinstance(root, rsa.RSAPublicKey) or root.key_size < MIN_KEY_BITS:
-        raise BadData(f"the root certificate of '{shown(kit, 300)}' has no RSA key of {MIN_KEY_BITS} bits or more; ask for another kit")
+        raise BadData(
+            f"the root certificate of '{shown(kit, 300)}' has no RSA key of {MIN_KEY_BITS} bits or more; ask for another kit"
+        )
     try:
         root.verify(base64.b64decode(signature, validate=True), FIRST_LINE + content, PSS, hashes.SHA256())
     except (InvalidSignature, ValueError) as cause:
-        raise BadData(f"{MANIFEST} of '{shown(kit, 300)}' is not signed by the kit's root certificate; ask for the kit again") from cause
+        raise BadData(
+            f"{MANIFEST} of '{shown(kit, 300)}' is not signed by the kit's root certificate; ask for the kit again"
+        ) from cause
     return _parsed(content, f"{MANIFEST} of '{shown(kit, 300)}'")
 
 
 def _parsed(content: bytes, where: str) -> Manifest:
     table = parse_json(content, where)
-    wrong = BadData(f"{where} does not hold what a manifest holds; ask for a kit made by this version of fedepd")
-    if not isinstance(table, dict) or sorted(table) != ["files", "format", "kind", "name"] or table["format"] != FORMAT:
+    wrong = BadData(
+        f"{where} does not hold what a manifest holds; ask for a kit made by this version of fedepd"
+    )
+    if (
+        not isinstance(table, dict)
+        or sorted(table) != ["files", "format", "kind", "name"]
+        or table["format"] != FORMAT
+    ):
         raise wrong
     files = table["files"]
-    if not isinstance(files, dict) or not isinstance(table["name"], str) or not isinstance(table["kind"], str):
+    if (
+        not isinstance(files, dict)
+        or not isinstance(table["name"], str)
+        or not isinstance(table["kind"], str)
+    ):
         raise wrong
     if not all(isinstance(value, str) and SHA256.fullmatch(value) for value in files.values()):
         raise wrong
@@ -89,4 +105,6 @@ def check_files(kit: Path, manifest: Manifest) -> None:
     """Every file of the manifest is there and unaltered; the first that is not is named."""
     for path, expected in manifest.files.items():
         if hashlib.sha256(read_bytes(kit / path, MAX_FILE)).hexdigest() != expected:
-            raise BadData(f"'{shown(path)}' in '{shown(kit, 300)}' was altered after the kit was made; ask for the kit again")
+            raise BadData(
+                f"'{shown(path)}' in '{shown(kit, 300)}' was altered after the kit was made; ask for the kit again"
+            )

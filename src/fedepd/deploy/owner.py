@@ -46,13 +46,19 @@ def check_privacy(kit: Path, allowed: Sequence[str]) -> list[str]:
             for each in _listed(scope.get(chain, []), where):
                 filters.append(_filter(each, (*FILTERS, *allowed), where))
                 if chain == CHAINS[0] and each.get("direction") == "in":
-                    raise BadData(f"{where} gives a filter of results the direction 'in', so it would see nothing that leaves; remove it")
+                    raise BadData(
+                        f"{where} gives a filter of results the direction 'in', so it would see nothing that leaves; remove it"
+                    )
     if not all(isinstance(name, str) and name for name in names) or len(set(names)) != len(names):
         raise BadData(f"{where} must give every scope its own name; see docs/federation.md for its form")
     if content.get("default_scope") not in names:
-        raise BadData(f"{where} must name one of its scopes as default_scope; see docs/federation.md for its form")
+        raise BadData(
+            f"{where} must name one of its scopes as default_scope; see docs/federation.md for its form"
+        )
     if len(names) > 1:
-        filters.append(f"only as far as all scopes have them, because a job chooses its scope ({listed(names)})")
+        filters.append(
+            f"only as far as all scopes have them, because a job chooses its scope ({listed(names)})"
+        )
     return filters
 
 
@@ -64,16 +70,26 @@ def _filter(config: Any, known: Sequence[str], where: str) -> str:
     config = _table(config, {"path", "args", "direction"}, where)
     path, arguments = config.get("path"), config.get("args", {})
     if path not in known:
-        raise BadData(f"{where} names '{shown(path)}', which fedepd did not write; use {known[0]}, or allow your own with 'join --allow'")
+        raise BadData(
+            f"{where} names '{shown(path)}', which fedepd did not write; use {known[0]}, or allow your own with 'join --allow'"
+        )
     try:
         named_class(path, (Filter,))
     except BadConfig as fault:
         raise BadData(f"{where}: {fault}") from fault
     if config.get("direction", "out") not in DIRECTIONS:
-        raise BadData(f"{where} has the direction '{shown(config['direction'])}'; choose from {', '.join(DIRECTIONS)}")
-    if not isinstance(arguments, dict) or not all(isinstance(value, (str, int, float)) for value in arguments.values()):
-        raise BadData(f"{where} gives '{path}' arguments that are not plain values; see docs/federation.md for its form")
-    if path in FILTERS and not (set(arguments) <= {"k"} and type(arguments.get("k", 1)) is int and 0 < arguments.get("k", 1) <= MAX_K):
+        raise BadData(
+            f"{where} has the direction '{shown(config['direction'])}'; choose from {', '.join(DIRECTIONS)}"
+        )
+    if not isinstance(arguments, dict) or not all(
+        isinstance(value, (str, int, float)) for value in arguments.values()
+    ):
+        raise BadData(
+            f"{where} gives '{path}' arguments that are not plain values; see docs/federation.md for its form"
+        )
+    if path in FILTERS and not (
+        set(arguments) <= {"k"} and type(arguments.get("k", 1)) is int and 0 < arguments.get("k", 1) <= MAX_K
+    ):
         raise BadData(f"{where} gives '{path}' something else than k, a whole number above 0; correct it")
     told = ", ".join(f"{shown(name)}={shown(value)}" for name, value in arguments.items())
     return f"{path.rpartition('.')[2]}({told})"
@@ -89,5 +105,7 @@ def _table(content: Any, keys: set[str], where: str) -> dict[str, Any]:
 
 def _listed(content: Any, where: str) -> list[Any]:
     if not isinstance(content, list) or len(content) > 100:
-        raise BadData(f"{where} holds something else than a list of at most 100 filters; see docs/federation.md for its form")
+        raise BadData(
+            f"{where} holds something else than a list of at most 100 filters; see docs/federation.md for its form"
+        )
     return content

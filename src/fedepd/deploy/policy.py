@@ -31,7 +31,11 @@ from fedepd.shown import shown
 
 CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
 BASES: dict[str, tuple[type, ...]] = {"client": (Executor, Filter), "server": (Controller,)}
-ARGUMENTS: dict[str, dict[str, type]] = {EXECUTOR: {"task": str}, CONTROLLER: {"task": str, "resume": bool}, FILTERS[0]: {"k": int}}
+ARGUMENTS: dict[str, dict[str, type]] = {
+    EXECUTOR: {"task": str},
+    CONTROLLER: {"task": str, "resume": bool},
+    FILTERS[0]: {"k": int},
+}
 """Of our own classes. Others, which an owner allowed, may have any arguments that are plain values."""
 PLAIN = (str, int, float, bool, type(None))
 JOB_FILES = ("config/config_fed_client.json", "config/config_fed_server.json")
@@ -39,7 +43,14 @@ SIGNATURES = (".__nvfl_sig.json", ".__nvfl_submitter.crt")
 """NVFlare's signature of a folder, by who submitted the job; checked by NVFlare before we look."""
 PARTS = {
     "client": {"format_version", "executors", "task_data_filters", "task_result_filters", "components"},
-    "server": {"format_version", "server", "workflows", "task_data_filters", "task_result_filters", "components"},
+    "server": {
+        "format_version",
+        "server",
+        "workflows",
+        "task_data_filters",
+        "task_result_filters",
+        "components",
+    },
 }
 MAX_LIST = 100
 
@@ -52,7 +63,9 @@ def named_class(path: object, bases: tuple[type, ...]) -> type:
     try:
         found = getattr(import_module(module), name)
     except (ImportError, AttributeError) as cause:
-        raise BadConfig(f"there is no class '{shown(path)}' here ({type(cause).__name__}); install it or correct its name") from cause
+        raise BadConfig(
+            f"there is no class '{shown(path)}' here ({type(cause).__name__}); install it or correct its name"
+        ) from cause
     if not isinstance(found, type) or not issubclass(found, bases):
         kinds = " or ".join(base.__name__ for base in bases)
         raise BadConfig(f"'{shown(path)}' is not a class of the kind {kinds}; only such a class may be named")
@@ -62,16 +75,26 @@ def named_class(path: object, bases: tuple[type, ...]) -> type:
 def check_component(config: object, allowed: Collection[str], bases: tuple[type, ...]) -> None:
     """Exactly a full name from the list, a class of the right kind, and arguments that are plain values of the right types."""
     if not isinstance(config, dict) or not set(config) <= {"id", "path", "args"} or "path" not in config:
-        raise BadMessage("a component of the job is not a table of 'id', 'path' and 'args'; submit with the same fedepd version")
+        raise BadMessage(
+            "a component of the job is not a table of 'id', 'path' and 'args'; submit with the same fedepd version"
+        )
     path, arguments = config["path"], config.get("args", {})
     if not isinstance(path, str) or path not in allowed:
-        raise BadMessage(f"the job names '{shown(path)}', which is not allowed here; an owner allows a class with 'join --allow'")
+        raise BadMessage(
+            f"the job names '{shown(path)}', which is not allowed here; an owner allows a class with 'join --allow'"
+        )
     named_class(path, bases)
     if not isinstance(arguments, dict) or not all(isinstance(value, PLAIN) for value in arguments.values()):
-        raise BadMessage(f"the job gives '{shown(path)}' arguments that are not plain values; submit with the same fedepd version")
+        raise BadMessage(
+            f"the job gives '{shown(path)}' arguments that are not plain values; submit with the same fedepd version"
+        )
     known = ARGUMENTS.get(path)
-    if known is not None and not all(name in known and type(value) is known[name] for name, value in arguments.items()):
-        raise BadMessage(f"the job gives '{shown(path)}' arguments that it does not take; submit with the same fedepd version")
+    if known is not None and not all(
+        name in known and type(value) is known[name] for name, value in arguments.items()
+    ):
+        raise BadMessage(
+            f"the job gives '{shown(path)}' arguments that it does not take; submit with the same fedepd version"
+        )
 
 
 class ExactClasses(FLComponent):  # type: ignore[misc]
@@ -110,7 +133,9 @@ def check_job(folder: Path, side: str, allowed: Collection[str]) -> None:
     check_job_files(folder)
     config = read_json(folder / f"config/config_fed_{side}.json", 2 * MAX_TASK)
     if not isinstance(config, dict) or set(config) != PARTS[side] or config["format_version"] != 2:
-        raise BadMessage("the job's configuration does not hold exactly the expected parts; submit with the same fedepd version")
+        raise BadMessage(
+            "the job's configuration does not hold exactly the expected parts; submit with the same fedepd version"
+        )
     for place in ("task_data_filters", "task_result_filters"):
         for chain in _tables(config[place], {"tasks", "filters", "direction"}):
             for each in _tables(chain.get("filters"), {"id", "path", "args"}):
@@ -125,10 +150,16 @@ def check_job(folder: Path, side: str, allowed: Collection[str]) -> None:
 
 def check_job_files(folder: Path) -> None:
     """Two configuration files and nothing else: a folder 'custom' beside them would be on the Python path of the job's process."""
-    found = [path for path, is_folder in entries(folder).items() if not is_folder and path.rpartition("/")[2] not in SIGNATURES]
+    found = [
+        path
+        for path, is_folder in entries(folder).items()
+        if not is_folder and path.rpartition("/")[2] not in SIGNATURES
+    ]
     for path in sorted(found):
         if path not in JOB_FILES:
-            raise BadMessage(f"BYOC not permitted: the job brings '{shown(path)}', but a job is two configuration files and nothing else")
+            raise BadMessage(
+                f"BYOC not permitted: the job brings '{shown(path)}', but a job is two configuration files and nothing else"
+            )
 
 
 def _check_executors(config: Mapping[str, Any], allowed: Collection[str]) -> None:
@@ -144,7 +175,9 @@ def _check_workflows(config: Mapping[str, Any], allowed: Collection[str]) -> Non
         raise BadMessage("the job changes the server's own settings; submit with the same fedepd version")
     workflows = _tables(config["workflows"], {"id", "path", "args"})
     if len(workflows) != 1:
-        raise BadMessage(f"the job has {len(workflows)} workflows instead of one; submit with the same fedepd version")
+        raise BadMessage(
+            f"the job has {len(workflows)} workflows instead of one; submit with the same fedepd version"
+        )
     check_component(workflows[0], allowed, BASES["server"])
     _check_task(workflows[0].get("args", {}).get("task"))
 
@@ -158,8 +191,12 @@ def _check_task(text: object) -> None:
 
 def _tables(content: object, keys: set[str]) -> list[dict[str, Any]]:
     if not isinstance(content, list) or len(content) > MAX_LIST:
-        raise BadMessage(f"a part of the job is not a list of at most {MAX_LIST}; submit with the same fedepd version")
+        raise BadMessage(
+            f"a part of the job is not a list of at most {MAX_LIST}; submit with the same fedepd version"
+        )
     for each in content:
         if not isinstance(each, dict) or not set(each) <= keys:
-            raise BadMessage(f"a part of the job is not a table of {', '.join(sorted(keys))}; submit with the same fedepd version")
+            raise BadMessage(
+                f"a part of the job is not a table of {', '.join(sorted(keys))}; submit with the same fedepd version"
+            )
     return content

@@ -63,20 +63,39 @@ def preview(task: FederationTask, site: str, data: Path, limits: Limits | None =
     matrices = confusions_record(last, participant.evaluate(last, message))["confusions"]
     every = task.experiment().protocol.evaluate_every
     when = {name: "every round" if name in again else "once" for name in reply["tensors"]}
-    fields = [Leaving(name, list(value.shape), value.nbytes, when[name]) for name, value in reply["tensors"].items()]
-    fields += [Leaving(name, [], 8, "every round") for name in ("round", "num_nodes", "num_train", *reply["scalars"])]
-    fields += [Leaving(name, list(value.shape), value.nbytes, f"every {every} rounds") for name, value in matrices.items()]
-    declared = declaration_record(participant.sizes, owned.graph.label_names, schema_sha256(owned.graph.schema))
+    fields = [
+        Leaving(name, list(value.shape), value.nbytes, when[name]) for name, value in reply["tensors"].items()
+    ]
+    fields += [
+        Leaving(name, [], 8, "every round") for name in ("round", "num_nodes", "num_train", *reply["scalars"])
+    ]
+    fields += [
+        Leaving(name, list(value.shape), value.nbytes, f"every {every} rounds")
+        for name, value in matrices.items()
+    ]
+    declared = declaration_record(
+        participant.sizes, owned.graph.label_names, schema_sha256(owned.graph.schema)
+    )
     first = "before the first round"
-    fields += [Leaving(f"class_sizes.{name}", list(each.shape), each.nbytes, first) for name, each in declared["class_sizes"].items()]
+    fields += [
+        Leaving(f"class_sizes.{name}", list(each.shape), each.nbytes, first)
+        for name, each in declared["class_sizes"].items()
+    ]
     named = sum(len(name.encode()) for name in declared["label_names"])
     fields.append(Leaving("label_names", [len(declared["label_names"])], named, first))
     fields.append(Leaving("schema_sha256", [], len(declared["schema_sha256"]), first))
     fields += [Leaving(name, [], 8, first) for name in ("num_nodes", "num_train")]
-    counts = {name: [int(n) for n in value] for name, value in reply["tensors"].items() if name.endswith(".count")}
+    counts = {
+        name: [int(n) for n in value] for name, value in reply["tensors"].items() if name.endswith(".count")
+    }
     lines = [line for line in limits.text().splitlines() if line and not line.startswith("#")]
-    warnings = [*_warnings(counts), *(f"limits.toml permits more than the safe limits: {line}" for line in limits.looser())]
-    return Preview(fields, counts, warnings, measure(participant, owned, message), lines, limits.refusal(task))
+    warnings = [
+        *_warnings(counts),
+        *(f"limits.toml permits more than the safe limits: {line}" for line in limits.looser()),
+    ]
+    return Preview(
+        fields, counts, warnings, measure(participant, owned, message), lines, limits.refusal(task)
+    )
 
 
 def _warnings(counts: dict[str, list[int]]) -> list[str]:
@@ -86,7 +105,9 @@ def _warnings(counts: dict[str, list[int]]) -> list[str]:
         single = [c for c, n in enumerate(values) if n == 1]
         few = [c for c, n in enumerate(values) if 1 < n < FEW]
         if single:
-            out.append(f"class {_listed(single)}: '{of}' would be the embedding of one single node; {MIN_COUNT}")
+            out.append(
+                f"class {_listed(single)}: '{of}' would be the embedding of one single node; {MIN_COUNT}"
+            )
         if few:
             out.append(f"class {_listed(few)}: '{of}' would sum fewer than {FEW} nodes")
     return out

@@ -94,7 +94,9 @@ def _variants(participant: Participant, data: ClientData) -> Iterator[tuple[Trai
     """How the client is taken to train, the layout, and how far a step is to go."""
     assumed = [participant.training]
     if getattr(participant.method, "optimizer_own", False):
-        assumed = [replace(participant.training, optimizer=optimizer, lr=lr) for optimizer, lr in OWN_OPTIMIZERS]
+        assumed = [
+            replace(participant.training, optimizer=optimizer, lr=lr) for optimizer, lr in OWN_OPTIMIZERS
+        ]
     # Bins part nodes only where there are enough of them, and dropout mixes neighbouring bins.
     parted = participant.model.dropout == 0 and data.graph.num_nodes <= 8 * participant.model.hidden
     for training in assumed:
@@ -104,12 +106,16 @@ def _variants(participant: Participant, data: ClientData) -> Iterator[tuple[Trai
 
 
 def _sample(nodes: int) -> Tensor:
-    every = torch.randperm(nodes, generator=seeded(0, "recovery")) if nodes > MOST_NODES else torch.arange(nodes)
+    every = (
+        torch.randperm(nodes, generator=seeded(0, "recovery")) if nodes > MOST_NODES else torch.arange(nodes)
+    )
     return every[:MOST_NODES].sort().values
 
 
 def _dense(x: Tensor, nodes: Tensor) -> Tensor:
-    return torch.from_numpy(to_scipy(x)[nodes.numpy()].toarray()) if x.layout == torch.sparse_csr else x[nodes]
+    return (
+        torch.from_numpy(to_scipy(x)[nodes.numpy()].toarray()) if x.layout == torch.sparse_csr else x[nodes]
+    )
 
 
 def _first_layer_rows(participant: Participant, data: ClientData, nodes: Tensor) -> Tensor:
@@ -123,14 +129,22 @@ def _first_layer_rows(participant: Participant, data: ClientData, nodes: Tensor)
 
 
 def _crafted(
-    participant: Participant, message: Tensors, rows: Tensor, data: ClientData, training: Training, layout: str, distance: float
+    participant: Participant,
+    message: Tensors,
+    rows: Tensor,
+    data: ClientData,
+    training: Training,
+    layout: str,
+    distance: float,
 ) -> Tensors:
     """What the coordinator sends instead: traps in the first layer, and behind it one weight for all units."""
     model, draws, train = participant.model, seeded(0, "recovery", layout), int(data.train_mask.sum())
     width, hidden = message["encoder.weight"].shape
     own = width // (2 if model.backbone == "sage" else 1)
     weight = torch.zeros(width, hidden)
-    weight[-own:] = torch.randn(own, 1 if layout == "bins" else hidden, generator=draws)  # sage: a node's own features alone
+    weight[-own:] = torch.randn(
+        own, 1 if layout == "bins" else hidden, generator=draws
+    )  # sage: a node's own features alone
     reach = rows @ weight  # [m, hidden]
     if layout == "bins":
         levels = [NormalDist().inv_cdf((unit + 0.5) / hidden) for unit in range(hidden)]
@@ -141,7 +155,11 @@ def _crafted(
     # With Adam gradient and weight decay stay far below its epsilon: then its step is linear in the gradient.
     scale = 1e-14 if adam else 1e-3
     strength = distance * scale * max(1, train) / (training.lr / (ADAM_EPSILON if adam else 1.0))
-    out = {name: torch.zeros_like(value) for name, value in message.items() if name.startswith(("encoder.", "classifier."))}
+    out = {
+        name: torch.zeros_like(value)
+        for name, value in message.items()
+        if name.startswith(("encoder.", "classifier."))
+    }
     out["encoder.weight"], out["encoder.bias"] = scale * weight, scale * bias
     if "encoder.second.weight" in out:
         out["encoder.second.weight"] += 1 / hidden

@@ -24,6 +24,8 @@ def rehearse(task: FederationTask, files: Sequence[str | Path]) -> Ledger:
     ledger.declare(exchange.declared(ids))
     e = ledger.experiment
     every = e.protocol.evaluate_every
-    for each in train(e.method, ledger.server, ledger.progress.tensors, ids, exchange, every, defence=e.defence):
+    for each in train(
+        e.method, ledger.server, ledger.progress.tensors, ids, exchange, every, defence=e.defence
+    ):
         ledger.add(each)
     return ledger

@@ -18,7 +18,9 @@ class SiteState:
         try:
             self._after = {_round(path): load(path, identity)[0] for path in saved(folder)}
         except BadData as cause:
-            raise BadData(f"the saved state in '{folder}' cannot be used: {cause}; restore it or remove the folder") from cause
+            raise BadData(
+                f"the saved state in '{folder}' cannot be used: {cause}; restore it or remove the folder"
+            ) from cause
 
     def before(self, round: int) -> Tensors:
         """The state with which ``round`` begins."""

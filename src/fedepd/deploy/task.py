@@ -63,8 +63,14 @@ class FederationTask:
         _whole("num_features", self.num_features, 1, MAX_FEATURES)
         _whole("num_classes", self.num_classes, 2, MAX_CLASSES)
         _whole("max_nodes", self.max_nodes, 1, MOST_NODES)
-        if isinstance(self.deadline, bool) or not isinstance(self.deadline, (int, float)) or not 0 < self.deadline <= MAX_DEADLINE:
-            raise BadConfig(f"deadline is {shown(self.deadline)}; give a number of seconds above 0, at most {MAX_DEADLINE:g}")
+        if (
+            isinstance(self.deadline, bool)
+            or not isinstance(self.deadline, (int, float))
+            or not 0 < self.deadline <= MAX_DEADLINE
+        ):
+            raise BadConfig(
+                f"deadline is {shown(self.deadline)}; give a number of seconds above 0, at most {MAX_DEADLINE:g}"
+            )
         _check_settings(self.settings)
         for what in ("method", "preset"):
             if not _is_text(getattr(self, what)):
@@ -72,9 +78,13 @@ class FederationTask:
         self._check_agreement()
         experiment = self.experiment()
         if experiment.attack.on:
-            raise BadConfig(f"attack is '{experiment.attack.attack}'; attacks are for simulations, see 'fedepd attack --help'")
+            raise BadConfig(
+                f"attack is '{experiment.attack.attack}'; attacks are for simulations, see 'fedepd attack --help'"
+            )
         if experiment.method.merges_clients:
-            raise BadConfig(f"method '{self.method}' needs the whole graph in one place and cannot be federated; choose another")
+            raise BadConfig(
+                f"method '{self.method}' needs the whole graph in one place and cannot be federated; choose another"
+            )
         size = cohort_size(len(self.sites), experiment.training)
         experiment.defence.check(experiment.method.label, experiment.method.averages, size)
 
@@ -83,23 +93,35 @@ class FederationTask:
             raise BadConfig("the class names of the task are not a list; submit with the same fedepd version")
         check_label_names(self.label_names, "the task")
         if self.label_names and len(self.label_names) != self.num_classes:
-            raise BadConfig(f"the task names {len(self.label_names)} classes and has {self.num_classes}; name each once")
-        if not isinstance(self.schema_sha256, str) or (self.schema_sha256 and not SHA256.fullmatch(self.schema_sha256)):
-            raise BadConfig(f"the task's schema_sha256 is '{shown(self.schema_sha256)}'; give 64 hexadecimal digits or nothing")
+            raise BadConfig(
+                f"the task names {len(self.label_names)} classes and has {self.num_classes}; name each once"
+            )
+        if not isinstance(self.schema_sha256, str) or (
+            self.schema_sha256 and not SHA256.fullmatch(self.schema_sha256)
+        ):
+            raise BadConfig(
+                f"the task's schema_sha256 is '{shown(self.schema_sha256)}'; give 64 hexadecimal digits or nothing"
+            )
 
     def experiment(self) -> Experiment:
-        return Experiment.make(self.method, self.preset, **{**DEFENDED, **self.settings, "clients": len(self.sites)})
+        return Experiment.make(
+            self.method, self.preset, **{**DEFENDED, **self.settings, "clients": len(self.sites)}
+        )
 
     def sites_sha256(self) -> str:
         """Stands where a simulated run has the hash of its graph, which nobody here can know."""
-        return hashlib.sha256(json.dumps([self.run, self.sites, self.num_features, self.num_classes]).encode()).hexdigest()
+        return hashlib.sha256(
+            json.dumps([self.run, self.sites, self.num_features, self.num_classes]).encode()
+        ).hexdigest()
 
     def identity(self) -> str:
         """What is saved under another identity belongs to another run."""
         return self.experiment().config_hash(self.sites_sha256())
 
     def info(self) -> TaskInfo:
-        return TaskInfo(self.num_features, self.num_classes, len(self.sites), self.experiment().training.weighting)
+        return TaskInfo(
+            self.num_features, self.num_classes, len(self.sites), self.experiment().training.weighting
+        )
 
     def server(self) -> Server:
         e = self.experiment()
@@ -107,7 +129,9 @@ class FederationTask:
 
     def participant(self, data: ClientData) -> Participant:
         e = self.experiment()
-        return Participant(e.method, data, self.info(), e.model, e.training, e.protocol.seed, e.protocol.rounds)
+        return Participant(
+            e.method, data, self.info(), e.model, e.training, e.protocol.seed, e.protocol.rounds
+        )
 
     def client_id(self, site: str) -> int:
         if site not in self.sites:
@@ -121,22 +145,32 @@ class FederationTask:
     def from_json(cls, text: object) -> FederationTask:
         """A task as it arrives; whatever is not one is refused in one sentence."""
         if not isinstance(text, str) or len(text) > MAX_TASK:
-            raise BadMessage("the task is not a text of a sane length; install the same fedepd version everywhere")
+            raise BadMessage(
+                "the task is not a text of a sane length; install the same fedepd version everywhere"
+            )
         try:
             content = parse_json(text, "the task")
             if not isinstance(content, dict) or sorted(content) != sorted(f.name for f in fields(cls)):
-                raise BadMessage("the task does not hold exactly the expected fields; install the same fedepd version everywhere")
+                raise BadMessage(
+                    "the task does not hold exactly the expected fields; install the same fedepd version everywhere"
+                )
             for what in ("sites", "label_names"):
                 if not isinstance(content[what], list):
-                    raise BadMessage(f"the task's {what} are not a list; install the same fedepd version everywhere")
-            return cls(**{**content, "sites": tuple(content["sites"]), "label_names": tuple(content["label_names"])})
+                    raise BadMessage(
+                        f"the task's {what} are not a list; install the same fedepd version everywhere"
+                    )
+            return cls(
+                **{**content, "sites": tuple(content["sites"]), "label_names": tuple(content["label_names"])}
+            )
         except BadMessage:
             raise
         except (FedEPDError, ValueError, TypeError, ArithmeticError) as cause:
             # Else a damaged task would end a worker with a traceback instead of a sentence.
             if isinstance(cause, BadConfig):
                 raise
-            raise BadMessage(f"the task cannot be read ({shown(cause, 300)}); install the same fedepd version everywhere") from cause
+            raise BadMessage(
+                f"the task cannot be read ({shown(cause, 300)}); install the same fedepd version everywhere"
+            ) from cause
 
 
 def _whole(what: str, value: object, low: int, high: int) -> None:
@@ -146,7 +180,9 @@ def _whole(what: str, value: object, low: int, high: int) -> None:
 
 def _told(value: object) -> str:
     """A value in a sentence; the digits of a huge number would be one long line, and Python refuses to write them."""
-    return "a number with too many digits" if type(value) is int and value.bit_length() > 256 else shown(value)
+    return (
+        "a number with too many digits" if type(value) is int and value.bit_length() > 256 else shown(value)
+    )
 
 
 def _check_sites(sites: object) -> None:
@@ -163,8 +199,14 @@ def _check_settings(settings: object) -> None:
         raise BadConfig(f"the settings are not a table of at most {MAX_SETTINGS} entries; give NAME = VALUE")
     for name, value in settings.items():
         plain = all(_is_plain(each) for each in (value if isinstance(value, (list, tuple)) else [value]))
-        if not _is_text(name) or not plain or (isinstance(value, (list, tuple)) and len(value) > MAX_SETTINGS):
-            raise BadConfig(f"setting '{shown(name)}' is {_told(value)}; give a number, a text, true or false")
+        if (
+            not _is_text(name)
+            or not plain
+            or (isinstance(value, (list, tuple)) and len(value) > MAX_SETTINGS)
+        ):
+            raise BadConfig(
+                f"setting '{shown(name)}' is {_told(value)}; give a number, a text, true or false"
+            )
 
 
 def _is_plain(value: object) -> bool:
@@ -181,7 +223,9 @@ def _is_text(value: object) -> bool:
 
 def check_name(what: str, name: object) -> None:
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise BadConfig(f"{what} '{shown(name)}' is not a usable name; use lower-case letters, digits and hyphens, at most 63")
+        raise BadConfig(
+            f"{what} '{shown(name)}' is not a usable name; use lower-case letters, digits and hyphens, at most 63"
+        )
 
 
 def site_data(task: FederationTask, site: str, path: str | Path) -> ClientData:
@@ -208,4 +252,6 @@ def check_fit(data: ClientData, path: str | Path, num_features: int | None, num_
             f"file '{shown(path, 300)}' has {graph.num_classes} classes, the federation {num_classes}; use the federation's class numbers"
         )
     if not bool(data.train_mask.any()):
-        raise BadData(f"file '{shown(path, 300)}' has no training node; label some nodes or give it a 'split'")
+        raise BadData(
+            f"file '{shown(path, 300)}' has no training node; label some nodes or give it a 'split'"
+        )

@@ -16,7 +16,14 @@ FILTERS = ("fedepd.deploy.filters.MinCount",)
 POLL = 0.05
 """Seconds between a site's questions for work; NVFlare's default of 2 s would be most of a round."""
 RIGHTS = ("submit_job", "manage_job", "download_job", "view", "operate", "app_command")
-NO_RIGHTS = ("byoc", "shell_commands", "clone_job", "configure_job_log", "configure_site_log", "server-predeployed-flwr")
+NO_RIGHTS = (
+    "byoc",
+    "shell_commands",
+    "clone_job",
+    "configure_job_log",
+    "configure_site_log",
+    "server-predeployed-flwr",
+)
 """Shipped code, the shell, and logging settings, which may name any function of any package as a handler."""
 LAUNCHERS = {"client": "fedepd.deploy.launch.SiteJobs", "server": "fedepd.deploy.launch.ServerJobs"}
 
@@ -27,7 +34,12 @@ def startup(kind: str, name: str, host: str, port: int) -> dict[str, Any]:
     if kind == "admin":
         return {"format_version": 1, "admin": _admin(name, host, port)}
     stem = "client" if kind == "client" else "server"
-    files = {"ssl_private_key": f"{stem}.key", "ssl_cert": f"{stem}.crt", "ssl_root_cert": "rootCA.pem", "connection_security": "mtls"}
+    files = {
+        "ssl_private_key": f"{stem}.key",
+        "ssl_cert": f"{stem}.crt",
+        "ssl_root_cert": "rootCA.pem",
+        "connection_security": "mtls",
+    }
     if kind == "server":
         server = {"name": PROJECT, "service": service, "admin_server": host, "admin_port": port, **files}
         return {"format_version": 2, "require_signed_jobs": True, "servers": [server]}
@@ -59,7 +71,13 @@ def _admin(name: str, host: str, port: int) -> dict[str, Any]:
 def resources(kind: str, folder: Path, allowed: Sequence[str] = ()) -> dict[str, Any]:
     """``local/resources.json``; ``allowed`` are the owner's own classes. The policy is checked twice: by NVFlare, and exactly by us."""
     if kind == "admin":
-        limits = {"idle_timeout": 900.0, "login_timeout": 10.0, "with_debug": False, "authenticate_msg_timeout": 2.0, "prompt": "> "}
+        limits = {
+            "idle_timeout": 900.0,
+            "login_timeout": 10.0,
+            "with_debug": False,
+            "authenticate_msg_timeout": 2.0,
+            "prompt": "> ",
+        }
         return {"format_version": 1, "admin": limits}
     classes = [CONTROLLER] if kind == "server" else [EXECUTOR, *FILTERS, *allowed]
     policy = {"side": kind, "allowed": classes}
@@ -76,20 +94,41 @@ def resources(kind: str, folder: Path, allowed: Sequence[str] = ()) -> dict[str,
         "components": components,
     }
     if kind == "client":
-        return {**common, "allow_log_streaming": False, "client": {"retry_timeout": 30, "compression": "Gzip"}}
-    server = {"admin_storage": "transfer", "max_num_clients": 100, "heart_beat_timeout": 30, "admin_timeout": 10.0}
+        return {
+            **common,
+            "allow_log_streaming": False,
+            "client": {"retry_timeout": 30, "compression": "Gzip"},
+        }
+    server = {
+        "admin_storage": "transfer",
+        "max_num_clients": 100,
+        "heart_beat_timeout": 30,
+        "admin_timeout": 10.0,
+    }
     storage = {"path": "nvflare.app_common.storages.filesystem_storage.FilesystemStorage"}
     kept = {**storage, "args": {"root_dir": str(folder / "snapshots"), "uri_root": "/"}}
     path = "nvflare.app_common.state_persistors.storage_state_persistor.StorageStatePersistor"
-    return {**common, "servers": [server], "snapshot_persistor": {"path": path, "args": {"uri_root": "/", "storage": kept}}}
+    return {
+        **common,
+        "servers": [server],
+        "snapshot_persistor": {"path": path, "args": {"uri_root": "/", "storage": kept}},
+    }
 
 
 def _client_parts() -> list[dict[str, Any]]:
     common = "nvflare.app_common"
     gpus = {"num_of_gpus": 0, "mem_per_gpu_in_GiB": 0, "expiration_period": 300}
     return [
-        {"id": "resource_manager", "path": f"{common}.resource_managers.gpu_resource_manager.GPUResourceManager", "args": gpus},
-        {"id": "resource_consumer", "path": f"{common}.resource_consumers.gpu_resource_consumer.GPUResourceConsumer", "args": {}},
+        {
+            "id": "resource_manager",
+            "path": f"{common}.resource_managers.gpu_resource_manager.GPUResourceManager",
+            "args": gpus,
+        },
+        {
+            "id": "resource_consumer",
+            "path": f"{common}.resource_consumers.gpu_resource_consumer.GPUResourceConsumer",
+            "args": {},
+        },
     ]
 
 
@@ -113,10 +152,24 @@ def authorization(may_operate: bool) -> dict[str, Any]:
 
 def log_config() -> dict[str, Any]:
     """``local/log_config.json``: the console and two files that are turned over, each with NVFlare's plain formatter."""
-    utils, form = "nvflare.fuel.utils.log_utils", "%(asctime)s - %(name)s - %(levelname)s - %(fl_ctx)s - %(message)s"
-    file = {"class": "logging.handlers.RotatingFileHandler", "formatter": "base", "mode": "a", "maxBytes": 20 * 2**20, "backupCount": 10}
+    utils, form = (
+        "nvflare.fuel.utils.log_utils",
+        "%(asctime)s - %(name)s - %(levelname)s - %(fl_ctx)s - %(message)s",
+    )
+    file = {
+        "class": "logging.handlers.RotatingFileHandler",
+        "formatter": "base",
+        "mode": "a",
+        "maxBytes": 20 * 2**20,
+        "backupCount": 10,
+    }
     handlers = {
-        "console": {"class": "logging.StreamHandler", "level": "DEBUG", "formatter": "base", "stream": "ext://sys.stdout"},
+        "console": {
+            "class": "logging.StreamHandler",
+            "level": "DEBUG",
+            "formatter": "base",
+            "stream": "ext://sys.stdout",
+        },
         "log": {**file, "level": "DEBUG", "filename": "log.txt"},
         "errors": {**file, "level": "ERROR", "filename": "error_log.txt"},
     }
@@ -131,10 +184,22 @@ def log_config() -> dict[str, Any]:
 
 def job(text: str, resume: bool) -> dict[str, dict[str, Any]]:
     """A job's two configurations, by file name; ``text`` is the task as JSON, because NVFlare takes a nested table for a component."""
-    nothing: dict[str, Any] = {"format_version": 2, "components": [], "task_data_filters": [], "task_result_filters": []}
+    nothing: dict[str, Any] = {
+        "format_version": 2,
+        "components": [],
+        "task_data_filters": [],
+        "task_result_filters": [],
+    }
     controller = {"id": "controller", "path": CONTROLLER, "args": {"task": text, "resume": resume}}
     executor = {"path": EXECUTOR, "args": {"task": text}}
     return {
-        "config_fed_server.json": {**nothing, "server": {"task_request_interval": POLL}, "workflows": [controller]},
-        "config_fed_client.json": {**nothing, "executors": [{"tasks": [DECLARE, STEP, EVALUATE], "executor": executor}]},
+        "config_fed_server.json": {
+            **nothing,
+            "server": {"task_request_interval": POLL},
+            "workflows": [controller],
+        },
+        "config_fed_client.json": {
+            **nothing,
+            "executors": [{"tasks": [DECLARE, STEP, EVALUATE], "executor": executor}],
+        },
     }

@@ -20,7 +20,13 @@ from fedepd.types import Reply, Sizes, Tensors
 
 Record = dict[str, Any]
 
-DECLARE, STEP, EVALUATE, PING, STATUS = "fedepd_declare", "fedepd_step", "fedepd_evaluate", "fedepd_ping", "fedepd_status"
+DECLARE, STEP, EVALUATE, PING, STATUS = (
+    "fedepd_declare",
+    "fedepd_step",
+    "fedepd_evaluate",
+    "fedepd_ping",
+    "fedepd_status",
+)
 REASON = "fedepd_reason"
 """The header of a site's refusal that says why, where the owner's limits allow it."""
 TIDY_EVERY = 10
@@ -60,7 +66,9 @@ def to_tensors(arrays: Any, field: str = "tensors") -> Tensors:
             raise Refused(shown(name), f"is a {type(value).__name__}, not an array")
         if value.dtype not in NUMBERS:
             raise Refused(shown(name), f"holds {shown(value.dtype)}, not numbers")
-    return {name: torch.tensor(np.ascontiguousarray(value).reshape(value.shape)) for name, value in arrays.items()}
+    return {
+        name: torch.tensor(np.ascontiguousarray(value).reshape(value.shape)) for name, value in arrays.items()
+    }
 
 
 def message_record(round: int, message: Tensors) -> Record:
@@ -97,7 +105,11 @@ class Declaration:
 def read_declaration(record: Mapping[str, Any], num_classes: int, most_nodes: int) -> Declaration:
     _check_fields(record, SIZE_FIELDS)
     names, schema = record["label_names"], record["schema_sha256"]
-    if not isinstance(names, list) or len(names) > num_classes or not all(isinstance(name, str) for name in names):
+    if (
+        not isinstance(names, list)
+        or len(names) > num_classes
+        or not all(isinstance(name, str) for name in names)
+    ):
         raise Refused("label_names", f"must be at most {num_classes} names")
     if not isinstance(schema, str) or not HASH.fullmatch(schema):
         raise Refused("schema_sha256", "must be 64 hexadecimal digits or nothing")
@@ -128,7 +140,13 @@ def read_reply(record: Mapping[str, Any], round: int) -> Reply:
     scalars = record["scalars"]
     if not isinstance(scalars, dict) or not all(_is_loss(*entry) for entry in scalars.items()):
         raise Refused("scalars", "may hold one finite number called 'loss' and nothing else")
-    return Reply(to_tensors(record["tensors"]), _count(record, "num_nodes"), _count(record, "num_train"), scalars, round)
+    return Reply(
+        to_tensors(record["tensors"]),
+        _count(record, "num_nodes"),
+        _count(record, "num_train"),
+        scalars,
+        round,
+    )
 
 
 def _is_loss(name: object, value: object) -> bool:
@@ -140,7 +158,9 @@ def confusions_record(round: int, confusions: Mapping[str, Tensor]) -> Record:
     return {"round": round, "confusions": to_arrays(confusions)}
 
 
-def read_confusions(record: Mapping[str, Any], round: int, num_classes: int, has_global: bool) -> dict[str, Tensor]:
+def read_confusions(
+    record: Mapping[str, Any], round: int, num_classes: int, has_global: bool
+) -> dict[str, Tensor]:
     _check_fields(record, RECORDS["confusions"])
     _check_round(record, round)
     matrices = to_tensors(record["confusions"], "confusions")
@@ -149,7 +169,11 @@ def read_confusions(record: Mapping[str, Any], round: int, num_classes: int, has
     if matrices.keys() != expected:
         raise Refused("confusions", f"holds {_listed(matrices)}, not {_listed(expected)}")
     for name, matrix in matrices.items():
-        if matrix.dtype != torch.int64 or tuple(matrix.shape) != (num_classes, num_classes) or int(matrix.min()) < 0:
+        if (
+            matrix.dtype != torch.int64
+            or tuple(matrix.shape) != (num_classes, num_classes)
+            or int(matrix.min()) < 0
+        ):
             raise Refused(name, f"must be {num_classes} x {num_classes} counts")
     return matrices
 

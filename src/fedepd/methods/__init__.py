@@ -52,7 +52,11 @@ def make_method(name: str, preset: str = "default", settings: Mapping[str, Any] 
     known = [f.name for f in fields(cls)]
     for key in settings:
         if key not in known:
-            raise UnknownName(f"setting of {name}", key, known) if known else BadConfig(f"{name} has no settings, so '{key}' is not one")
+            raise (
+                UnknownName(f"setting of {name}", key, known)
+                if known
+                else BadConfig(f"{name} has no settings, so '{key}' is not one")
+            )
     return cls(**settings)
 
 

@@ -49,7 +49,9 @@ class CReFF(Method[Inputs]):
         },
     }
 
-    refresh: int = option(5, "rounds between two retrainings of the head; it is also retrained in the last round")
+    refresh: int = option(
+        5, "rounds between two retrainings of the head; it is also retrained in the last round"
+    )
     # Choice: 5 is how often a run evaluates by default, so every score is that of a fresh head; official: every round.
     features_per_class: int = option(10, "synthetic features of each class")
     match_steps: int = option(100, "steps on the synthetic features per refresh")
@@ -57,18 +59,26 @@ class CReFF(Method[Inputs]):
     retrain_epochs: int = option(100, "passes over the synthetic features in which a fresh head is trained")
     retrain_lr: float = option(0.01, "learning rate of the head")
     retrain_batch: int = option(0, "synthetic features per step of retraining; 0: all of them")
-    server_optimizer: Literal["adam", "sgd"] = option("adam", "the optimiser of both server stages; official: sgd")
+    server_optimizer: Literal["adam", "sgd"] = option(
+        "adam", "the optimiser of both server stages; official: sgd"
+    )
     optimizer_own: bool = option(False, "clients train by the authors' SGD, rate 0.1")
 
     def __post_init__(self) -> None:
         if self.refresh < 1 or self.features_per_class < 1:
-            raise BadConfig(f"refresh is {self.refresh} and features_per_class is {self.features_per_class}; both must be 1 or more")
+            raise BadConfig(
+                f"refresh is {self.refresh} and features_per_class is {self.features_per_class}; both must be 1 or more"
+            )
         if self.retrain_epochs < 1:
             raise BadConfig(f"retrain_epochs is {self.retrain_epochs}; a fresh head needs at least 1")
         if self.match_steps < 0 or self.retrain_batch < 0:
-            raise BadConfig(f"match_steps is {self.match_steps} and retrain_batch is {self.retrain_batch}; give 0 or more")
+            raise BadConfig(
+                f"match_steps is {self.match_steps} and retrain_batch is {self.retrain_batch}; give 0 or more"
+            )
         if not (self.match_lr > 0 and self.retrain_lr > 0):
-            raise BadConfig(f"match_lr is {self.match_lr} and retrain_lr is {self.retrain_lr}; learning rates must be positive")
+            raise BadConfig(
+                f"match_lr is {self.match_lr} and retrain_lr is {self.retrain_lr}; learning rates must be positive"
+            )
 
     def is_refresh(self, number: int, last_round: int) -> bool:
         return number % self.refresh == 0 or number == last_round
@@ -77,11 +87,17 @@ class CReFF(Method[Inputs]):
         return model.inputs(data)
 
     def client_step(self, client: Client[Inputs], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
-        gradients = head_gradients(client, message) if self.is_refresh(client.round, client.last_round) else {}
+        gradients = (
+            head_gradients(client, message) if self.is_refresh(client.round, client.last_round) else {}
+        )
         trainer = client.trained_by(optimizer="sgd", lr=0.1) if self.optimizer_own else client
         params, state, loss = fit(trainer, model_part(message), state, cross_entropy(client, client.prepared))
         # Choice: a personal model keeps the head it was trained with; the retrained one fits the averaged extractor only.
-        return reply(client, {**params, **gradients}, loss=loss), {**state, **params, **renamed(params, "classifier.", "head.")}
+        return reply(client, {**params, **gradients}, loss=loss), {
+            **state,
+            **params,
+            **renamed(params, "classifier.", "head."),
+        }
 
     def server_init(self, server: Server, params: Tensors) -> Tensors:
         classes, width = server.info.num_classes, server.model.width
@@ -112,13 +128,20 @@ class CReFF(Method[Inputs]):
         chosen = present.nonzero().reshape(-1)
         if chosen.numel() == 0:
             return {}
-        wanted = Wanted.of(chosen, tensors["head.weight"], tensors["head.bias"], *(owner_mean(part, replies)[chosen] for part in PARTS))
+        wanted = Wanted.of(
+            chosen,
+            tensors["head.weight"],
+            tensors["head.bias"],
+            *(owner_mean(part, replies)[chosen] for part in PARTS),
+        )
 
         def loss(params: Tensors) -> Tensor:
             return mismatch(params["value"], wanted)
 
         how = Training(optimizer=self.server_optimizer, lr=self.match_lr, weight_decay=0.0)
-        moved, _, _ = descend({"value": tensors["feature.value"][chosen]}, ["value"], loss, self.match_steps, how, {})
+        moved, _, _ = descend(
+            {"value": tensors["feature.value"][chosen]}, ["value"], loss, self.match_steps, how, {}
+        )
         value = tensors["feature.value"].index_copy(0, chosen, moved["value"])
         return {"feature.value": value, "feature.known": torch.maximum(tensors["feature.known"], present)}
 
@@ -129,7 +152,10 @@ class CReFF(Method[Inputs]):
         rows = tensors["feature.value"][known].flatten(0, 1)  # [classes · features, w]
         labels = torch.arange(classes).repeat_interleave(self.features_per_class)
         draws = server.torch_draws("retrain")
-        fresh = {"classifier.weight": glorot(rows.shape[1], classes, draws), "classifier.bias": torch.zeros(classes)}
+        fresh = {
+            "classifier.weight": glorot(rows.shape[1], classes, draws),
+            "classifier.bias": torch.zeros(classes),
+        }
         batches = self._batches(rows.shape[0], draws)
 
         def loss(params: Tensors) -> Tensor:
@@ -180,10 +206,16 @@ def head_gradients(client: Client[Inputs], message: Tensors) -> Tensors:
     by_class = torch.argsort(inputs.labels, stable=True)
     weight = torch.empty(len(sizes), counts.shape[0], s.shape[1])
     bias = torch.empty(len(sizes), counts.shape[0])
-    for row, (errors, rows) in enumerate(zip(torch.split(error[by_class], sizes), torch.split(s[by_class], sizes), strict=True)):
+    for row, (errors, rows) in enumerate(
+        zip(torch.split(error[by_class], sizes), torch.split(s[by_class], sizes), strict=True)
+    ):
         torch.mm(errors.t(), rows, out=weight[row]).div_(sizes[row])  # G_k^c
         torch.mean(errors, 0, out=bias[row])  # g_k^c
-    return {"gradient.present": (counts > 0).to(torch.float32), "gradient.weight": weight, "gradient.bias": bias}
+    return {
+        "gradient.present": (counts > 0).to(torch.float32),
+        "gradient.weight": weight,
+        "gradient.bias": bias,
+    }
 
 
 def owner_mean(part: str, replies: Mapping[int, Reply]) -> Tensor:
@@ -214,7 +246,9 @@ class Wanted:
     """[p]."""
 
     @classmethod
-    def of(cls, classes: Tensor, head_weight: Tensor, head_bias: Tensor, weight: Tensor, bias: Tensor) -> Wanted:
+    def of(
+        cls, classes: Tensor, head_weight: Tensor, head_bias: Tensor, weight: Tensor, bias: Tensor
+    ) -> Wanted:
         one_hot = F.one_hot(classes, head_bias.shape[0])[:, None].to(head_bias.dtype)
         return cls(one_hot, head_weight, head_bias, weight, bias, weight.norm(dim=2), bias.norm(dim=1))
 
@@ -238,20 +272,32 @@ class _Mismatch(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, features: Tensor, wanted: Wanted) -> Tensor:
         classes, count, width = features.shape
-        likely = torch.addmm(wanted.head_bias, features.view(-1, width), wanted.head_weight).softmax(1).view(classes, count, -1)
+        likely = (
+            torch.addmm(wanted.head_bias, features.view(-1, width), wanted.head_weight)
+            .softmax(1)
+            .view(classes, count, -1)
+        )
         error = likely - wanted.one_hot  # E, [p, m, C]
         with_wanted = features @ wanted.weight.transpose(1, 2) / count  # F Tᵀ / m, [p, m, C]
         with_own = features @ features.transpose(1, 2) @ error / count**2  # F Gᵀ / m, [p, m, C]
         length = (error * with_own).sum(1).clamp_(min=0).sqrt_()
         cosine, pull, push = cosines((error * with_wanted).sum(1), length, wanted.weight_length)
         mean = error.mean(1)
-        bias_cosine, bias_pull, bias_push = cosines((mean * wanted.bias).sum(1), mean.norm(dim=1), wanted.bias_length)
+        bias_cosine, bias_pull, bias_push = cosines(
+            (mean * wanted.bias).sum(1), mean.norm(dim=1), wanted.bias_length
+        )
         loss = cosine.numel() + classes - cosine.sum() - bias_cosine.sum()
         of_mean = bias_push[:, None] * mean - bias_pull[:, None] * wanted.bias
         of_error = push[:, None] * with_own - pull[:, None] * with_wanted + of_mean[:, None] / count
         of_logits = torch.ops.aten._softmax_backward_data(of_error, likely, 2, likely.dtype)
-        grad = (error * push[:, None]) @ error.transpose(1, 2) @ features / count**2 - (error * pull[:, None]) @ wanted.weight / count
-        ctx.save_for_backward(grad.view(-1, width).addmm_(of_logits.view(-1, likely.shape[2]), wanted.head_weight.t()).view_as(features))
+        grad = (error * push[:, None]) @ error.transpose(1, 2) @ features / count**2 - (
+            error * pull[:, None]
+        ) @ wanted.weight / count
+        ctx.save_for_backward(
+            grad.view(-1, width)
+            .addmm_(of_logits.view(-1, likely.shape[2]), wanted.head_weight.t())
+            .view_as(features)
+        )
         return loss
 
     @staticmethod

@@ -22,7 +22,16 @@ from torch import Tensor
 from fedepd.errors import BadConfig
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.parts.attention import Edges, Rows, attend, edge_softmax
-from fedepd.methods.steps import class_counts, class_mean, fit, model_part, reply, weight_of, weighted_mean, with_prefix
+from fedepd.methods.steps import (
+    class_counts,
+    class_mean,
+    fit,
+    model_part,
+    reply,
+    weight_of,
+    weighted_mean,
+    with_prefix,
+)
 from fedepd.network.backbones import Backbone, glorot
 from fedepd.network.sparse import Sparse, to_scipy
 from fedepd.options import option
@@ -68,20 +77,30 @@ class FedGACReading(Method[Prepared]):
     label: ClassVar[str] = "FedGAC (our reading)"
 
     attention_width: int = option(16, "columns of the projection that attention scores are read from")
-    score_rows: Literal["sum1", "raw"] = option("sum1", "attention scores read features whose absolute values sum to 1, or raw ones")
+    score_rows: Literal["sum1", "raw"] = option(
+        "sum1", "attention scores read features whose absolute values sum to 1, or raw ones"
+    )
     # Choice: raw rows let one Adam step move a score by several units where a node has many words, and attention then overfits within
     # ten rounds; GAT's own code divides rows by their sums. Taken by validation macro-F1 (email, cora, coauthor_cs, roman_empire_proxy).
     slope: float = option(0.2, "slope of the leaky ReLU on attention scores below 0")
     # Choice: 0.9 instead of the usual 0.999 by the search that every method had (docs/methods.md): with the latter rare classes outweigh
     # all others on roman_empire_proxy and the model falls below FedAvg.
-    beta: float = option(0.9, "effective-number weight of the balanced loss; 0: plain cross-entropy, 1: inverse class counts")
-    kappa: float = option(0.25, "how much further the classifier of a rare class steps at the server; 0: not at all")
+    beta: float = option(
+        0.9, "effective-number weight of the balanced loss; 0: plain cross-entropy, 1: inverse class counts"
+    )
+    kappa: float = option(
+        0.25, "how much further the classifier of a rare class steps at the server; 0: not at all"
+    )
     longest_step: float = option(4.0, "the largest such factor")
-    floor: float = option(1e-3, "say of a client whose update opposes the mean update, against 1 for one that agrees with it")
+    floor: float = option(
+        1e-3, "say of a client whose update opposes the mean update, against 1 for one that agrees with it"
+    )
 
     def __post_init__(self) -> None:
         if self.attention_width < 1:
-            raise BadConfig(f"attention_width is {self.attention_width}; the projection needs at least 1 column")
+            raise BadConfig(
+                f"attention_width is {self.attention_width}; the projection needs at least 1 column"
+            )
         if not 0 <= self.beta <= 1:
             raise BadConfig(f"beta is {self.beta}; it must lie in [0, 1]")
         if self.kappa < 0 or self.longest_step < 1 or self.floor < 0:
@@ -92,7 +111,9 @@ class FedGACReading(Method[Prepared]):
         train = data.train_mask.nonzero().reshape(-1)
         return Prepared(
             features=Sparse.of(to_scipy(graph.x)) if graph.is_sparse else graph.x,
-            score_scale=1 / row_sums(graph.x) if self.score_rows == "sum1" else torch.ones(graph.num_nodes, 1),
+            score_scale=1 / row_sums(graph.x)
+            if self.score_rows == "sum1"
+            else torch.ones(graph.num_nodes, 1),
             edges=Edges.of(graph, train),
             train=train,
             labels=graph.y[train],
@@ -128,9 +149,14 @@ class FedGACReading(Method[Prepared]):
         rows = edges.train if train_only else edges.every
         values = product(prepared.features, side_by_side(model, params["encoder.weight"]), known.values)
         attended = attend(alpha, values[:, : model.hidden], edges.every)
-        h = activated(attended if model.backbone == "gcn" else attended + values[:, model.hidden :], params["encoder.bias"])
+        h = activated(
+            attended if model.backbone == "gcn" else attended + values[:, model.hidden :],
+            params["encoder.bias"],
+        )
         if model.head == "linear":
-            h = activated(smooth(h, edges.every) @ params["encoder.second.weight"], params["encoder.second.bias"])
+            h = activated(
+                smooth(h, edges.every) @ params["encoder.second.weight"], params["encoder.second.bias"]
+            )
             return model.classify(params, h[prepared.train] if train_only else h)
         if model.backbone == "gcn" and weight.shape[1] < model.hidden:
             return attend(alpha, h @ weight, rows) + params["classifier.bias"]
@@ -141,9 +167,13 @@ class FedGACReading(Method[Prepared]):
         pair = product(prepared.features, directions(params), known.pair)  # [n, 2]
         at_target, at_source = (pair * prepared.score_scale).t().contiguous()
         edges = prepared.edges
-        return F.leaky_relu(at_target.index_select(0, edges.target) + at_source.index_select(0, edges.source), self.slope)
+        return F.leaky_relu(
+            at_target.index_select(0, edges.target) + at_source.index_select(0, edges.source), self.slope
+        )
 
-    def client_step(self, client: Client[Prepared], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
+    def client_step(
+        self, client: Client[Prepared], message: Tensors, state: Tensors
+    ) -> tuple[Reply, Tensors]:
         """Each epoch: one step of the values on plain cross-entropy, then one of the attention on the class-balanced loss."""
         model, features = client.model, client.prepared.features
         plain = self._loss(client, "dropout", None)
@@ -155,7 +185,9 @@ class FedGACReading(Method[Prepared]):
             nonlocal attention, moments, known
             known = replace(known, values=product(features, side_by_side(model, values["encoder.weight"])))
             both, loss, names = {**values, **attention}, partial(balanced, known=known), sorted(attention)
-            through = client.trained_by(keep_moments=True)  # from one step of this round to the next, as the values' moments are
+            through = client.trained_by(
+                keep_moments=True
+            )  # from one step of this round to the next, as the values' moments are
             both, moments, _ = fit(through, both, moments, loss, trainable=names, epochs=1, stage="attention")
             attention = with_prefix(both, "attention.")
 
@@ -173,9 +205,15 @@ class FedGACReading(Method[Prepared]):
         # Choice: counts go with every reply (4 C bytes), not once, so that the server needs no memory of who joined when.
         params = {**values, **attention}
         moments = moments if client.training.keep_moments else {}
-        return reply(client, {**params, "class.count": client.prepared.counts}, loss=loss), {**state, **moments, **params}
+        return reply(client, {**params, "class.count": client.prepared.counts}, loss=loss), {
+            **state,
+            **moments,
+            **params,
+        }
 
-    def _loss(self, client: Client[Prepared], purpose: str, class_weights: Tensor | None) -> Callable[..., Tensor]:
+    def _loss(
+        self, client: Client[Prepared], purpose: str, class_weights: Tensor | None
+    ) -> Callable[..., Tensor]:
         draws, prepared = client.draws(purpose), client.prepared
 
         def loss(params: Tensors, known: Known = NOTHING) -> Tensor:
@@ -194,8 +232,13 @@ class FedGACReading(Method[Prepared]):
 
     def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
         shared = with_prefix(tensors, "encoder.", "attention.")
-        weights = agreement_weights(shared, replies, {k: weight_of(server.info, r) for k, r in replies.items()}, self.floor)
-        return {**weighted_mean(shared, replies, weights), **self._classifier(with_prefix(tensors, "classifier."), replies)}
+        weights = agreement_weights(
+            shared, replies, {k: weight_of(server.info, r) for k, r in replies.items()}, self.floor
+        )
+        return {
+            **weighted_mean(shared, replies, weights),
+            **self._classifier(with_prefix(tensors, "classifier."), replies),
+        }
 
     def _classifier(self, classifier: Tensors, replies: Mapping[int, Reply]) -> Tensors:
         """Column c moves to the mean over the owners of class c, weighted by N_k^c, and r_c times as far; unowned columns stay."""
@@ -204,7 +247,9 @@ class FedGACReading(Method[Prepared]):
         further = (total.max() / total.clamp(min=1)).pow(self.kappa).clamp(1.0, self.longest_step)  # r_c, [C]
         out: Tensors = {}
         for name, old in classifier.items():
-            mean = class_mean(old.t(), ((replies[k].tensors[name].t(), counts[k]) for k in sorted(replies))).t()
+            mean = class_mean(
+                old.t(), ((replies[k].tensors[name].t(), counts[k]) for k in sorted(replies))
+            ).t()
             out[name] = (mean + (further - 1) * (mean - old)).contiguous()
         return out
 
@@ -223,7 +268,9 @@ def effective_weights(counts: Tensor, beta: float) -> Tensor:
     return torch.where(counts > 0, weights, 0.0).to(torch.float32)
 
 
-def agreement_weights(tensors: Tensors, replies: Mapping[int, Reply], weights: Mapping[int, float], floor: float) -> dict[int, float]:
+def agreement_weights(
+    tensors: Tensors, replies: Mapping[int, Reply], weights: Mapping[int, float], floor: float
+) -> dict[int, float]:
     """q_k = w_k (max(0, cos(Δ_k, Δ̄)) + floor), Δ̄ = Σ w_k Δ_k; w itself where no update agrees with the mean.
 
     Choice: the floor is a share of w_k, so that parallel updates give exactly FedAvg and a client without training nodes no say.
@@ -246,7 +293,11 @@ def agreement_weights(tensors: Tensors, replies: Mapping[int, Reply], weights: M
 
 def row_sums(x: Tensor) -> Tensor:
     """Σ |x_ij|, [n, 1]; 1 for a row of zeros."""
-    sums = torch.tensor(abs(to_scipy(x)).sum(1), dtype=torch.float32) if x.layout == torch.sparse_csr else x.abs().sum(1, keepdim=True)
+    sums = (
+        torch.tensor(abs(to_scipy(x)).sum(1), dtype=torch.float32)
+        if x.layout == torch.sparse_csr
+        else x.abs().sum(1, keepdim=True)
+    )
     return torch.where(sums > 0, sums, 1.0)
 
 

@@ -47,16 +47,22 @@ class Prepared:
 class FedGTA(Method[Prepared]):
     label: ClassVar[str] = "FedGTA"
     has_global: ClassVar[bool] = False
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}, "openfgl": {"propagation": "openfgl"}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {},
+        "openfgl": {"propagation": "openfgl"},
+    }
 
-    epsilon: float = option(0.5, "cosine of two clients' moments above which they share; 1 is isolated training")
+    epsilon: float = option(
+        0.5, "cosine of two clients' moments above which they share; 1 is isolated training"
+    )
     steps: int = option(5, "steps of label propagation")
     alpha: float = option(0.5, "share of the neighbours in a step of label propagation; in [0, 1]")
     temperature: float = option(20.0, "softening of the propagated labels in the confidence")
     orders: int = option(10, "orders M of the moments (official: 6 to 20 by dataset)")
     moments: Moments = option("hybrid", "raw moments, central ones, or both")
     propagation: Literal["official", "openfgl"] = option(
-        "official", "from one-hot training labels and soft labels elsewhere; or from soft labels of the training nodes alone, clamped"
+        "official",
+        "from one-hot training labels and soft labels elsewhere; or from soft labels of the training nodes alone, clamped",
     )
 
     def __post_init__(self) -> None:
@@ -65,7 +71,9 @@ class FedGTA(Method[Prepared]):
         if not self.temperature > 0:
             raise BadConfig(f"temperature is {self.temperature}; it must be positive")
         if self.steps < 0 or self.orders < 1:
-            raise BadConfig(f"steps is {self.steps} and orders is {self.orders}; give at least 0 steps and 1 order")
+            raise BadConfig(
+                f"steps is {self.steps} and orders is {self.orders}; give at least 0 steps and 1 order"
+            )
 
     @property
     def averages(self) -> bool:
@@ -78,11 +86,17 @@ class FedGTA(Method[Prepared]):
             scale = sp.diags(np.sqrt(inverse_degrees(adj)))
             spread = Sparse.of(scale @ adj @ scale, symmetric=True)
         else:
-            spread = inputs.operator if model.backbone == "gcn" else Sparse.of(normalised(adj), symmetric=True)
+            spread = (
+                inputs.operator if model.backbone == "gcn" else Sparse.of(normalised(adj), symmetric=True)
+            )
         degrees = torch.from_numpy(np.asarray(adj.sum(1), dtype=np.float64).reshape(-1))
-        return Prepared(inputs, spread, degrees, F.one_hot(inputs.labels, data.graph.num_classes).to(torch.float32))
+        return Prepared(
+            inputs, spread, degrees, F.one_hot(inputs.labels, data.graph.num_classes).to(torch.float32)
+        )
 
-    def client_step(self, client: Client[Prepared], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
+    def client_step(
+        self, client: Client[Prepared], message: Tensors, state: Tensors
+    ) -> tuple[Reply, Tensors]:
         prepared = client.prepared
         params, state, loss = fit(client, model_part(message), state, cross_entropy(client, prepared.inputs))
         spread = self._propagate(prepared, client.model.predict(params, prepared.inputs).softmax(1))  # [n, C]
@@ -124,7 +138,10 @@ class FedGTA(Method[Prepared]):
 
     def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
         kinds = 2 if self.moments == "hybrid" else 1
-        about = {"moments": Field((kinds * self.orders * server.info.num_classes,)), "confidence": Field((1,), "weight")}
+        about = {
+            "moments": Field((kinds * self.orders * server.info.num_classes,)),
+            "confidence": Field((1,), "weight"),
+        }
         return {**same_fields(model_part(tensors)), **about}
 
     def predict(self, client: Client[Prepared], tensors: Tensors) -> Tensor:

@@ -46,10 +46,13 @@ class FedLC(Method[Prepared]):
 
     # Choice: 2 instead of 1 by the search that every method had (docs/methods.md).
     tau: float = option(2.0, "intensity of the margins; 0 switches them off")
-    form: Literal["ce", "paper"] = option("ce", "calibrated cross-entropy, or as printed: without the true class in the denominator")
+    form: Literal["ce", "paper"] = option(
+        "ce", "calibrated cross-entropy, or as printed: without the true class in the denominator"
+    )
     # Choice: the printed loss has no lower bound, it falls for ever as logits grow; FL-bench's author met its collapse (section 7).
     absent: Literal["floor1", "clamp", "mask"] = option(
-        "floor1", "a class without a local training node counts as 1 node, as 1e-8 nodes, or is out of the softmax"
+        "floor1",
+        "a class without a local training node counts as 1 node, as 1e-8 nodes, or is out of the softmax",
     )
     # Choice: outside the softmax an absent class is never pushed down, and wins at inference where most classes are absent (section 7).
 
@@ -57,7 +60,9 @@ class FedLC(Method[Prepared]):
         if self.tau < 0:
             raise BadConfig(f"tau is {self.tau}; give 0 or more")
         if self.form == "paper" and self.absent == "mask":
-            raise BadConfig("form = paper with absent = mask leaves a client with one class an empty sum; set absent to floor1 or clamp")
+            raise BadConfig(
+                "form = paper with absent = mask leaves a client with one class an empty sum; set absent to floor1 or clamp"
+            )
 
     def prepare(self, data: ClientData, model: Backbone) -> Prepared:
         return Prepared(model.inputs(data), self.margins(class_counts(data)))
@@ -68,7 +73,9 @@ class FedLC(Method[Prepared]):
         margin = self.tau * effective.pow(-0.25)
         return margin.masked_fill(counts == 0, float("inf")) if self.absent == "mask" else margin
 
-    def client_step(self, client: Client[Prepared], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
+    def client_step(
+        self, client: Client[Prepared], message: Tensors, state: Tensors
+    ) -> tuple[Reply, Tensors]:
         params, state, loss = fit(client, model_part(message), state, self._loss(client))
         return reply(client, params, loss=loss), {**state, **params}
 

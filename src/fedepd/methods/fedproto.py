@@ -19,7 +19,16 @@ from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.methods.base import Client, Method, Server
-from fedepd.methods.steps import class_counts, class_mean, class_sums, cross_entropy, fit, own_model, reply, weight_of
+from fedepd.methods.steps import (
+    class_counts,
+    class_mean,
+    class_sums,
+    cross_entropy,
+    fit,
+    own_model,
+    reply,
+    weight_of,
+)
 from fedepd.network.backbones import Backbone, Inputs
 from fedepd.network.training import Objective
 from fedepd.options import option
@@ -41,22 +50,37 @@ class FedProto(Method[Prepared]):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
         "official": {"common_start": False, "optimizer_own": True},
-        "openfgl": {"form": "openfgl", "class_weights": "zeros", "embedding": "dropped", "common_start": False},
+        "openfgl": {
+            "form": "openfgl",
+            "class_weights": "zeros",
+            "embedding": "dropped",
+            "common_start": False,
+        },
     }
 
     lam: float = option(1.0, "weight of the penalty (lambda); 0 is isolated training")
-    form: Literal["original", "openfgl"] = option("original", "penalty: a mean over training nodes, or a sum over classes of class means")
+    form: Literal["original", "openfgl"] = option(
+        "original", "penalty: a mean over training nodes, or a sum over classes of class means"
+    )
     class_weights: Literal["owners", "counts", "zeros"] = option(
-        "owners", "a class's prototype: mean over its owners (code), by their training nodes (paper), or over all with zeros (OpenFGL)"
+        "owners",
+        "a class's prototype: mean over its owners (code), by their training nodes (paper), or over all with zeros (OpenFGL)",
     )
     # Choice: zeros for absent classes shrink the prototypes of rare ones towards the origin; only for comparison with OpenFGL.
-    embedding: Literal["clean", "dropped"] = option("clean", "penalise the embedding before dropout (original) or after it (OpenFGL)")
-    predict_by: Literal["logits", "prototypes"] = option(
-        "logits", "the private classifier, or the nearest global prototype among the client's training classes"
+    embedding: Literal["clean", "dropped"] = option(
+        "clean", "penalise the embedding before dropout (original) or after it (OpenFGL)"
     )
-    common_start: bool = option(True, "all clients start from the same weights; off: each from its own, as in the official code")
+    predict_by: Literal["logits", "prototypes"] = option(
+        "logits",
+        "the private classifier, or the nearest global prototype among the client's training classes",
+    )
+    common_start: bool = option(
+        True, "all clients start from the same weights; off: each from its own, as in the official code"
+    )
     # Choice: means of embeddings can agree only in one space; weights drawn apart would have to be aligned by the penalty alone.
-    optimizer_own: bool = option(False, "the official SGD, lr 0.01, no weight decay, in place of the run's optimiser")
+    optimizer_own: bool = option(
+        False, "the official SGD, lr 0.01, no weight decay, in place of the run's optimiser"
+    )
 
     def __post_init__(self) -> None:
         if self.lam < 0:
@@ -70,14 +94,20 @@ class FedProto(Method[Prepared]):
     def prepare(self, data: ClientData, model: Backbone) -> Prepared:
         return Prepared(model.inputs(data), class_counts(data))
 
-    def client_step(self, client: Client[Prepared], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
+    def client_step(
+        self, client: Client[Prepared], message: Tensors, state: Tensors
+    ) -> tuple[Reply, Tensors]:
         if self.optimizer_own:
             client = client.trained_by(optimizer="sgd", lr=0.01, weight_decay=0.0)
         params, state, loss = fit(client, self._own(client, state), state, self._loss(client, message))
         return reply(client, self._prototypes(client, params), loss=loss), {**state, **params}
 
     def _own(self, client: Client[Prepared], tensors: Tensors) -> Tensors:
-        return own_model(client, tensors) if self.common_start else own_model(client, tensors, client.data.client_id)
+        return (
+            own_model(client, tensors)
+            if self.common_start
+            else own_model(client, tensors, client.data.client_id)
+        )
 
     def _loss(self, client: Client[Prepared], message: Tensors) -> Objective:
         """Cross-entropy + lam · R; cross-entropy alone while no prototype is known."""
@@ -92,7 +122,9 @@ class FedProto(Method[Prepared]):
         def loss(params: Tensors) -> Tensor:
             dropped = client.model.encode(params, inputs, draws)
             hidden = dropped if self.embedding == "dropped" else client.model.encode(params, inputs)
-            supervised = F.cross_entropy(client.model.logits(params, dropped, inputs, train_only=True), inputs.labels)
+            supervised = F.cross_entropy(
+                client.model.logits(params, dropped, inputs, train_only=True), inputs.labels
+            )
             return supervised + self.lam * penalty(hidden[inputs.train], target, share)
 
         return loss
@@ -103,11 +135,17 @@ class FedProto(Method[Prepared]):
         with torch.no_grad():
             hidden = client.model.encode(params, inputs)[inputs.train]  # [t, h]
         sums = class_sums(hidden, inputs.labels, client.info.num_classes)
-        return {"prototype.mean": sums / counts.clamp(min=1)[:, None], "prototype.count": counts.to(torch.float32)}
+        return {
+            "prototype.mean": sums / counts.clamp(min=1)[:, None],
+            "prototype.count": counts.to(torch.float32),
+        }
 
     def server_init(self, server: Server, params: Tensors) -> Tensors:
         classes = server.info.num_classes
-        return {"prototype.mean": torch.zeros(classes, server.model.hidden), "prototype.count": torch.zeros(classes)}
+        return {
+            "prototype.mean": torch.zeros(classes, server.model.hidden),
+            "prototype.count": torch.zeros(classes),
+        }
 
     def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
         ordered = [replies[k] for k in sorted(replies)]

@@ -71,19 +71,31 @@ class FedSpray(Method[Prepared]):
     }
 
     # Choice: 0.3 instead of 1 by the search that every method had (docs/methods.md).
-    lam: float = option(0.3, "weight of the soft targets (lambda 1); 0 is isolated training, or FedAvg with share_gnn")
-    threshold: float = option(0.7, "confidence above which an unlabelled node's soft target counts; 1: training nodes alone")
+    lam: float = option(
+        0.3, "weight of the soft targets (lambda 1); 0 is isolated training, or FedAvg with share_gnn"
+    )
+    threshold: float = option(
+        0.7, "confidence above which an unlabelled node's soft target counts; 1: training nodes alone"
+    )
     proxy_lr: float = option(0.02, "learning rate of the node proxies")
     train_proxies: Literal["global", "kept"] = option(
-        "global", "training nodes' proxies start each round from their class's global proxy (paper) or are kept across rounds (code)"
+        "global",
+        "training nodes' proxies start each round from their class's global proxy (paper) or are kept across rounds (code)",
     )
-    index_start: bool = option(False, "first class proxies 0.01 times the class's number, as in the code, instead of 0.1")
-    second_head: Literal["own", "first"] = option("own", "the proxy-free head starts from its own average, or from the other head's (code)")
+    index_start: bool = option(
+        False, "first class proxies 0.01 times the class's number, as in the code, instead of 0.1"
+    )
+    second_head: Literal["own", "first"] = option(
+        "own", "the proxy-free head starts from its own average, or from the other head's (code)"
+    )
     proxy_weights: Literal["counts", "shares"] = option(
-        "counts", "a client's say in a class's proxy: its training nodes of the class (paper), or their share of its training nodes (code)"
+        "counts",
+        "a client's say in a class's proxy: its training nodes of the class (paper), or their share of its training nodes (code)",
     )
     share_gnn: bool = option(False, "average the networks too, as FedAvg does")
-    optimizer_own: bool = option(False, "the official Adam, lr 0.003 without weight decay, in place of the run's optimiser")
+    optimizer_own: bool = option(
+        False, "the official Adam, lr 0.003 without weight decay, in place of the run's optimiser"
+    )
 
     def __post_init__(self) -> None:
         if self.lam < 0:
@@ -97,7 +109,9 @@ class FedSpray(Method[Prepared]):
         rows = features.rows(inputs.train) if isinstance(features, Sparse) else features[inputs.train]
         return Prepared(inputs, features, rows, class_counts(data))
 
-    def client_step(self, client: Client[Prepared], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
+    def client_step(
+        self, client: Client[Prepared], message: Tensors, state: Tensors
+    ) -> tuple[Reply, Tensors]:
         if self.optimizer_own:
             client = client.trained_by(optimizer="adam", lr=0.003, weight_decay=0.0)
         labels, num_classes = client.prepared.inputs.labels, client.info.num_classes
@@ -131,7 +145,9 @@ class FedSpray(Method[Prepared]):
         believed, share = targets.log_softmax(1), self.lam / max(reliable.shape[0], 1)
         lowest = share * float((believed.exp() * believed).sum())  # what KL adds to the cross-entropy
         # What each log-probability counts in the loss, [n, C]; rows of zeros spare the look-ups of a loss over chosen nodes.
-        wanted = torch.zeros(client.data.graph.num_nodes, targets.shape[1]).index_copy_(0, reliable, share * believed.exp())
+        wanted = torch.zeros(client.data.graph.num_nodes, targets.shape[1]).index_copy_(
+            0, reliable, share * believed.exp()
+        )
         wanted[inputs.train, inputs.labels] += 1 / max(inputs.train.shape[0], 1)
 
         def loss(params: Tensors) -> Tensor:
@@ -140,7 +156,9 @@ class FedSpray(Method[Prepared]):
 
         return loss
 
-    def _soft_targets(self, client: Client[Prepared], message: Tensors, proxies: Tensor) -> tuple[Tensor, Tensor]:
+    def _soft_targets(
+        self, client: Client[Prepared], message: Tensors, proxies: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """(logits of the targets [r, C], the reliable nodes [r]), from the received MLP; class proxies are mixed at unlabelled nodes."""
         train = client.prepared.inputs.train
         with torch.no_grad():
@@ -158,10 +176,16 @@ class FedSpray(Method[Prepared]):
         prepared, labels = client.prepared, client.prepared.inputs.labels
         mlp = with_prefix(message, "mlp.")
         if self.second_head == "first":
-            mlp = {**mlp, "mlp.plain.weight": mlp["mlp.joint.weight"], "mlp.plain.bias": mlp["mlp.joint.bias"]}
+            mlp = {
+                **mlp,
+                "mlp.plain.weight": mlp["mlp.joint.weight"],
+                "mlp.plain.bias": mlp["mlp.joint.bias"],
+            }
         with torch.no_grad():
             hidden = client.model.encode(network, prepared.inputs)
-            teacher = client.model.logits(network, hidden, prepared.inputs, train_only=True).softmax(1)  # [t, C]
+            teacher = client.model.logits(network, hidden, prepared.inputs, train_only=True).softmax(
+                1
+            )  # [t, C]
         # Adam's step does not depend on the scale of the gradient, so units trained at the run's rate move the proxies at proxy_lr.
         # Under plain SGD the step scales with the gradient, hence the root.
         ratio = self.proxy_lr / client.training.lr
@@ -173,7 +197,9 @@ class FedSpray(Method[Prepared]):
             own = {name: decayed(params[name], decay) for name in mlp}
             hidden = encode(own, prepared.train_features)  # [t, h]
             supervised = F.cross_entropy(head(own, "plain", hidden), labels)
-            return supervised + F.cross_entropy(head(own, "joint", hidden + scale * params["units"]), teacher)  # KL less a constant
+            return supervised + F.cross_entropy(
+                head(own, "joint", hidden + scale * params["units"]), teacher
+            )  # KL less a constant
 
         start = {**mlp, "units": proxies / scale}
         params, state, _ = fit(client, start, state, loss, stage="mlp", weight_decay=0.0)
@@ -182,20 +208,31 @@ class FedSpray(Method[Prepared]):
     def server_init(self, server: Server, params: Tensors) -> Tensors:
         classes, width, draws = server.info.num_classes, server.model.hidden, server.torch_draws("mlp")
         shared = dict(params) if self.share_gnn else {}
-        shapes = {"encoder": (server.info.num_features, width), "joint": (width, classes), "plain": (width, classes)}
+        shapes = {
+            "encoder": (server.info.num_features, width),
+            "joint": (width, classes),
+            "plain": (width, classes),
+        }
         for name, (rows, columns) in shapes.items():
-            shared[f"mlp.{name}.weight"], shared[f"mlp.{name}.bias"] = glorot(rows, columns, draws), torch.zeros(columns)
+            shared[f"mlp.{name}.weight"], shared[f"mlp.{name}.bias"] = (
+                glorot(rows, columns, draws),
+                torch.zeros(columns),
+            )
         first = 0.01 * torch.arange(classes) if self.index_start else torch.full((classes,), PROXY_START)
         return {**shared, "proxy.class": first[:, None].repeat(1, width)}
 
     def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
         ordered = [replies[k] for k in sorted(replies)]
         counts = torch.stack([r.tensors["proxy.count"] for r in ordered])  # [K, C]
-        weights = counts if self.proxy_weights == "counts" else counts / counts.sum(1, keepdim=True).clamp(min=1)
+        weights = (
+            counts if self.proxy_weights == "counts" else counts / counts.sum(1, keepdim=True).clamp(min=1)
+        )
         proxies = [r.tensors["proxy.class"] for r in ordered]
         return {
             **average(server.info, model_part(tensors), replies),
-            **weighted_mean(with_prefix(tensors, "mlp."), replies, {k: float(r.num_train) for k, r in replies.items()}),
+            **weighted_mean(
+                with_prefix(tensors, "mlp."), replies, {k: float(r.num_train) for k, r in replies.items()}
+            ),
             "proxy.class": class_mean(tensors["proxy.class"], zip(proxies, weights, strict=True)),
         }
 

@@ -63,19 +63,29 @@ class Prepared:
 class GraphFedMig(Method[Prepared]):
     label: ClassVar[str] = "GraphFedMig"
     has_global: ClassVar[bool] = False  # one model per cluster, and the authors score each client's own
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}, "official": {"mi": "official", "initial": "uniform"}}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {},
+        "official": {"mi": "official", "initial": "uniform"},
+    }
 
     mi: Literal["histogram", "official"] = option(
-        "histogram", "a client's weight: mutual information of its predictions and labels, or the program's constant"
+        "histogram",
+        "a client's weight: mutual information of its predictions and labels, or the program's constant",
     )
     warm_up: int = option(20, "epochs that each client trains alone at the beginning of round 1")
-    gan_weight: float = option(1e-4, "weight of the divergence from the cluster's mean judgement in the local loss; 0 switches it off")
+    gan_weight: float = option(
+        1e-4,
+        "weight of the divergence from the cluster's mean judgement in the local loss; 0 switches it off",
+    )
     discriminator_steps: int = option(5, "discriminator steps per round")
     noise: float = option(1e-4, "standard deviation of the noise on class means")
     threshold: float = option(
-        -100.0, "cosine of mean features from which clients share a cluster; -1 or less: one cluster, above 1: every client its own"
+        -100.0,
+        "cosine of mean features from which clients share a cluster; -1 or less: one cluster, above 1: every client its own",
     )
-    initial: Literal["glorot", "uniform"] = option("glorot", "first weights: Glorot like every method, or the program's U(0, 1)")
+    initial: Literal["glorot", "uniform"] = option(
+        "glorot", "first weights: Glorot like every method, or the program's U(0, 1)"
+    )
 
     def __post_init__(self) -> None:
         if self.warm_up < 0 or self.discriminator_steps < 0:
@@ -95,18 +105,31 @@ class GraphFedMig(Method[Prepared]):
 
     def prepare(self, data: ClientData, model: Backbone) -> Prepared:
         x = data.graph.x
-        return Prepared(model.inputs(data), Sparse.of(to_scipy(x)) if data.graph.is_sparse else x, class_counts(data))
+        return Prepared(
+            model.inputs(data), Sparse.of(to_scipy(x)) if data.graph.is_sparse else x, class_counts(data)
+        )
 
-    def client_step(self, client: Client[Prepared], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
+    def client_step(
+        self, client: Client[Prepared], message: Tensors, state: Tensors
+    ) -> tuple[Reply, Tensors]:
         # Choice: the warm-up belongs to round 1; who joins later starts from a trained model and needs none.
         epochs = client.training.epochs + (self.warm_up if client.round == 1 else 0)
-        params, state, loss = fit(client, model_part(message), state, self._loss(client, message), epochs=epochs)
+        params, state, loss = fit(
+            client, model_part(message), state, self._loss(client, message), epochs=epochs
+        )
         fake, real = self._own_and_idealised_logits(client, params)
         judge, state, _ = fit(
-            client, with_prefix(message, "discriminator."), state, imitation(fake, real), epochs=self.discriminator_steps, stage="judge"
+            client,
+            with_prefix(message, "discriminator."),
+            state,
+            imitation(fake, real),
+            epochs=self.discriminator_steps,
+            stage="judge",
         )
         sent = {**params, **judge, "judged.mean": mean_judgement(judge, fake, message["judged.mean"])}
-        sent["information"] = mutual_information(fake.argmax(1), client.prepared.inputs.labels, client.info.num_classes)
+        sent["information"] = mutual_information(
+            fake.argmax(1), client.prepared.inputs.labels, client.info.num_classes
+        )
         if self.compares_features:
             sent["feature.mean"] = column_means(client.prepared.raw)
         return reply(client, sent, loss=loss), {**state, **params}
@@ -118,7 +141,9 @@ class GraphFedMig(Method[Prepared]):
             return cross_entropy(client, client.prepared.inputs)
 
         def criterion(logits: Tensor, labels: Tensor) -> Tensor:
-            return F.cross_entropy(logits, labels) + self.gan_weight * divergence(logits.mean(0), judgement, size)
+            return F.cross_entropy(logits, labels) + self.gan_weight * divergence(
+                logits.mean(0), judgement, size
+            )
 
         return of_logits(client, client.prepared.inputs, criterion)
 
@@ -132,15 +157,21 @@ class GraphFedMig(Method[Prepared]):
         prepared, weight = client.prepared, params["encoder.weight"]
         inputs = prepared.inputs
         wide = torch.cat(weight.chunk(2), dim=1) if client.model.backbone == "sage" else weight
-        values = prepared.raw.times(wide) if isinstance(prepared.raw, Sparse) else prepared.raw @ wide  # [n, h] or [n, 2h]
+        values = (
+            prepared.raw.times(wide) if isinstance(prepared.raw, Sparse) else prepared.raw @ wide
+        )  # [n, h] or [n, 2h]
         own = self._logits_after_first_product(client, params, values)
         sums = class_sums(values[inputs.train], inputs.labels, client.info.num_classes)
         means = sums / prepared.counts.clamp(min=1)[:, None]
-        noise = client.draws("class mean noise").standard_normal((inputs.train.shape[0], wide.shape[1]), dtype=np.float32)
+        noise = client.draws("class mean noise").standard_normal(
+            (inputs.train.shape[0], wide.shape[1]), dtype=np.float32
+        )
         values[inputs.train] = means[inputs.labels] + self.noise * torch.from_numpy(noise)
         return own, self._logits_after_first_product(client, params, values)
 
-    def _logits_after_first_product(self, client: Client[Prepared], params: Tensors, values: Tensor) -> Tensor:
+    def _logits_after_first_product(
+        self, client: Client[Prepared], params: Tensors, values: Tensor
+    ) -> Tensor:
         """The rest of the network on X W1 (sage: beside X times the other half), with the identity for W1: [t, C]."""
         model, inputs = client.model, client.prepared.inputs
         spread = inputs.operator.times(values[:, : model.hidden].contiguous())
@@ -154,7 +185,10 @@ class GraphFedMig(Method[Prepared]):
         draws, num_classes = server.torch_draws("discriminator"), server.info.num_classes
         if self.initial == "uniform":
             uniform = server.torch_draws("uniform weights")
-            params = {name: torch.rand(p.shape, generator=uniform) if p.ndim == 2 else p for name, p in params.items()}
+            params = {
+                name: torch.rand(p.shape, generator=uniform) if p.ndim == 2 else p
+                for name, p in params.items()
+            }
         judge: Tensors = {}
         for i, (rows, columns) in enumerate(zip((num_classes, *WIDTHS), (*WIDTHS, num_classes), strict=True)):
             judge[f"discriminator.{i}.weight"] = glorot(rows, columns, draws)
@@ -242,7 +276,13 @@ def mutual_information(predicted: Tensor, labels: Tensor, num_classes: int) -> T
     joint = (pairs / pairs.sum().clamp(min=1)).reshape(num_classes, num_classes)
     independent = joint.sum(1, keepdim=True) * joint.sum(0, keepdim=True)
     seen = joint > 0
-    return (joint[seen] * (joint[seen] / independent[seen]).log()).sum().clamp(min=0).to(torch.float32).reshape(1)
+    return (
+        (joint[seen] * (joint[seen] / independent[seen]).log())
+        .sum()
+        .clamp(min=0)
+        .to(torch.float32)
+        .reshape(1)
+    )
 
 
 def column_means(x: Sparse | Tensor) -> Tensor:
@@ -256,7 +296,9 @@ def clustered(means: Mapping[int, Tensor], threshold: float) -> list[list[int]]:
     """Merge the two most similar clusters (cosine of the mean over members) while that is at least ``threshold``."""
     clusters = [[k] for k in means]
     while len(clusters) > 1:
-        centres = torch.stack([torch.stack([means[k] for k in c]).to(torch.float64).mean(0) for c in clusters])
+        centres = torch.stack(
+            [torch.stack([means[k] for k in c]).to(torch.float64).mean(0) for c in clusters]
+        )
         unit = F.normalize(centres, dim=1)
         cosines = (unit @ unit.t()).numpy()
         np.fill_diagonal(cosines, -np.inf)

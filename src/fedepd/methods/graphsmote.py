@@ -51,7 +51,10 @@ class Rivals:
     @classmethod
     def of(cls, members: Sequence[Tensor]) -> Rivals:
         nodes = torch.nn.utils.rnn.pad_sequence(list(members), batch_first=True, padding_value=-1)
-        return cls(torch.where(nodes < 0, nodes[:, :1], nodes), torch.zeros(nodes.shape).masked_fill_(nodes < 0, float("inf")))
+        return cls(
+            torch.where(nodes < 0, nodes[:, :1], nodes),
+            torch.zeros(nodes.shape).masked_fill_(nodes < 0, float("inf")),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,12 +88,21 @@ class GraphSMOTE(Method[Prepared]):
         "official": {"up_scale": 1.0, "interpolate": "pass", "optimizer_own": True},
     }
 
-    up_scale: float = option(0.0, "synthetic nodes per training node of a minority class; 0: as many passes as fit into the class average")
-    wiring: Literal["threshold", "soft"] = option("threshold", "synthetic edges: predicted and cut at the threshold (T), or the scores (O)")
+    up_scale: float = option(
+        0.0,
+        "synthetic nodes per training node of a minority class; 0: as many passes as fit into the class average",
+    )
+    wiring: Literal["threshold", "soft"] = option(
+        "threshold", "synthetic edges: predicted and cut at the threshold (T), or the scores (O)"
+    )
     threshold: float = option(0.5, "score from which a candidate edge is kept, with wiring threshold")
-    interpolate: Literal["node", "pass"] = option("node", "one place per synthetic node (paper) or per pass over a class (official)")
+    interpolate: Literal["node", "pass"] = option(
+        "node", "one place per synthetic node (paper) or per pass over a class (official)"
+    )
     rec_weight: float = option(1e-6, "lambda: weight of the edge reconstruction in the loss")
-    pretrain_rounds: int = option(0, "first rounds that train encoder and decoder on the reconstruction alone")
+    pretrain_rounds: int = option(
+        0, "first rounds that train encoder and decoder on the reconstruction alone"
+    )
     optimizer_own: bool = option(False, "the official Adam, lr 0.001, in place of the run's optimiser")
 
     def __post_init__(self) -> None:
@@ -110,7 +122,11 @@ class GraphSMOTE(Method[Prepared]):
         return Prepared(
             inputs=inputs,
             adj=adj,
-            real=RealGraph(inputs.train, Sparse.of(adj[inputs.train.numpy()]), torch.from_numpy(np.diff(adj.indptr).astype(np.float32))),
+            real=RealGraph(
+                inputs.train,
+                Sparse.of(adj[inputs.train.numpy()]),
+                torch.from_numpy(np.diff(adj.indptr).astype(np.float32)),
+            ),
             edges=csr_tensor(adj, np.int32),
             rivals=rivals,
             parents=parents,
@@ -128,19 +144,25 @@ class GraphSMOTE(Method[Prepared]):
         parents, passes = [torch.empty(0, dtype=torch.int64)], [torch.empty(0, dtype=torch.int64)]
         for position, nodes in enumerate(members):
             size = nodes.shape[0]
-            count = int(present_average(data) / size) * size if self.up_scale == 0 else int(self.up_scale * size)
+            count = (
+                int(present_average(data) / size) * size if self.up_scale == 0 else int(self.up_scale * size)
+            )
             order = torch.arange(count)
             parents.append(nodes[order % size])
             passes.append((order // size) * len(members) + position)
         return torch.cat(parents), torch.unique(torch.cat(passes), return_inverse=True)[1]
 
-    def client_step(self, client: Client[Prepared], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
+    def client_step(
+        self, client: Client[Prepared], message: Tensors, state: Tensors
+    ) -> tuple[Reply, Tensors]:
         if self.optimizer_own:
             client = client.trained_by(optimizer="adam", lr=OWN_LR)
         params = with_prefix(message, "encoder.", "classifier.", "decoder.")
         if client.round <= self.pretrain_rounds:
             names = sorted(with_prefix(params, "encoder.", "decoder."))
-            params, state, loss = fit(client, params, state, self._pretraining_loss(client), trainable=names, stage="pretrain")
+            params, state, loss = fit(
+                client, params, state, self._pretraining_loss(client), trainable=names, stage="pretrain"
+            )
         else:
             params, state, loss = fit(client, params, state, self._loss(client))
         return reply(client, params, loss=loss), {**state, **params}
@@ -156,22 +178,37 @@ class GraphSMOTE(Method[Prepared]):
 
     def _loss(self, client: Client[Prepared]) -> Loss:
         model, prepared = client.model, client.prepared
-        dropout, places, shifts = client.draws("dropout"), client.draws("interpolation"), client.draws("reconstruction")
+        dropout, places, shifts = (
+            client.draws("dropout"),
+            client.draws("interpolation"),
+            client.draws("reconstruction"),
+        )
 
         def loss(params: Tensors) -> Tensor:
             hidden = model.encode(params, prepared.inputs, dropout)  # b.1, [n, h]
             projected = hidden @ params["decoder.weight"].t()
             if prepared.parents.numel():
-                logits = model.classify(params, self._enlarged(client, params, hidden, projected, places))  # b.6
+                logits = model.classify(
+                    params, self._enlarged(client, params, hidden, projected, places)
+                )  # b.6
             else:
                 logits = model.logits(params, hidden, prepared.inputs, train_only=True)
             total = F.cross_entropy(logits, prepared.labels)  # b.7
-            return total + self.rec_weight * reconstruction(projected, prepared.edges, shifts) if self.rec_weight else total
+            return (
+                total + self.rec_weight * reconstruction(projected, prepared.edges, shifts)
+                if self.rec_weight
+                else total
+            )
 
         return loss
 
     def _enlarged(
-        self, client: Client[Prepared], params: Tensors, hidden: Tensor, projected: Tensor, places: np.random.Generator
+        self,
+        client: Client[Prepared],
+        params: Tensors,
+        hidden: Tensor,
+        projected: Tensor,
+        places: np.random.Generator,
     ) -> Tensor:
         """S of the training nodes, then of the synthetic nodes: [t + s, width]."""
         prepared = client.prepared
@@ -179,11 +216,21 @@ class GraphSMOTE(Method[Prepared]):
         delta = torch.from_numpy(places.random(prepared.parents.shape[0], dtype=np.float32))
         if self.interpolate == "pass":
             delta = delta[prepared.passes]
-        synthetic = torch.lerp(hidden.index_select(0, prepared.parents), hidden.index_select(0, partners), delta[:, None])  # b.2, [s, h]
+        synthetic = torch.lerp(
+            hidden.index_select(0, prepared.parents), hidden.index_select(0, partners), delta[:, None]
+        )  # b.2, [s, h]
         if client.model.head == "linear":
             return torch.cat([hidden[prepared.inputs.train], synthetic])
-        candidates = csr_tensor(prepared.parent_rows + prepared.adj[partners.numpy()], np.int32)  # neighbours of either, once each
-        return smooth_enlarged(client.model, prepared.real, hidden, synthetic, self._wire(params, projected, synthetic, candidates))
+        candidates = csr_tensor(
+            prepared.parent_rows + prepared.adj[partners.numpy()], np.int32
+        )  # neighbours of either, once each
+        return smooth_enlarged(
+            client.model,
+            prepared.real,
+            hidden,
+            synthetic,
+            self._wire(params, projected, synthetic, candidates),
+        )
 
     def _wire(self, params: Tensors, projected: Tensor, synthetic: Tensor, candidates: Tensor) -> Links:
         """b.5: the rows of the synthetic nodes in the enlarged adjacency."""
@@ -203,7 +250,10 @@ class GraphSMOTE(Method[Prepared]):
         # A small start, U(±1/√h): the squared loss on a sigmoid saturates otherwise.
         bound = server.model.hidden**-0.5
         decoder = torch.empty(server.model.hidden, server.model.hidden)
-        return {**params, "decoder.weight": decoder.uniform_(-bound, bound, generator=server.torch_draws("decoder"))}
+        return {
+            **params,
+            "decoder.weight": decoder.uniform_(-bound, bound, generator=server.torch_draws("decoder")),
+        }
 
     def complete_from(self, last_round: int) -> int:
         return min(self.pretrain_rounds + 1, last_round)
@@ -231,7 +281,9 @@ def minority_members(data: ClientData) -> tuple[Tensor, ...]:
     """The training nodes of each class that has some, but fewer than the average."""
     counts = class_counts(data)
     minority = ((counts > 0) & (counts < present_average(data))).nonzero().reshape(-1)
-    return tuple((data.graph.y == c).nonzero().reshape(-1) for c in minority.tolist())  # hidden labels are -1: training nodes only
+    return tuple(
+        (data.graph.y == c).nonzero().reshape(-1) for c in minority.tolist()
+    )  # hidden labels are -1: training nodes only
 
 
 def in_batches(members: Sequence[Tensor]) -> tuple[Rivals, ...]:
@@ -264,7 +316,9 @@ def nearest(rows: Tensor, rivals: Sequence[Rivals]) -> Tensor:
         columns = own.transpose(1, 2)
         parts = []
         for start in range(0, own.shape[1], _CHUNK):
-            distance = torch.baddbmm(squares, own[:, start : start + _CHUNK], columns, alpha=-2.0)  # squared, less the row's own square
+            distance = torch.baddbmm(
+                squares, own[:, start : start + _CHUNK], columns, alpha=-2.0
+            )  # squared, less the row's own square
             distance.diagonal(start, 1, 2).fill_(float("inf"))
             parts.append(each.nodes.gather(1, torch.from_numpy(distance.numpy().argmin(2))))
         found.append(torch.cat(parts, dim=1).reshape(-1))
@@ -296,7 +350,11 @@ class _Reconstruction(torch.autograd.Function):
         pairs = shifted_pairs(n, draws.integers(n, size=ceil(entries / 2 / n)))
         anywhere = dots(pairs, projected, projected).sigmoid_()
         size = n * n / anywhere.shape[0]
-        loss = (on_edges - 1).square_().sum() - weight * torch.dot(on_edges, on_edges) + weight * size * torch.dot(anywhere, anywhere)
+        loss = (
+            (on_edges - 1).square_().sum()
+            - weight * torch.dot(on_edges, on_edges)
+            + weight * size * torch.dot(anywhere, anywhere)
+        )
         on_slope = on_edges.mul(1 - weight).sub_(1).mul_(on_edges).mul_(1 - on_edges)
         slope = (1 - anywhere).mul_(anywhere).mul_(anywhere).mul_(weight * size)
         grad = torch.zeros_like(projected)
@@ -315,4 +373,6 @@ def shifted_pairs(n: int, shifts: np.ndarray[Any, Any]) -> Tensor:
     """The pattern of all (i, i + s) and (i, i - s) modulo n, [n, n]; a pair is there as often as it is drawn."""
     columns = (np.arange(n)[:, None] + np.concatenate([shifts, -shifts])) % n
     start = torch.arange(0, columns.size + 1, columns.shape[1], dtype=torch.int32)
-    return csr(start, torch.from_numpy(columns.reshape(-1).astype(np.int32)), torch.zeros(columns.size), (n, n))
+    return csr(
+        start, torch.from_numpy(columns.reshape(-1).astype(np.int32)), torch.zeros(columns.size), (n, n)
+    )

@@ -64,7 +64,9 @@ class HierTail(Method[Prepared]):
     ratio: float = option(0.5, "share of the nodes kept by each further pooling; in (0, 1]")
     anchors: int = option(256, "nodes drawn as rows and columns of a contrast, beside all centres")
     # Choice: a contrast costs anchors squared: 2,048 (methods.md 15) would be ten times the cost of everything else together.
-    most_kept: int = option(2048, "most nodes that the first pooling keeps, so that pooled graphs are small matrices")
+    most_kept: int = option(
+        2048, "most nodes that the first pooling keeps, so that pooled graphs are small matrices"
+    )
     square: bool = option(True, "pool on the squared graph, so that kept nodes two steps apart stay joined")
     cap: int = option(32, "largest weights kept per row of a pooled squared graph; 0: all")
     optimizer_own: bool = option(False, "the official Adam, lr 0.001, in place of the run's optimiser")
@@ -92,13 +94,18 @@ class HierTail(Method[Prepared]):
 
     def sizes(self, num_nodes: int, num_classes: int) -> tuple[int, ...]:
         """k_1 = int(r n / C) within bounds; then the ``ratio`` of the depth above, rounded up."""
-        size, out = min(num_nodes, self.most_kept, max(1, int(self.first_ratio * num_nodes / num_classes))), []
+        size, out = (
+            min(num_nodes, self.most_kept, max(1, int(self.first_ratio * num_nodes / num_classes))),
+            [],
+        )
         for _ in range(self.depth):
             out.append(size)
             size = ceil(self.ratio * size)
         return tuple(out)
 
-    def client_step(self, client: Client[Prepared], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
+    def client_step(
+        self, client: Client[Prepared], message: Tensors, state: Tensors
+    ) -> tuple[Reply, Tensors]:
         if self.optimizer_own:
             client = client.trained_by(optimizer="adam", lr=OWN_LR)
         params, state, loss = fit(client, message, state, self._loss(client))
@@ -114,7 +121,9 @@ class HierTail(Method[Prepared]):
             if self.contrast == 0:
                 return total
             chosen = self._anchors(inputs.labels.shape[0], draws)
-            terms = balanced_contrast(chosen_rows(logits, chosen), chosen_rows(inputs.labels, chosen), self.temperature)
+            terms = balanced_contrast(
+                chosen_rows(logits, chosen), chosen_rows(inputs.labels, chosen), self.temperature
+            )
             for centres in levels[1 : self.depth]:
                 chosen = self._anchors(levels[0].shape[0], draws)
                 terms = terms + group_contrast(chosen_rows(levels[0], chosen), centres, self.temperature)
@@ -124,9 +133,15 @@ class HierTail(Method[Prepared]):
 
     def _anchors(self, rows: int, draws: np.random.Generator) -> Tensor | None:
         """As many rows as allowed, drawn without replacement: int64; None where all are."""
-        return None if rows <= self.anchors else torch.from_numpy(draws.choice(rows, self.anchors, replace=False, shuffle=False))
+        return (
+            None
+            if rows <= self.anchors
+            else torch.from_numpy(draws.choice(rows, self.anchors, replace=False, shuffle=False))
+        )
 
-    def _network(self, client: Client[Prepared], params: Tensors, dropout: np.random.Generator | None) -> tuple[tuple[Tensor, ...], Tensor]:
+    def _network(
+        self, client: Client[Prepared], params: Tensors, dropout: np.random.Generator | None
+    ) -> tuple[tuple[Tensor, ...], Tensor]:
         """x^0 .. x^(L-1), and the rows [n, h] that the last layer reads."""
         # Choice: the official code drops nothing with one-layer convolutions; x⁰ is the backbone's H, dropout included, as for everyone.
         x = client.model.encode(params, client.prepared.inputs, dropout)  # b.1
@@ -148,10 +163,14 @@ class HierTail(Method[Prepared]):
             rows = graph.index_select(0, keep)
             adj = rows.index_select(1, keep)
             if self.square:
-                adj = torch.addmm(adj, rows, rows.t(), beta=2.0)  # (B + I)(B + I)ᵀ without its diagonal, B symmetric
+                adj = torch.addmm(
+                    adj, rows, rows.t(), beta=2.0
+                )  # (B + I)(B + I)ᵀ without its diagonal, B symmetric
         else:
             sparse_rows = graph[keep.numpy()]
-            adj = torch.from_numpy((sparse_rows @ sparse_rows.T if self.square else sparse_rows[:, keep.numpy()]).toarray())
+            adj = torch.from_numpy(
+                (sparse_rows @ sparse_rows.T if self.square else sparse_rows[:, keep.numpy()]).toarray()
+            )
         adj = adj.fill_diagonal_(0.0)
         return strongest(adj, self.cap) if self.cap and self.square else adj
 
@@ -164,7 +183,10 @@ class HierTail(Method[Prepared]):
         for name in ("down", "up"):
             out[f"{name}.weight"], out[f"{name}.bias"] = glorot(rows, hidden, draws), torch.zeros(hidden)
         bound = hidden**-0.5
-        return {**out, "pool.weight": torch.empty(self.depth, hidden).uniform_(-bound, bound, generator=draws)}
+        return {
+            **out,
+            "pool.weight": torch.empty(self.depth, hidden).uniform_(-bound, bound, generator=draws),
+        }
 
     def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
         return average(server.info, tensors, replies)
@@ -185,7 +207,9 @@ def chosen_rows(values: Tensor, chosen: Tensor | None) -> Tensor:
 def pool(x: Tensor, direction: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """b.2: the ``size`` nodes of the largest score ⟨x, p⟩ / ‖p‖, ascending, and the tanh of their scores; ``direction`` is p / ‖p‖."""
     score = torch.mv(x, direction)
-    keep = torch.argsort(score, descending=True, stable=True)[:size].sort().values  # Choice: ties by node number
+    keep = (
+        torch.argsort(score, descending=True, stable=True)[:size].sort().values
+    )  # Choice: ties by node number
     return keep, score.index_select(0, keep).tanh_()
 
 
@@ -236,7 +260,9 @@ class _UNet(torch.autograd.Function):
     """b.2 and b.3: x⁰ -> the rows that the last layer reads, and x¹ .. x^(L-1)."""
 
     @staticmethod
-    def forward(ctx: Any, method: HierTail, prepared: Prepared, x: Tensor, directions: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any, method: HierTail, prepared: Prepared, x: Tensor, directions: Tensor, *weights: Tensor
+    ) -> tuple[Tensor, ...]:
         down, up = weights[:2], weights[2:]
         levels, kept, gates, downs, ups = [x], [], [], [], []
         graph: sp.csr_matrix | Tensor = prepared.with_loops
@@ -250,7 +276,9 @@ class _UNet(torch.autograd.Function):
             gates.append(gate)
         last = levels[-1]
         for depth in reversed(range(1, len(kept))):
-            ups.append(Layer.forward(downs[depth - 1].operator, levels[depth].index_add(0, kept[depth], last), *up))
+            ups.append(
+                Layer.forward(downs[depth - 1].operator, levels[depth].index_add(0, kept[depth], last), *up)
+            )
             last = ups[-1].out
         ctx.save_for_backward(x, directions, *weights)
         ctx.steps = kept, gates, downs, ups

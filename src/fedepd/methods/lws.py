@@ -20,7 +20,16 @@ from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.methods.base import Client, Method, Server
-from fedepd.methods.steps import average, class_counts, class_mean, cross_entropy, fit, model_part, reply, with_prefix
+from fedepd.methods.steps import (
+    average,
+    class_counts,
+    class_mean,
+    cross_entropy,
+    fit,
+    model_part,
+    reply,
+    with_prefix,
+)
 from fedepd.network.backbones import Backbone, Inputs
 from fedepd.options import option
 from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields
@@ -38,18 +47,27 @@ class LWS(Method[Inputs]):
     }
 
     # Choice: 0.2 instead of 0.05 by the search that every method had (docs/methods.md).
-    stage_two: float = option(0.2, "share of the rounds that learn the scales, at least one round of two or more; 0: FedAvg")
-    averaging: Literal["counts", "uniform", "naive"] = option(
-        "counts", "a class's scale is averaged over the clients that have it, by training nodes or equally; naive: over all, by size"
+    stage_two: float = option(
+        0.2, "share of the rounds that learn the scales, at least one round of two or more; 0: FedAvg"
     )
-    nonnegative: bool = option(True, "keep the scales at 0 or above: a negative one turns its class upside down")
-    optimizer_own: bool = option(False, "stage two by the authors' SGD: rate 0.2 with cosine decay, weight decay 5e-4")
+    averaging: Literal["counts", "uniform", "naive"] = option(
+        "counts",
+        "a class's scale is averaged over the clients that have it, by training nodes or equally; naive: over all, by size",
+    )
+    nonnegative: bool = option(
+        True, "keep the scales at 0 or above: a negative one turns its class upside down"
+    )
+    optimizer_own: bool = option(
+        False, "stage two by the authors' SGD: rate 0.2 with cosine decay, weight decay 5e-4"
+    )
     # Choice: weight decay pulls a scale to 0, not to 1, so by default there is none (section 6). Their momentum 0.9 is not offered:
     # their rate alone, made for batches of images, already throws the scales off on small graphs with large logits.
 
     def __post_init__(self) -> None:
         if not 0 <= self.stage_two < 1:
-            raise BadConfig(f"stage_two is {self.stage_two}; the share of rounds that learn scales must lie in [0, 1)")
+            raise BadConfig(
+                f"stage_two is {self.stage_two}; the share of rounds that learn scales must lie in [0, 1)"
+            )
 
     def stage_one_rounds(self, last_round: int) -> int:
         if self.stage_two == 0 or last_round < 2:
@@ -75,17 +93,28 @@ class LWS(Method[Inputs]):
         """Stage two. Choice: what is frozen is the averaged model, so a client's personal model is that one with its own scales."""
         inputs, counts = client.prepared, class_counts(client.data)
         with torch.no_grad():
-            logits = client.model.logits(message, client.model.encode(message, inputs), inputs, train_only=True)  # [t, C]
+            logits = client.model.logits(
+                message, client.model.encode(message, inputs), inputs, train_only=True
+            )  # [t, C]
 
         def loss(params: Tensors) -> Tensor:
             return balanced_loss(self._usable(params["scale"]), logits, inputs.labels, counts)
 
         decay = OWN_WEIGHT_DECAY if self.optimizer_own else 0.0
         scaled, state, mean_loss = fit(
-            self._with_optimizer(client), with_prefix(message, "scale"), state, loss, stage="scale", weight_decay=decay
+            self._with_optimizer(client),
+            with_prefix(message, "scale"),
+            state,
+            loss,
+            stage="scale",
+            weight_decay=decay,
         )
         scaled = {"scale": self._usable(scaled["scale"])}
-        owned = {} if self.averaging == "naive" else {"owned": (counts if self.averaging == "counts" else counts > 0).to(torch.float32)}
+        owned = (
+            {}
+            if self.averaging == "naive"
+            else {"owned": (counts if self.averaging == "counts" else counts > 0).to(torch.float32)}
+        )
         kept = {name: value for name, value in state.items() if name not in message}
         return reply(client, {**scaled, **owned}, loss=mean_loss), {**kept, **scaled}
 
@@ -116,7 +145,9 @@ class LWS(Method[Inputs]):
             return same_fields(model_part(tensors))
         fields = same_fields(with_prefix(tensors, "scale"))
         if self.averaging != "naive":
-            fields["owned"] = Field((server.info.num_classes,), "count" if self.averaging == "counts" else "presence")
+            fields["owned"] = Field(
+                (server.info.num_classes,), "count" if self.averaging == "counts" else "presence"
+            )
         return fields
 
     def predict(self, client: Client[Inputs], tensors: Tensors) -> Tensor:

@@ -35,9 +35,17 @@ def calibrate(val: tuple[Floats, Ints], test: tuple[Floats, Ints], tiers: Tiers)
     logits, y = test
     scored = {"before": softmax(logits, axis=1), "after": probabilities(logits, found, tier)}
     tier_of_node = tier[logits.argmax(1)] if len(logits) else np.empty(0, dtype=np.int64)
-    out: dict[str, Any] = {"temperatures": found, "validation_nodes": len(val[1]), "bins": BINS, "resamples": RESAMPLES}
+    out: dict[str, Any] = {
+        "temperatures": found,
+        "validation_nodes": len(val[1]),
+        "bins": BINS,
+        "resamples": RESAMPLES,
+    }
     for when, p in scored.items():
-        masks = {"all": np.ones(len(y), dtype=bool), **{name: tier_of_node == i for i, name in enumerate(TIERS)}}
+        masks = {
+            "all": np.ones(len(y), dtype=bool),
+            **{name: tier_of_node == i for i, name in enumerate(TIERS)},
+        }
         out[when] = {name: measured(p[mask], y[mask], name) for name, mask in masks.items()}
     return out
 
@@ -55,7 +63,10 @@ def temperatures(logits: Floats, y: Ints, tier: Ints) -> dict[str, float]:
     common = temperature(logits, y) if len(y) >= MIN_NODES else 1.0
     own = tier[logits.argmax(1)] if len(y) else np.empty(0, dtype=np.int64)  # [n]
     masks = {name: own == number for number, name in enumerate(TIERS)}
-    return {name: temperature(logits[mask], y[mask]) if mask.sum() >= MIN_NODES else common for name, mask in masks.items()}
+    return {
+        name: temperature(logits[mask], y[mask]) if mask.sum() >= MIN_NODES else common
+        for name, mask in masks.items()
+    }
 
 
 def temperature(logits: Floats, y: Ints) -> float:
@@ -65,12 +76,18 @@ def temperature(logits: Floats, y: Ints) -> float:
         scale = np.exp(-log_t)
         return float((logsumexp(scale * logits, axis=1) - scale * true).mean())
 
-    return float(np.exp(minimize_scalar(loss, bounds=np.log(RANGE), method="bounded", options={"xatol": 1e-4}).x))
+    return float(
+        np.exp(minimize_scalar(loss, bounds=np.log(RANGE), method="bounded", options={"xatol": 1e-4}).x)
+    )
 
 
 def probabilities(logits: Floats, temperatures: dict[str, float], tier: Ints) -> Floats:
     """softmax(z / T of the predicted class's tier): [n, C]. A temperature per node moves no argmax, so no label changes."""
-    scale = np.array([temperatures[name] for name in TIERS])[tier[logits.argmax(1)]] if len(logits) else np.empty(0)
+    scale = (
+        np.array([temperatures[name] for name in TIERS])[tier[logits.argmax(1)]]
+        if len(logits)
+        else np.empty(0)
+    )
     out: Floats = softmax(logits / scale[:, None], axis=1)
     return out
 
@@ -79,7 +96,14 @@ def measured(p: Floats, y: Ints, name: str) -> dict[str, Any]:
     """Size, accuracy, mean confidence, calibration error and Brier score with 95 % intervals, and the bins of a reliability diagram."""
     n = len(y)
     if n == 0:
-        return {"nodes": 0, "accuracy": None, "confidence": None, "ece": None, "brier": None, "reliability": []}
+        return {
+            "nodes": 0,
+            "accuracy": None,
+            "confidence": None,
+            "ece": None,
+            "brier": None,
+            "reliability": [],
+        }
     order = np.argsort(p.max(1), kind="stable")
     p, y = p[order], y[order]
     confidence, correct = p.max(1), (p.argmax(1) == y).astype(np.float64)
@@ -98,14 +122,18 @@ def measured(p: Floats, y: Ints, name: str) -> dict[str, Any]:
         "brier": [float(squared.mean()), float(low[1]), float(high[1])],
         "reliability": [
             {"nodes": len(c), "confidence": float(c.mean()), "accuracy": float(a.mean())}
-            for c, a in zip(np.split(confidence, bin_starts(n)[1:]), np.split(correct, bin_starts(n)[1:]), strict=True)
+            for c, a in zip(
+                np.split(confidence, bin_starts(n)[1:]), np.split(correct, bin_starts(n)[1:]), strict=True
+            )
         ],
     }
 
 
 def calibration_error(confidence: Floats, correct: Floats) -> float:
     """Σ_b (n_b / n) |accuracy_b - confidence_b| over bins of equal mass; ``confidence`` ascends. Both [n]."""
-    return float(np.abs(np.add.reduceat(correct - confidence, bin_starts(len(confidence)))).sum() / len(confidence))
+    return float(
+        np.abs(np.add.reduceat(correct - confidence, bin_starts(len(confidence)))).sum() / len(confidence)
+    )
 
 
 def bin_starts(n: int) -> Ints:

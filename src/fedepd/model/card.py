@@ -37,12 +37,20 @@ PRIVACY = (
 def model_card(run: Run, model: Model, calibration: dict[str, Any], origin: str) -> str:
     """The card in Markdown; no name in it can be more than text."""
     data, settings, s, env = run.dataset, run.config["experiment"]["method"], run.summary, run.env
-    proxy = " Its features stand in for the official ones (proxy): compare with no published number." if s["proxy_features"] else ""
-    chosen = [_name(f"{name} = {value}") for name, value in settings.items() if name not in ("name", "preset")]
+    proxy = (
+        " Its features stand in for the official ones (proxy): compare with no published number."
+        if s["proxy_features"]
+        else ""
+    )
+    chosen = [
+        _name(f"{name} = {value}") for name, value in settings.items() if name not in ("name", "preset")
+    ]
     sites, graph, method = run.config.get("sites"), _name(data["name"]), _name(s["method_label"])
     edges = "" if sites else f"{data['edges']:,} edges, "  # a coordinator never learns them
     facts = f"{data['nodes']:,} nodes, {edges}{data['features']:,} features, {data['classes']:,} classes"
-    origin_of_data = f"At the sites {', '.join(map(_name, sites))}" if sites else f"sha256 {markdown_code(data['sha256'])}"
+    origin_of_data = (
+        f"At the sites {', '.join(map(_name, sites))}" if sites else f"sha256 {markdown_code(data['sha256'])}"
+    )
     warnings = [markdown_text(sentence(warning)) for warning in s.get("warnings", [])]
     round = f"{markdown_text(s['best_rounds'][run.headline])} of {markdown_text(s['rounds'])}"
     versions = f"fedepd {_name(env.get('fedepd'))}, torch {_name(env.get('torch'))}"
@@ -51,7 +59,10 @@ def model_card(run: Run, model: Model, calibration: dict[str, Any], origin: str)
         f"A node classifier trained by {method} over {model.info.num_clients} clients; the weights are those of round {round}, "
         "selected on validation nodes.",
         *_section("Intended use", USE),
-        *_section("Data", f"{graph}: {facts}, imbalance ratio {data['imbalance_ratio']:.1f}.{proxy} {origin_of_data}."),
+        *_section(
+            "Data",
+            f"{graph}: {facts}, imbalance ratio {data['imbalance_ratio']:.1f}.{proxy} {origin_of_data}.",
+        ),
         *_section(
             "Protocol",
             f"{markdown_text(sentence(s['protocol']))}; seed {markdown_text(s['seed'])}.",
@@ -59,10 +70,18 @@ def model_card(run: Run, model: Model, calibration: dict[str, Any], origin: str)
         ),
         *_section("Test metrics", _metrics(s["metrics"][run.headline]), _tiers(model)),
         *_section("Calibration", *_calibration(calibration)),
-        *_section("Limits", _list([*LIMITS, *([] if "unmeasured" in calibration else LIMITS_OF_CALIBRATION), *warnings])),
+        *_section(
+            "Limits",
+            _list([*LIMITS, *([] if "unmeasured" in calibration else LIMITS_OF_CALIBRATION), *warnings]),
+        ),
         *_section("Privacy", _list(PRIVACY)),
-        *_section("How to use", "```console\n$ fedepd predict MODEL --nodes nodes.csv --edges edges.csv -o predictions.csv\n```"),
-        *_section("Identity", f"Run {markdown_code(origin)}, config {markdown_code(s['config_hash'])}, {versions}."),
+        *_section(
+            "How to use",
+            "```console\n$ fedepd predict MODEL --nodes nodes.csv --edges edges.csv -o predictions.csv\n```",
+        ),
+        *_section(
+            "Identity", f"Run {markdown_code(origin)}, config {markdown_code(s['config_hash'])}, {versions}."
+        ),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -80,11 +99,16 @@ def _list(lines: Iterable[str]) -> str:
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, [":---", *["---:"] * (len(header) - 1)], *rows))
+    return "\n".join(
+        f"| {' | '.join(cells)} |" for cells in (header, [":---", *["---:"] * (len(header) - 1)], *rows)
+    )
 
 
 def _metrics(scores: dict[str, dict[str, Any]]) -> str:
-    rows = [[_name(how.replace("_", " ")), *(_percent(values[name]) for name in METRICS)] for how, values in scores.items()]
+    rows = [
+        [_name(how.replace("_", " ")), *(_percent(values[name]) for name in METRICS)]
+        for how, values in scores.items()
+    ]
     return _table(["in percent", *(name.replace("_", " ") for name in METRICS)], rows)
 
 
@@ -93,7 +117,9 @@ def _percent(value: float | None) -> str:
 
 
 def _tiers(model: Model) -> str:
-    named = {tier: [_name(model.label_names[c]) for c in classes] for tier, classes in vars(model.tiers).items()}
+    named = {
+        tier: [_name(model.label_names[c]) for c in classes] for tier, classes in vars(model.tiers).items()
+    }
     return " ".join(f"{tier.capitalize()} classes ({len(names)}): {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}."
                     for tier, names in named.items() if names)  # fmt: skip
 
@@ -107,7 +133,15 @@ def _calibration(calibration: dict[str, Any]) -> list[str]:
         heat = calibration["temperatures"].get(tier)
         scores = [_interval(each[name]) for name in ("ece", "brier") for each in (before, after)]
         rows.append([_name(tier), f"{before['nodes']:,}", "" if heat is None else f"{heat:.3f}", *scores])
-    header = ["predicted tier", "test nodes", "temperature", "ECE before", "ECE after", "Brier before", "Brier after"]
+    header = [
+        "predicted tier",
+        "test nodes",
+        "temperature",
+        "ECE before",
+        "ECE after",
+        "Brier before",
+        "Brier after",
+    ]
     return [_table(header, rows), _how(calibration)]
 
 

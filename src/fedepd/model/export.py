@@ -47,7 +47,12 @@ UNMEASURED = {
 }
 
 
-def export(folder: str | Path, out: str | Path, data: Graph | str | Path | None = None, data_dir: str | Path | None = None) -> Path:
+def export(
+    folder: str | Path,
+    out: str | Path,
+    data: Graph | str | Path | None = None,
+    data_dir: str | Path | None = None,
+) -> Path:
     """Write the model of a finished run to the new folder ``out``. The run's data must be at hand: calibration is measured on them.
 
     ``data`` is needed only where the run was given a graph from memory, or its file has moved. A federation's graphs stay at its sites, so
@@ -58,7 +63,9 @@ def export(folder: str | Path, out: str | Path, data: Graph | str | Path | None 
     check_whole(run)
     if "sites" in run.config:
         if data is not None:
-            raise BadConfig(f"'{folder}' is the run of a federation, whose graphs stay at its sites; export it without --data")
+            raise BadConfig(
+                f"'{folder}' is the run of a federation, whose graphs stay at its sites; export it without --data"
+            )
         _write(run, of_federation(run), UNMEASURED, out)
         return out
     simulation = rebuild(Path(folder), data, data_dir)
@@ -68,7 +75,9 @@ def export(folder: str | Path, out: str | Path, data: Graph | str | Path | None 
     val, test = held_out(run, simulation, model)
     calibration = calibrate(val, test, model.tiers)
     _write(run, model, calibration, out)
-    with suppress(BadConfig):  # for the report; a run folder that cannot be written to costs its diagram, not the model
+    with suppress(
+        BadConfig
+    ):  # for the report; a run folder that cannot be written to costs its diagram, not the model
         write_json(run.path / "calibration.json", calibration)
     return out
 
@@ -80,27 +89,40 @@ def check_whole(run: Run) -> None:
     if run.headline not in run.summary["best_rounds"]:
         raise BadData(f"{where}/summary.json' has no best round of its headline model; {DAMAGED}")
     expect(run.dataset, DATA_OF_EXPORTED, f"{where}/config.json': 'dataset'")
-    if not run.rounds or "weights_sha256" not in run.summary:  # reading the rounds holds the best one against them
+    if (
+        not run.rounds or "weights_sha256" not in run.summary
+    ):  # reading the rounds holds the best one against them
         return
-    if weights_sha256(read_tensors(run.path / "final.safetensors", DAMAGED, name)) != run.summary["weights_sha256"]:
-        raise BadData(f"'{name}' is not what the run ended with (its sha256 differs from summary.json's); {CHANGED}")
+    if (
+        weights_sha256(read_tensors(run.path / "final.safetensors", DAMAGED, name))
+        != run.summary["weights_sha256"]
+    ):
+        raise BadData(
+            f"'{name}' is not what the run ended with (its sha256 differs from summary.json's); {CHANGED}"
+        )
 
 
 def of_federation(run: Run) -> Model:
     """The model of a run whose graphs nobody here has seen; a made-up graph shows what its predictions need."""
     experiment, data = experiment_of(run.config), run.dataset
-    info = TaskInfo(data["features"], data["classes"], len(run.config["sites"]), experiment.training.weighting)
+    info = TaskInfo(
+        data["features"], data["classes"], len(run.config["sites"]), experiment.training.weighting
+    )
     model = uncalibrated(run, experiment, info, tuple(data.get("label_names") or ()), "")
     check_model(model, f"'{shown(run.path.name)}'", DAMAGED)
     graph, n = probe(info), PROBE_NODES
     model = needed_only(model, graph)
     none = torch.zeros(n, dtype=torch.bool)
-    if not torch.equal(model.logits(graph), model.logits_at(ClientData(0, graph, ~none, none, none, torch.arange(n)))):
+    if not torch.equal(
+        model.logits(graph), model.logits_at(ClientData(0, graph, ~none, none, none, torch.arange(n)))
+    ):
         raise BadConfig(f"without its training labels a site {OTHERWISE}")
     return model
 
 
-def uncalibrated(run: Run, experiment: Experiment, info: TaskInfo, label_names: tuple[str, ...], schema: str) -> Model:
+def uncalibrated(
+    run: Run, experiment: Experiment, info: TaskInfo, label_names: tuple[str, ...], schema: str
+) -> Model:
     """The selected round's model with temperatures of 1."""
     method = experiment.method
     if not (method.has_global or method.merges_clients):
@@ -110,8 +132,14 @@ def uncalibrated(run: Run, experiment: Experiment, info: TaskInfo, label_names: 
     name = f"{shown(run.path.name)}/model.safetensors"
     tensors = read_tensors(run.path / "model.safetensors", DAMAGED, name)
     stated = run.summary.get("weights_sha256")
-    if run.headline == "global" and run.summary["best_round"] == run.summary["rounds"] and stated not in (None, weights_sha256(tensors)):
-        raise BadData(f"'{name}' is not the last round's model (its sha256 differs from summary.json's); {CHANGED}")
+    if (
+        run.headline == "global"
+        and run.summary["best_round"] == run.summary["rounds"]
+        and stated not in (None, weights_sha256(tensors))
+    ):
+        raise BadData(
+            f"'{name}' is not the last round's model (its sha256 differs from summary.json's); {CHANGED}"
+        )
     return Model(
         experiment=experiment,
         info=info,
@@ -127,7 +155,10 @@ def needed_only(model: Model, graph: Graph) -> Model:
     """Without the tensors that change no prediction: class prototypes and counts say more of the data than a user of the model needs."""
     wanted = model.logits(graph)
     for group in sorted({name.split(".")[0] for name in model.tensors}):
-        fewer = replace(model, tensors={name: value for name, value in model.tensors.items() if name.split(".")[0] != group})
+        fewer = replace(
+            model,
+            tensors={name: value for name, value in model.tensors.items() if name.split(".")[0] != group},
+        )
         try:
             unchanged = torch.equal(fewer.logits(graph), wanted)
         except KeyError:
@@ -149,7 +180,10 @@ def held_out(run: Run, simulation: Simulation, model: Model) -> list[tuple[Any, 
                 raise BadConfig(f"without its training labels client {number} {OTHERWISE}")
             mask = {"val": client.val_mask, "test": client.test_mask}[split] & (client.graph.y != HIDDEN)
             rows[split].append((logits[mask], client.graph.y[mask]))
-    joined = {split: [torch.cat(parts).numpy() for parts in zip(*pairs, strict=True)] for split, pairs in rows.items()}
+    joined = {
+        split: [torch.cat(parts).numpy() for parts in zip(*pairs, strict=True)]
+        for split, pairs in rows.items()
+    }
     return [(logits.astype(np.float64), y) for logits, y in (joined[split] for split in SPLITS)]
 
 
@@ -170,7 +204,10 @@ def _write(run: Run, model: Model, calibration: dict[str, Any], out: Path) -> No
     card = model_card(run, model, calibration, run.path.name)
     files = {
         "labels.json": {"labels": model.label_names},
-        "schema.json": {"features": model.info.num_features, "columns": json.loads(schema.to_json()) if schema else None},
+        "schema.json": {
+            "features": model.info.num_features,
+            "columns": json.loads(schema.to_json()) if schema else None,
+        },
         "metrics.json": {"test": scores, **{name: run.summary.get(name) for name in names}},
         "calibration.json": calibration,
         "config.json": config,

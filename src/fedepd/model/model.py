@@ -50,7 +50,10 @@ class Predictions:
     def labels(self) -> list[str | None]:
         """The name of the likeliest class; None where its probability is below ``abstain_below``."""
         sure = self.probabilities.max(1) >= self.abstain_below
-        return [self.label_names[c] if known else None for c, known in zip(self.classes.tolist(), sure.tolist(), strict=True)]
+        return [
+            self.label_names[c] if known else None
+            for c, known in zip(self.classes.tolist(), sure.tolist(), strict=True)
+        ]
 
     def of(self, ids: Sequence[str]) -> Predictions:
         """Those of the named nodes, in that order."""
@@ -59,12 +62,20 @@ class Predictions:
             first, last = shown(self.node_ids[0]), shown(self.node_ids[-1])
             raise BadData(f"there is no node '{shown(unknown[0])}'; nodes are called '{first}' to '{last}'")
         rows = [place[node] for node in ids]
-        return replace(self, node_ids=tuple(ids), classes=self.classes[rows], probabilities=self.probabilities[rows])
+        return replace(
+            self, node_ids=tuple(ids), classes=self.classes[rows], probabilities=self.probabilities[rows]
+        )
 
     def table(self) -> dict[str, list[Any]]:
         """Columns: id, label, probability of the label, then the probability of each class."""
-        columns: dict[str, list[Any]] = {"id": list(self.node_ids), "label": self.labels, "probability": self.probabilities.max(1).tolist()}
-        return columns | {f"p({name})": self.probabilities[:, c].tolist() for c, name in enumerate(self.label_names)}
+        columns: dict[str, list[Any]] = {
+            "id": list(self.node_ids),
+            "label": self.labels,
+            "probability": self.probabilities.max(1).tolist(),
+        }
+        return columns | {
+            f"p({name})": self.probabilities[:, c].tolist() for c, name in enumerate(self.label_names)
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +103,9 @@ class Model:
         if self.schema is not None and graph.schema and FeatureSchema.from_json(graph.schema) != self.schema:
             raise BadData(f"the features of graph '{shown(graph.name)}' were made in another way than the model's (other columns, "
                           "categories or scale); give the tables themselves with --nodes and --edges")  # fmt: skip
-        logits = self.logits(with_features(graph, self.experiment.protocol.features)).numpy().astype(np.float64)
+        logits = (
+            self.logits(with_features(graph, self.experiment.protocol.features)).numpy().astype(np.float64)
+        )
         p = probabilities(logits, self.temperatures, tier_of_class(self.tiers, self.info.num_classes))
         ids = tuple(map(str, range(graph.num_nodes) if graph.node_ids is None else graph.node_ids.tolist()))
         return Predictions(ids, logits.argmax(1), p, self.label_names, abstain_below)
@@ -101,7 +114,14 @@ class Model:
         """[n, C], of a graph whose features are as the protocol wants them: a client without one training node."""
         n = graph.num_nodes
         none = torch.zeros(n, dtype=torch.bool)
-        graph = replace(graph, y=torch.full((n,), HIDDEN), num_classes=self.info.num_classes, label_names=(), owner=None, owner_names=())
+        graph = replace(
+            graph,
+            y=torch.full((n,), HIDDEN),
+            num_classes=self.info.num_classes,
+            label_names=(),
+            owner=None,
+            owner_names=(),
+        )
         return self.logits_at(ClientData(0, graph, none, none, none, torch.arange(n)))
 
     def logits_at(self, data: ClientData) -> Tensor:
@@ -123,7 +143,9 @@ def load_model(folder: str | Path) -> Model:
     expect(config, MODEL_CONFIG, where, EXPORT_AGAIN)
     tensors = read_tensors(folder / "model.safetensors", EXPORT_AGAIN)
     if weights_sha256(tensors) != config["weights_sha256"]:
-        raise BadData(f"'{shown(folder, 300)}/model.safetensors' is not what was exported (its sha256 differs); {EXPORT_AGAIN}")
+        raise BadData(
+            f"'{shown(folder, 300)}/model.safetensors' is not what was exported (its sha256 differs); {EXPORT_AGAIN}"
+        )
     columns = _read(folder, "schema.json", SCHEMA).get("columns")
     model = Model(
         experiment=experiment_of(config, where, EXPORT_AGAIN),
@@ -140,7 +162,9 @@ def load_model(folder: str | Path) -> Model:
 
 def _read(folder: Path, name: str, shape: Any) -> dict[str, Any]:
     if not os.path.lexists(folder / name):
-        raise BadData(f"'{shown(folder, 300)}' is no model folder (it has no {name}); make one with 'fedepd export RUN -o MODEL'")
+        raise BadData(
+            f"'{shown(folder, 300)}' is no model folder (it has no {name}); make one with 'fedepd export RUN -o MODEL'"
+        )
     content: dict[str, Any] = read_json(folder / name, cure=EXPORT_AGAIN)
     expect(content, shape, f"'{shown(folder, 300)}/{name}'", EXPORT_AGAIN)
     return content
@@ -150,7 +174,11 @@ def check_model(model: Model, where: str, cure: str) -> None:
     """Refuse labels, tiers, columns and weights that do not fit each other, before a product of them is computed."""
     info, sizes = model.info, {name: value.numel() for name, value in model.tensors.items()}
     classes = [*model.tiers.head, *model.tiers.medium, *model.tiers.tail]
-    if len(model.label_names) != info.num_classes or max(classes, default=0) >= info.num_classes or len(set(classes)) < len(classes):
+    if (
+        len(model.label_names) != info.num_classes
+        or max(classes, default=0) >= info.num_classes
+        or len(set(classes)) < len(classes)
+    ):
         raise BadData(f"{where}: its labels or tiers are not those of {info.num_classes} classes; {cure}")
     if model.schema is not None and len(model.schema.feature_names) != info.num_features:
         raise BadData(f"{where}: its columns do not make {info.num_features} features; {cure}")
@@ -159,8 +187,13 @@ def check_model(model: Model, where: str, cure: str) -> None:
     if broken := [name for name, value in model.tensors.items() if not bool(torch.isfinite(value).all())]:
         raise BadData(f"{where}: '{shown(broken[0])}' of its weights is not finite; {cure}")
     for name, value in model.experiment.model.initial(info, 0).items():
-        if name in model.tensors and (model.tensors[name].shape, model.tensors[name].dtype) != (value.shape, value.dtype):
-            raise BadData(f"{where}: '{name}' of its weights has another shape than its settings ask for; {cure}")
+        if name in model.tensors and (model.tensors[name].shape, model.tensors[name].dtype) != (
+            value.shape,
+            value.dtype,
+        ):
+            raise BadData(
+                f"{where}: '{name}' of its weights has another shape than its settings ask for; {cure}"
+            )
     try:
         fits = model.logits(probe(info)).shape == (PROBE_NODES, info.num_classes)
     except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as cause:
@@ -172,14 +205,19 @@ def check_model(model: Model, where: str, cure: str) -> None:
 def probe(info: TaskInfo) -> Graph:
     """A made-up graph that shows what predictions need."""
     draws, n = seeded("export", "probe"), PROBE_NODES
-    x, edges = torch.randn(n, info.num_features, generator=draws), torch.randint(n, (2, 4 * n), generator=draws)
+    x, edges = (
+        torch.randn(n, info.num_features, generator=draws),
+        torch.randint(n, (2, 4 * n), generator=draws),
+    )
     return Graph.make(x, edges, torch.arange(n) % info.num_classes, info.num_classes, part=True)
 
 
 def read_tables(model: Model, nodes: str | Path, edges: str | Path, roles: Roles) -> tuple[Graph, list[str]]:
     """A new graph from two tables, its columns turned into features as in training, and a sentence for each thing not used."""
     if model.schema is None:
-        raise BadConfig("the model does not know how columns become features (its data did not come from tables); give --data FILE.npz")
+        raise BadConfig(
+            "the model does not know how columns become features (its data did not come from tables); give --data FILE.npz"
+        )
     table = read_table(nodes)
     graph = new_graph(table, read_table(edges), model.schema, model.info.num_classes, roles)
     known = {roles.id, roles.label, *(rule.name for rule in model.schema.rules)}
@@ -214,14 +252,19 @@ def write_predictions(predictions: Predictions, path: Path) -> None:
     elif path.suffix == ".parquet":
         content = _parquet(predictions)
     else:
-        raise BadConfig(f"cannot tell the format of '{path}'; give a name that ends in .csv, .parquet or .jsonl")
+        raise BadConfig(
+            f"cannot tell the format of '{path}'; give a name that ends in .csv, .parquet or .jsonl"
+        )
     write_bytes(path, content)
 
 
 def _parquet(predictions: Predictions) -> bytes:
     arrow, parquet, file = needs("pyarrow"), needs("pyarrow.parquet"), io.BytesIO()
     labels = [None if label is None else whole(label) for label in predictions.labels]
-    table = predictions.table() | {"id": [*map(whole, predictions.node_ids)], "label": arrow.array(labels, arrow.string())}
+    table = predictions.table() | {
+        "id": [*map(whole, predictions.node_ids)],
+        "label": arrow.array(labels, arrow.string()),
+    }
     table = {whole(name): column for name, column in table.items()}
     parquet.write_table(arrow.table(table), file)
     return file.getvalue()

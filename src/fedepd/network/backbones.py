@@ -47,11 +47,14 @@ class Backbone:
     """A two-layer graph network."""
 
     backbone: Literal["gcn", "sage", "auto"] = option(
-        "gcn", "gcn: the paper's convolution; sage: a node's own features kept apart from its neighbours' mean; auto: short runs decide"
+        "gcn",
+        "gcn: the paper's convolution; sage: a node's own features kept apart from its neighbours' mean; auto: short runs decide",
     )
     hidden: int = option(64, "width of the hidden layer")
     dropout: float = option(0.5, "dropout on the hidden layer in training")
-    head: Literal["gcn", "linear"] = option("gcn", "gcn: the second convolution classifies; linear: a linear layer on two convolutions")
+    head: Literal["gcn", "linear"] = option(
+        "gcn", "gcn: the second convolution classifies; linear: a linear layer on two convolutions"
+    )
 
     # Choice: the paper's "two-layer GCN" does not say where the classifier begins; OpenFGL's GCN, its test bed, has no separate linear
     # layer, so the second convolution is the classifier by default. Injected rows then reach their neighbours' logits too (14.10).
@@ -66,7 +69,9 @@ class Backbone:
     def check_chosen(self) -> None:
         """``auto`` is no network: it must have become one before anything is built."""
         if self.backbone == "auto":
-            raise BadConfig("backbone auto is chosen by 'fedepd run' and fedepd.run before anything is built; give gcn or sage here")
+            raise BadConfig(
+                "backbone auto is chosen by 'fedepd run' and fedepd.run before anything is built; give gcn or sage here"
+            )
 
     @property
     def width(self) -> int:
@@ -99,7 +104,11 @@ class Backbone:
         self.check_chosen()
         graph = data.graph
         adj = adjacency(graph.edge_index if edge_index is None else edge_index, graph.num_nodes)
-        operator = Sparse.of(normalised(adj), symmetric=True) if self.backbone == "gcn" else Sparse.of(neighbour_mean(adj))
+        operator = (
+            Sparse.of(normalised(adj), symmetric=True)
+            if self.backbone == "gcn"
+            else Sparse.of(neighbour_mean(adj))
+        )
         features: Sparse | Tensor
         if graph.is_sparse:
             # P X has 3-6 times the entries of a bag-of-words X: not cached.
@@ -121,16 +130,26 @@ class Backbone:
 
     def _bits(self, rows: int, generator: np.random.Generator) -> bytes:
         """One random bit per unit, or some more."""
-        return generator.bit_generator.random_raw((rows * self.hidden + 63) // 64).astype("<u8", copy=False).tobytes()
+        return (
+            generator.bit_generator.random_raw((rows * self.hidden + 63) // 64)
+            .astype("<u8", copy=False)
+            .tobytes()
+        )
 
     def encode(self, params: Tensors, inputs: Inputs, generator: np.random.Generator | None = None) -> Tensor:
         """H [n, hidden], after ReLU; with a ``generator`` also after dropout, as in training."""
         first = self._first_layer(inputs, generator)
         weight, bias = params["encoder.weight"], params["encoder.bias"]
-        h: Tensor = _Encode.apply(weight, bias, first) if torch.is_grad_enabled() else first.forward(weight, bias)  # type: ignore[no-untyped-call]
+        h: Tensor
+        if torch.is_grad_enabled():
+            h = _Encode.apply(weight, bias, first)  # type: ignore[no-untyped-call]
+        else:
+            h = first.forward(weight, bias)
         if self.head == "gcn":
             return h
-        h = torch.relu(self._spread(h, inputs.operator) @ params["encoder.second.weight"] + params["encoder.second.bias"])
+        h = torch.relu(
+            self._spread(h, inputs.operator) @ params["encoder.second.weight"] + params["encoder.second.bias"]
+        )
         mask = self.dropout_mask(h.shape[0], generator) if generator is not None else None
         return h if mask is None else h * mask
 
@@ -139,7 +158,9 @@ class Backbone:
         drop: bytes | Tensor | None = None
         if generator is not None:
             drop = self._bits(rows, generator) if self.dropout == 0.5 else self.dropout_mask(rows, generator)
-        return _FirstLayer(inputs, self.backbone == "sage", drop, 1.0 if drop is None else 1 / (1 - self.dropout))
+        return _FirstLayer(
+            inputs, self.backbone == "sage", drop, 1.0 if drop is None else 1 / (1 - self.dropout)
+        )
 
     def _spread(self, h: Tensor, operator: Sparse, own: Tensor | None = None) -> Tensor:
         """gcn: P h; sage: [P h | h], with ``own`` the rows of h that match the operator's."""
@@ -170,11 +191,17 @@ class Backbone:
         """Whether P (H W) is cheaper than (P H) W, and the same."""
         return self.head == "gcn" and self.backbone == "gcn" and weight.shape[1] < self.hidden
 
-    def gradient(self, params: Tensors, inputs: Inputs, generator: np.random.Generator, error: Error) -> tuple[float, Tensors]:
+    def gradient(
+        self, params: Tensors, inputs: Inputs, generator: np.random.Generator, error: Error
+    ) -> tuple[float, Tensors]:
         """The loss of a training step, ``error`` of the training nodes' logits, and its gradient by every parameter, without autograd."""
         if self.head == "linear":
             return self._gradient_by_autograd(params, inputs, generator, error)
-        first, weight, train = self._first_layer(inputs, generator), params["classifier.weight"], inputs.train_rows
+        first, weight, train = (
+            self._first_layer(inputs, generator),
+            params["classifier.weight"],
+            inputs.train_rows,
+        )
         h = first.forward(params["encoder.weight"], params["encoder.bias"])
         if self._narrow(weight):
             loss, grad = error(train.times(h @ weight).add_(params["classifier.bias"]))
@@ -191,7 +218,9 @@ class Backbone:
         grads["encoder.weight"], grads["encoder.bias"] = first.backward(grad_h, h)
         return loss, grads
 
-    def _gradient_by_autograd(self, params: Tensors, inputs: Inputs, generator: np.random.Generator, error: Error) -> tuple[float, Tensors]:
+    def _gradient_by_autograd(
+        self, params: Tensors, inputs: Inputs, generator: np.random.Generator, error: Error
+    ) -> tuple[float, Tensors]:
         leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
         logits = self.logits(leaves, self.encode(leaves, inputs, generator), inputs, train_only=True)
         loss, grad = error(logits.detach().clone())

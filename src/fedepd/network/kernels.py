@@ -37,8 +37,24 @@ def _load() -> ctypes.CDLL | None:
         return None
     library.fedepd_product.argtypes = [_COUNT, _COUNT, *[_POINTER] * 5]
     library.fedepd_activate.argtypes = [_COUNT, _COUNT, *[_POINTER] * 3]
-    library.fedepd_activate_backward.argtypes = [_COUNT, _COUNT, _POINTER, _POINTER, ctypes.c_float, _POINTER, _POINTER]
-    library.fedepd_cross_entropy.argtypes = [_COUNT, _COUNT, _POINTER, _POINTER, ctypes.c_double, _POINTER, _POINTER]
+    library.fedepd_activate_backward.argtypes = [
+        _COUNT,
+        _COUNT,
+        _POINTER,
+        _POINTER,
+        ctypes.c_float,
+        _POINTER,
+        _POINTER,
+    ]
+    library.fedepd_cross_entropy.argtypes = [
+        _COUNT,
+        _COUNT,
+        _POINTER,
+        _POINTER,
+        ctypes.c_double,
+        _POINTER,
+        _POINTER,
+    ]
     library.fedepd_transposed_product.argtypes = [*[_COUNT] * 3, *[_POINTER] * 4]
     library.fedepd_adam.argtypes = [_COUNT, *[ctypes.c_float] * 6, *[_POINTER] * 4]
     for name in ("product", "transposed_product", "activate", "activate_backward", "adam"):
@@ -57,7 +73,9 @@ def name() -> str:
 def check_cpu(value: Tensor) -> None:
     """The compiled functions and numpy read the machine's own memory; an address on a device would be read as one of it."""
     if not value.is_cpu:
-        raise BadData(f"a tensor lies on the device '{value.device}', and fedepd computes on the CPU; give it as .cpu()")
+        raise BadData(
+            f"a tensor lies on the device '{value.device}', and fedepd computes on the CPU; give it as .cpu()"
+        )
 
 
 class Factor:
@@ -68,7 +86,9 @@ class Factor:
         self.matrix = matrix
         self.rows, self.columns = matrix.shape
         self.empty = matrix.values().numel() == 0
-        self._parts = [part.contiguous() for part in (matrix.crow_indices(), matrix.col_indices(), matrix.values())]
+        self._parts = [
+            part.contiguous() for part in (matrix.crow_indices(), matrix.col_indices(), matrix.values())
+        ]
         self._pointers = [part.data_ptr() for part in self._parts]
         self._narrow = self._parts[1].dtype == torch.int32 and self._parts[2].dtype == torch.float32
         self._check_range()
@@ -82,7 +102,9 @@ class Factor:
             least, most = torch.aminmax(columns)
             sound = int(least) >= 0 and int(most) < self.columns
         if not sound:
-            raise BadData(f"a sparse matrix [{self.rows}, {self.columns}] has indices outside its shape; make it again")
+            raise BadData(
+                f"a sparse matrix [{self.rows}, {self.columns}] has indices outside its shape; make it again"
+            )
 
     def times(self, dense: Tensor) -> Tensor:
         """``matrix @ dense``: [r, w]. No gradient flows through it: that is ``sparse.spmm``."""
@@ -90,7 +112,12 @@ class Factor:
         if self.empty:  # MKL refuses an empty matrix
             return dense.new_zeros(self.rows, dense.shape[1])
         dense = dense.contiguous()
-        if _library is None or not self._narrow or dense.dtype != torch.float32 or dense.shape[0] != self.columns:
+        if (
+            _library is None
+            or not self._narrow
+            or dense.dtype != torch.float32
+            or dense.shape[0] != self.columns
+        ):
             return torch.mm(self.matrix, dense)
         out = torch.empty(self.rows, dense.shape[1])
         _library.fedepd_product(self.rows, dense.shape[1], *self._pointers, dense.data_ptr(), out.data_ptr())
@@ -114,10 +141,18 @@ def cross_entropy_(logits: Tensor, labels: Tensor, shift: Tensor | None = None, 
     check_cpu(labels)
     parts = (logits,) if shift is None else (logits, shift)
     fits = labels.shape == logits.shape[:1] and labels.dtype == torch.int64 and labels.is_contiguous()
-    if _library is not None and _readable(*parts) and fits and (shift is None or shift.shape == logits.shape[1:]) and logits.numel():
+    if (
+        _library is not None
+        and _readable(*parts)
+        and fits
+        and (shift is None or shift.shape == logits.shape[1:])
+        and logits.numel()
+    ):
         loss = ctypes.c_double()
         where = None if shift is None else shift.data_ptr()
-        if _library.fedepd_cross_entropy(*logits.shape, where, labels.data_ptr(), weight, logits.data_ptr(), ctypes.byref(loss)):
+        if _library.fedepd_cross_entropy(
+            *logits.shape, where, labels.data_ptr(), weight, logits.data_ptr(), ctypes.byref(loss)
+        ):
             raise IndexError(f"a label is not in 0 .. {logits.shape[1] - 1}")
         return loss.value
     log_p = torch.log_softmax(logits if shift is None else logits + shift, 1)
@@ -144,7 +179,9 @@ class Adam:
         if _library is not None and self._fits and grad.dtype == torch.float32 and grad.shape == value.shape:
             rate, root = lr / (1 - BETA1**number), (1 - BETA2**number) ** 0.5
             new = (1 - BETA1, 1 - BETA2)
-            _library.fedepd_adam(value.numel(), rate, root, *new, EPS, weight_decay, grad.data_ptr(), *self._pointers)
+            _library.fedepd_adam(
+                value.numel(), rate, root, *new, EPS, weight_decay, grad.data_ptr(), *self._pointers
+            )
             return
         adam(
             [value], [grad], [first], [second], [], [torch.tensor(float(number - 1))], fused=True, amsgrad=False, beta1=BETA1, beta2=BETA2,
@@ -172,7 +209,9 @@ def activate_backward(grad: Tensor, h: Tensor, scale: float) -> tuple[Tensor, Te
             g.mul_(scale)
         return g, g.sum(0)
     g, bias_grad = torch.empty_like(h), torch.empty(h.shape[1])
-    _library.fedepd_activate_backward(*h.shape, grad.data_ptr(), h.data_ptr(), scale, g.data_ptr(), bias_grad.data_ptr())
+    _library.fedepd_activate_backward(
+        *h.shape, grad.data_ptr(), h.data_ptr(), scale, g.data_ptr(), bias_grad.data_ptr()
+    )
     return g, bias_grad
 
 

@@ -27,7 +27,9 @@ def csr_tensor(matrix: sp.csr_matrix, index_type: type[np.signedinteger[Any]] = 
     if largest > np.iinfo(index_type).max:  # else numbers would wrap without a word
         size = f"[{matrix.shape[0]:,}, {matrix.shape[1]:,}] with {int(matrix.indptr[-1]):,} entries"
         bits = np.iinfo(index_type).bits
-        raise BadData(f"a sparse matrix {size} is too large for {bits}-bit indices; give fewer nodes, edges or columns")
+        raise BadData(
+            f"a sparse matrix {size} is too large for {bits}-bit indices; give fewer nodes, edges or columns"
+        )
     return torch.sparse_csr_tensor(
         torch.tensor(matrix.indptr.astype(index_type)),
         torch.tensor(matrix.indices.astype(index_type)),
@@ -40,7 +42,9 @@ def csr_tensor(matrix: sp.csr_matrix, index_type: type[np.signedinteger[Any]] = 
 def to_scipy(x: Tensor) -> sp.csr_matrix:
     """A scipy view of a ``torch.sparse_csr`` tensor."""
     check_cpu(x)
-    return sp.csr_matrix((x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy()), shape=tuple(x.shape))
+    return sp.csr_matrix(
+        (x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy()), shape=tuple(x.shape)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +84,9 @@ class Sparse:
 
 
 def _sorted(matrix: sp.csr_matrix) -> sp.csr_matrix:
-    return matrix if matrix.has_sorted_indices else matrix.sorted_indices()  # a copy: the arrays may be a client's own
+    return (
+        matrix if matrix.has_sorted_indices else matrix.sorted_indices()
+    )  # a copy: the arrays may be a client's own
 
 
 class _Spmm(torch.autograd.Function):
@@ -104,7 +110,9 @@ def adjacency(edge_index: Tensor, num_nodes: int) -> sp.csr_matrix:
     """0/1, symmetric, without self-loops, from each undirected edge once: [n, n]."""
     src, dst = edge_index.numpy()
     ones = np.ones(2 * src.shape[0], dtype=np.float32)
-    return sp.csr_matrix((ones, (np.concatenate([src, dst]), np.concatenate([dst, src]))), shape=(num_nodes, num_nodes))
+    return sp.csr_matrix(
+        (ones, (np.concatenate([src, dst]), np.concatenate([dst, src]))), shape=(num_nodes, num_nodes)
+    )
 
 
 def normalised(adj: sp.csr_matrix) -> sp.csr_matrix:

@@ -24,8 +24,12 @@ class Training:
     optimizer: Literal["adam", "sgd"] = option("adam", "the optimiser of every method")
     lr: float = option(1e-2, "learning rate")
     weight_decay: float = option(5e-4, "L2 penalty added to the gradient, biases included")
-    keep_moments: bool = option(True, "keep the optimiser's moments at the client across rounds, as OpenFGL does")
-    weighting: Literal["nodes", "train"] = option("nodes", "a client's weight in the average: all its nodes, or its training nodes")
+    keep_moments: bool = option(
+        True, "keep the optimiser's moments at the client across rounds, as OpenFGL does"
+    )
+    weighting: Literal["nodes", "train"] = option(
+        "nodes", "a client's weight in the average: all its nodes, or its training nodes"
+    )
     participation: float = option(1.0, "share of the clients that take part in a round")
 
     max_norm: float = option(1e6, "a reply with a tensor of a larger L2 norm is refused")
@@ -40,7 +44,9 @@ class Training:
         if not 0 <= self.weight_decay < float("inf"):
             raise BadConfig(f"weight_decay is {self.weight_decay}; give a finite number, 0 or more")
         if not self.max_norm > 0:
-            raise BadConfig(f"max_norm is {self.max_norm}; it must be positive, or every reply would be refused")
+            raise BadConfig(
+                f"max_norm is {self.max_norm}; it must be positive, or every reply would be refused"
+            )
 
 
 Loss = Callable[[Tensors], Tensor]
@@ -75,12 +81,19 @@ def descend(
     trained = {name: params[name].detach().clone() for name in trainable}
     current = {**params, **trained}
     gradient = objective if isinstance(objective, Gradient) else by_autograd(objective, trainable)
-    step = _Optimiser(trained, training, moments, training.weight_decay if weight_decay is None else weight_decay)
+    step = _Optimiser(
+        trained, training, moments, training.weight_decay if weight_decay is None else weight_decay
+    )
     total = 0.0
     for _ in range(epochs):
         loss, grads = gradient.of(current)
         # A parameter that a loss does not reach (e.g. no synthetic node this step) has no gradient: it is treated as zero.
-        step({name: grads[name] if name in grads else torch.zeros_like(value) for name, value in trained.items()})
+        step(
+            {
+                name: grads[name] if name in grads else torch.zeros_like(value)
+                for name, value in trained.items()
+            }
+        )
         total += loss
     return {**params, **trained}, step.moments() if training.keep_moments else {}, total / epochs
 
@@ -90,7 +103,9 @@ def by_autograd(loss_of: Loss, trainable: Sequence[str]) -> Gradient:
         leaves = {name: params[name].detach().requires_grad_() for name in trainable}
         loss = loss_of({**params, **leaves})
         grads = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
-        return float(loss.detach()), {name: grad for name, grad in zip(leaves, grads, strict=True) if grad is not None}
+        return float(loss.detach()), {
+            name: grad for name, grad in zip(leaves, grads, strict=True) if grad is not None
+        }
 
     return Gradient(of)
 
@@ -103,7 +118,9 @@ class _Optimiser:
         if training.optimizer == "adam":
             self.first = {name: _moment(moments, f"first.{name}", value) for name, value in values.items()}
             self.second = {name: _moment(moments, f"second.{name}", value) for name, value in values.items()}
-            self.adam = {name: Adam(value, self.first[name], self.second[name]) for name, value in values.items()}
+            self.adam = {
+                name: Adam(value, self.first[name], self.second[name]) for name, value in values.items()
+            }
             self.steps = int(moments["step"]) if "step" in moments else 0
 
     def __call__(self, grads: Tensors) -> None:

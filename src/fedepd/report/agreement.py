@@ -28,7 +28,9 @@ CHANGED = "the folder was changed after the run or is damaged, so remove it and 
 
 def check_arrays(confusion: Arrays, partition: Arrays, config: Json, folder: str) -> None:
     """Counts of nodes, [K, C, C] with one K and C in all of confusion.npz, and the same classes in partition.npz."""
-    classes = config["dataset"].get("classes", len(partition["class_sizes"]) if partition["class_sizes"].ndim else 0)
+    classes = config["dataset"].get(
+        "classes", len(partition["class_sizes"]) if partition["class_sizes"].ndim else 0
+    )
     clients = len(confusion["personal_test"]) if confusion["personal_test"].ndim else 0
     wanted: dict[str, tuple[int | None, ...]] = dict.fromkeys(confusion, (clients, classes, classes))
     places = [("confusion.npz", confusion, wanted)]
@@ -36,7 +38,9 @@ def check_arrays(confusion: Arrays, partition: Arrays, config: Json, folder: str
     for file, arrays, shapes in places:
         for name, shape in shapes.items():
             array, where = arrays[name], f"'{folder}/{file}': '{name}'"
-            fits = array.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, array.shape, strict=True))
+            fits = array.ndim == len(shape) and all(
+                n in (None, m) for n, m in zip(shape, array.shape, strict=True)
+            )
             if not fits or not array.size:
                 asked = ", ".join("any" if n is None else str(n) for n in shape)
                 raise BadData(f"{where} has shape {list(array.shape)}, not [{asked}]; {DAMAGED}")
@@ -44,7 +48,9 @@ def check_arrays(confusion: Arrays, partition: Arrays, config: Json, folder: str
                 raise BadData(f"{where} does not count nodes; {DAMAGED}")
 
 
-def check_numbers(summary: Json, config: Json, confusion: Arrays, class_sizes: npt.NDArray[Any], folder: str) -> None:
+def check_numbers(
+    summary: Json, config: Json, confusion: Arrays, class_sizes: npt.NDArray[Any], folder: str
+) -> None:
     """Every metric in summary.json comes out again from confusion.npz."""
     where = f"'{folder}/summary.json'"
     for name in SHARED:
@@ -87,7 +93,9 @@ def _tiers(summary: Json, is_federation: bool, class_sizes: npt.NDArray[Any], wh
 def check_rounds(summary: Json, config: Json, lines: Sequence[Json], where: str) -> None:
     """Rounds 1, 2, ... in order, and the selected ones among those that were evaluated, none later being better."""
     if [line["round"] for line in lines] != list(range(1, summary["rounds"] + 1)):
-        raise BadData(f"{where} does not hold the rounds 1 to {summary['rounds']} of summary.json, one line each; {CHANGED}")
+        raise BadData(
+            f"{where} does not hold the rounds 1 to {summary['rounds']} of summary.json, one line each; {CHANGED}"
+        )
     best = {**summary.get("best_rounds", {}), summary["headline"]: summary["best_round"]}
     if summary.get("best_rounds", best).get(summary["headline"]) != summary["best_round"]:
         raise BadData(f"{where}: 'best_round' and 'best_rounds' of summary.json differ; {CHANGED}")
@@ -95,9 +103,13 @@ def check_rounds(summary: Json, config: Json, lines: Sequence[Json], where: str)
     for model, selected in best.items():
         evaluated = {line["round"]: line["val"][model] for line in lines if model in line.get("val", {})}
         if selected not in evaluated:
-            raise BadData(f"{where}: round {selected}, the best of summary.json ({model}), was not evaluated; {CHANGED}")
+            raise BadData(
+                f"{where}: round {selected}, the best of summary.json ({model}), was not evaluated; {CHANGED}"
+            )
         if not _is_best(selected, evaluated, select):
-            raise BadData(f"{where}: a later round than {selected}, the best of summary.json ({model}), was better; {CHANGED}")
+            raise BadData(
+                f"{where}: a later round than {selected}, the best of summary.json ({model}), was better; {CHANGED}"
+            )
 
 
 def _is_best(selected: int, evaluated: Mapping[int, Json], select: str) -> bool:

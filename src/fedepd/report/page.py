@@ -28,7 +28,9 @@ be thousands. ``style-src`` itself is for browsers that do not know the two narr
 """
 
 
-def build_report(runs_path: str | Path, out: str | Path | None = None, runs: Sequence[Run] | None = None) -> Path:
+def build_report(
+    runs_path: str | Path, out: str | Path | None = None, runs: Sequence[Run] | None = None
+) -> Path:
     """Write the report of a run folder, or of a folder of run folders, and say where.
 
     ``out`` is the file, or the folder for ``report.html``; without it the report lies beside the runs. ``runs``: if they were read before.
@@ -52,7 +54,9 @@ def render_page(runs: Sequence[Run], left_out: Sequence[Path] = ()) -> str:
 def document(title: str, scope: str, links: Mapping[str, str], sections: Iterable[str], foot: str) -> str:
     """A whole page of HTML from its parts; ``links``: id -> text, of what is worth a jump. The footer's id is protocol."""
     asset = resources.files("fedepd.report")
-    script, style = ("\n" + asset.joinpath(name).read_text(encoding="utf-8") for name in ("page.js", "page.css"))
+    script, style = (
+        "\n" + asset.joinpath(name).read_text(encoding="utf-8") for name in ("page.js", "page.css")
+    )
     policy = POLICY.format(script=_hash(script), style=_hash(style))
     jumps = "".join(f'<a href="#{slug(place)}">{html_text(text)}</a>' for place, text in links.items())
     return f"""<!doctype html>
@@ -103,22 +107,40 @@ def _dataset(groups: Sequence[Group], place: str) -> str:
     data = groups[0].first.dataset
     badge = ' <span class="badge">proxy features</span>' if data.get("proxy_features") else ""
     facts = {"nodes": "nodes", "edges": "edges", "features": "features", "classes": "classes"}
-    items = [f"<li><b>{html_text(f'{data[key]:,}')}</b> {name}</li>" for key, name in facts.items() if key in data]
+    items = [
+        f"<li><b>{html_text(f'{data[key]:,}')}</b> {name}</li>" for key, name in facts.items() if key in data
+    ]
     if data.get("imbalance_ratio") is not None:
-        items.append(f"<li>imbalance ratio <b>{data['imbalance_ratio']:.1f}</b> (largest class over smallest)</li>")
+        items.append(
+            f"<li>imbalance ratio <b>{data['imbalance_ratio']:.1f}</b> (largest class over smallest)</li>"
+        )
     alike = same_clients(groups)
     parts = [
         section("Summary", _summary(groups)),
         section("Accuracy by class", _figure(plots.per_class(groups), _PER_CLASS + _whose(groups))),
-        section("Classes", f"<details><summary>All classes, by name</summary>{tables.html_table(tables.classes(groups))}</details>"),
+        section(
+            "Classes",
+            f"<details><summary>All classes, by name</summary>{tables.html_table(tables.classes(groups))}</details>",
+        ),
         section("Head, medium and tail", _figure(plots.tier_bars(groups), _TIERS + _whose(groups))),
-        *([section("Calibration", _calibration(groups))] if any(run.calibration for each in groups for run in each.runs) else []),
+        *(
+            [section("Calibration", _calibration(groups))]
+            if any(run.calibration for each in groups for run in each.runs)
+            else []
+        ),
         section("Convergence", _figure(plots.convergence_lines(groups), _CONVERGENCE + _whose(groups))),
         section("Partition", "".join(_partition(same) for same in alike)),
         section("Purification", "".join(_purification(same) for same in alike)),
-        section("Communication and cost", _figure(plots.communication(groups), _COMMUNICATION) + tables.html_table(tables.cost(groups))),
+        section(
+            "Communication and cost",
+            _figure(plots.communication(groups), _COMMUNICATION) + tables.html_table(tables.cost(groups)),
+        ),
         section("Clients", "".join(tables.html_table(tables.clients(same)) for same in alike)),
-        *([section("Refused answers and defences", tables.html_table(deeds))] if (deeds := tables.defences(groups)) else []),
+        *(
+            [section("Refused answers and defences", tables.html_table(deeds))]
+            if (deeds := tables.defences(groups))
+            else []
+        ),
     ]
     head = f'<h2 id="{slug(place)}">{html_text(shown(data["name"]))}{badge}</h2><ul class="facts">{"".join(items)}</ul>'
     return f"<section>{head}{''.join(parts)}</section>\n"
@@ -135,7 +157,9 @@ _CALIBRATION = (
     "Test nodes in 15 bins of equal mass by the probability of their likeliest class, by the tier of that class; dotted: perfectly "
     "calibrated. Left: softmax; right: after one temperature per tier, fitted on validation nodes by 'fedepd export'."
 )
-_COMMUNICATION = "Payload of all messages of a whole run by field, summed over clients and rounds, mean over seeds."
+_COMMUNICATION = (
+    "Payload of all messages of a whole run by field, summed over clients and rounds, mean over seeds."
+)
 
 
 def _whose(groups: Sequence[Group]) -> str:
@@ -156,10 +180,15 @@ def _figure(svg: str, caption: str) -> str:
 
 
 def _summary(groups: Sequence[Group]) -> str:
-    more = {"Personal models, pooled": ("personal", "pooled"), "Headline models, mean over clients": ("headline", "client_mean")}
+    more = {
+        "Personal models, pooled": ("personal", "pooled"),
+        "Headline models, mean over clients": ("headline", "client_mean"),
+    }
     more |= {"Personal models, mean over clients": ("personal", "client_mean")}
     folded = {title: tables.html_table(tables.summary(groups, *how)) for title, how in more.items()}
-    hidden = [f"<details><summary>{html_text(title)}</summary>{table}</details>" for title, table in folded.items()]
+    hidden = [
+        f"<details><summary>{html_text(title)}</summary>{table}</details>" for title, table in folded.items()
+    ]
     rule = f'<p class="note">{html_text(tables.tier_rule(groups[0].first))}</p>'
     return tables.html_table(tables.summary(groups)) + rule + "".join(hidden)
 
@@ -175,7 +204,9 @@ def _partition(groups: Sequence[Group]) -> str:
     share = run.summary.get("test_without_local_train")
     caption = f"Nodes of each class at each client (blank: none) of {_who(groups)}, seed {run.seed}."
     if share is not None:
-        caption += f" {share:.1%} of the test nodes have a class of which their own client has no training node."
+        caption += (
+            f" {share:.1%} of the test nodes have a class of which their own client has no training node."
+        )
     return _figure(plots.partition_heatmap(run), caption)
 
 
@@ -191,15 +222,25 @@ def _purification(groups: Sequence[Group]) -> str:
 
 
 def _who(groups: Sequence[Group]) -> str:
-    return ", ".join(each.label for each in groups) if len(groups) <= 4 else f"{groups[0].label} and {len(groups) - 1} more methods"
+    return (
+        ", ".join(each.label for each in groups)
+        if len(groups) <= 4
+        else f"{groups[0].label} and {len(groups) - 1} more methods"
+    )
 
 
 def footer(groups: Sequence[Group]) -> str:
     runs = [run for each in groups for run in each.runs]
     protocols = dict.fromkeys(f"{shown(run.dataset['name'])}: {run.summary['protocol']}" for run in runs)
-    environments = dict.fromkeys(", ".join(f"{name} {value}" for name, value in run.env.items() if name != "command") for run in runs)
+    environments = dict.fromkeys(
+        ", ".join(f"{name} {value}" for name, value in run.env.items() if name != "command") for run in runs
+    )
     commands = dict.fromkeys(_command(run) for run in runs)
-    warnings = dict.fromkeys(f"{shown(run.dataset['name'])}: {warning}" for run in runs for warning in run.summary.get("warnings", []))
+    warnings = dict.fromkeys(
+        f"{shown(run.dataset['name'])}: {warning}"
+        for run in runs
+        for warning in run.summary.get("warnings", [])
+    )
     settings = [
         f"<details><summary>{html_text(each.label)} on {html_text(shown(each.first.dataset['name']))}</summary>"
         f"<pre>{html_text(json.dumps(each.first.config['experiment'], indent=2, ensure_ascii=False), newlines=True)}</pre></details>"
@@ -222,7 +263,15 @@ def paragraphs(lines: Iterable[str]) -> str:
 
 def _command(run: Run) -> str:
     """The recorded command line; a run from Python has none that makes sense, so the one that names its main settings."""
-    words = run.env.get("command") or ["fedepd", "run", run.summary["method"], "--data", run.dataset["name"], "--seed", run.seed]
+    words = run.env.get("command") or [
+        "fedepd",
+        "run",
+        run.summary["method"],
+        "--data",
+        run.dataset["name"],
+        "--seed",
+        run.seed,
+    ]
     return shlex.join(str(word) for word in words)
 
 
@@ -233,4 +282,6 @@ def write_page(target: Path, text: str) -> None:
         write_text(target, text)
     except (OSError, BadConfig) as error:
         why = getattr(error.__cause__ or error, "strerror", None) or "the name cannot be used"
-        raise BadConfig(f"the report cannot be written to '{shown(target, 300)}' ({why}); name another place with --out") from None
+        raise BadConfig(
+            f"the report cannot be written to '{shown(target, 300)}' ({why}); name another place with --out"
+        ) from None

@@ -40,7 +40,12 @@ FIELD_COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377
 MARKERS = "osD^vP*X"
 LINES = ("-", "--", ":", "-.")
 HATCHES = ("", "////", "....", "xxxx")
-RELIABILITY_LOOKS = (("#333333", "o", "-"), ("#0072B2", "s", "--"), ("#B8A900", "D", "-."), ("#D55E00", "^", ":"))
+RELIABILITY_LOOKS = (
+    ("#333333", "o", "-"),
+    ("#0072B2", "s", "--"),
+    ("#B8A900", "D", "-."),
+    ("#D55E00", "^", ":"),
+)
 """Colour, marker and dash of all nodes, head, medium and tail."""
 GREY, DARK = "#777777", "#333333"
 TICK = 60
@@ -64,7 +69,12 @@ def styles(groups: Sequence[Group]) -> dict[str, Style]:
         variant = seen[group.method] = seen.get(group.method, -1) + 1
         place = known.index(group.method) if group.method in known else zlib.crc32(group.method.encode())
         colour = METHOD_COLOURS.get(group.method, OTHER_COLOURS[place % len(OTHER_COLOURS)])
-        result[group.label] = Style(colour, MARKERS[place % len(MARKERS)], LINES[variant % len(LINES)], HATCHES[variant % len(HATCHES)])
+        result[group.label] = Style(
+            colour,
+            MARKERS[place % len(MARKERS)],
+            LINES[variant % len(LINES)],
+            HATCHES[variant % len(HATCHES)],
+        )
     return result
 
 
@@ -101,9 +111,23 @@ def draw_sizes(axis: Any, parts: list[list[int]], sizes: Any, tiers: dict[str, l
         if classes:
             start, end = min(left[c] for c in classes), max(right[c] for c in classes)
             axis.axvspan(start, end, color=TIER_COLOURS[tier], linewidth=0)
-            axis.text((start + end) / 2, 0.965, tier, transform=axis.get_xaxis_transform(), ha="center", va="center", color="#444444")
+            axis.text(
+                (start + end) / 2,
+                0.965,
+                tier,
+                transform=axis.get_xaxis_transform(),
+                ha="center",
+                va="center",
+                color="#444444",
+            )
     order = list(left)
-    axis.bar([left[c] for c in order], sizes[order], width=[0.92 * (right[c] - left[c]) for c in order], align="edge", color="#C9C9C9")
+    axis.bar(
+        [left[c] for c in order],
+        sizes[order],
+        width=[0.92 * (right[c] - left[c]) for c in order],
+        align="edge",
+        color="#C9C9C9",
+    )
     axis.set_yscale("log")
     axis.yaxis.set_major_formatter("{x:g}")
     axis.set_ylim(0.8, float(sizes.max()) ** 1.12 * 1.5)
@@ -112,7 +136,10 @@ def draw_sizes(axis: Any, parts: list[list[int]], sizes: Any, tiers: dict[str, l
     axis.set_ylabel("nodes of a class (log)", color=GREY)
     axis.set_xlim(-0.5, len(parts) - 0.5)
     ends = np.cumsum([len(part) for part in parts])
-    ranks = [f"{end - len(part) + 1}–{end}" if len(part) > 1 else str(end) for part, end in zip(parts, ends, strict=True)]
+    ranks = [
+        f"{end - len(part) + 1}–{end}" if len(part) > 1 else str(end)
+        for part, end in zip(parts, ends, strict=True)
+    ]
     axis.set_xticks(range(len(parts)), ranks)
     axis.set_xlabel("classes, largest (1) to smallest")
 
@@ -127,7 +154,16 @@ def tier_bars(groups: Sequence[Group]) -> str:
             stats = [mean_std(100 * run.metric(f"{tier}_acc") for run in group.runs) for tier in TIER_COLOURS]
             mean, std = np.array(stats).T  # [3], [3]
             x, style = np.arange(3) + dodge(place, len(groups)), look[group.label]
-            axis.bar(x, mean, 0.75 / len(groups), label=group.label, color=style.colour, hatch=style.hatch, edgecolor="white", linewidth=0)
+            axis.bar(
+                x,
+                mean,
+                0.75 / len(groups),
+                label=group.label,
+                color=style.colour,
+                hatch=style.hatch,
+                edgecolor="white",
+                linewidth=0,
+            )
             axis.errorbar(x, mean, std, fmt="none", ecolor=DARK, elinewidth=1, capsize=2)
         axis.set_xticks(range(3), list(TIER_COLOURS))
         axis.set_ylim(0, 100)
@@ -148,8 +184,18 @@ def convergence_lines(groups: Sequence[Group]) -> str:
             rounds, mean, std = convergence(group)
             style = look[group.label]
             marker = style.marker if len(rounds) < 3 else ""
-            axis.plot(rounds, 100 * mean, label=group.label, color=style.colour, linestyle=style.line, marker=marker, linewidth=1.6)
-            axis.fill_between(rounds, 100 * (mean - std), 100 * (mean + std), color=style.colour, alpha=0.15, linewidth=0)
+            axis.plot(
+                rounds,
+                100 * mean,
+                label=group.label,
+                color=style.colour,
+                linestyle=style.line,
+                marker=marker,
+                linewidth=1.6,
+            )
+            axis.fill_between(
+                rounds, 100 * (mean - std), 100 * (mean + std), color=style.colour, alpha=0.15, linewidth=0
+            )
         axis.set_ylim(bottom=0)
         axis.grid(axis="y")
         axis.set_xlabel("round")
@@ -194,8 +240,20 @@ def purification(groups: Sequence[Group]) -> str:
             label, style = ", ".join(group.label for group in pruning), look[pruning[0].label]
             x = np.arange(len(clients)) + dodge(place, len(found))
             share = [100 * pruned_share(client) for client in clients]
-            share_axis.bar(x, share, 0.75 / len(found), color=style.colour, hatch=style.hatch, edgecolor="white", linewidth=0, label=label)
-            before, after = (100 * np.array([c[f"homophily_{when}"] for c in clients], dtype=float) for when in ("before", "after"))
+            share_axis.bar(
+                x,
+                share,
+                0.75 / len(found),
+                color=style.colour,
+                hatch=style.hatch,
+                edgecolor="white",
+                linewidth=0,
+                label=label,
+            )
+            before, after = (
+                100 * np.array([c[f"homophily_{when}"] for c in clients], dtype=float)
+                for when in ("before", "after")
+            )
             homophily_axis.vlines(x, before, after, color=style.colour, linestyle=style.line, linewidth=1.6)
             homophily_axis.plot(x, before, "o", markerfacecolor="white", markeredgecolor=GREY, markersize=5)
             homophily_axis.plot(x, after, "o", color=style.colour, markersize=5)
@@ -208,17 +266,26 @@ def purification(groups: Sequence[Group]) -> str:
             axis.set_ylim(0, 104)
             axis.grid(axis="y")
             axis.set_xlabel("client")
-            axis.set_xticks(*ticks_of([drawn(client["client"]) for client in found[0][1]], most=20, offset=0.0))
+            axis.set_xticks(
+                *ticks_of([drawn(client["client"]) for client in found[0][1]], most=20, offset=0.0)
+            )
         _legend(figure, share_axis)
 
-    return _svg("purification", "Edges pruned and homophily by client", 3.6, draw, groups[0].first) if found else ""
+    return (
+        _svg("purification", "Edges pruned and homophily by client", 3.6, draw, groups[0].first)
+        if found
+        else ""
+    )
 
 
 def communication(groups: Sequence[Group]) -> str:
     """Mebibytes of a whole run by message field, up and down."""
     volumes = {way: [bytes_by_field(group, way) for group in groups] for way in ("up", "down")}
     everything = [volume for both in volumes.values() for volume in both]
-    fields = sorted({name for volume in everything for name in volume}, key=lambda name: (-sum(v.get(name, 0) for v in everything), name))
+    fields = sorted(
+        {name for volume in everything for name in volume},
+        key=lambda name: (-sum(v.get(name, 0) for v in everything), name),
+    )
     most = len(FIELD_COLOURS)
     pieces = {drawn(name): [name] for name in (fields if len(fields) <= most else fields[: most - 1])}
     if len(fields) > most:
@@ -226,10 +293,14 @@ def communication(groups: Sequence[Group]) -> str:
 
     def draw(figure: Any) -> None:
         axes = figure.subplots(1, 2, sharex=True, sharey=True)
-        for axis, (way, title) in zip(axes, {"up": "clients to server", "down": "server to clients"}.items(), strict=True):
+        for axis, (way, title) in zip(
+            axes, {"up": "clients to server", "down": "server to clients"}.items(), strict=True
+        ):
             start = np.zeros(len(groups))
             for (label, names), colour in zip(pieces.items(), FIELD_COLOURS, strict=False):
-                size = np.array([sum(volume.get(name, 0) for name in names) for volume in volumes[way]]) / 2**20
+                size = (
+                    np.array([sum(volume.get(name, 0) for name in names) for volume in volumes[way]]) / 2**20
+                )
                 axis.barh(range(len(groups)), size, 0.7, left=start, color=colour, label=label)
                 start += size
             axis.set_yticks(range(len(groups)), [drawn(group.label, TICK) for group in groups])
@@ -252,18 +323,31 @@ def reliability(group: Group) -> str:
         axes = figure.subplots(1, 2, sharex=True, sharey=True)
         for axis, when in zip(axes, ("before", "after"), strict=True):
             axis.plot([0, 100], [0, 100], color=GREY, linewidth=0.8, linestyle=":")
-            for (tier, scores), (colour, marker, line) in zip(measured[when].items(), RELIABILITY_LOOKS, strict=True):
+            for (tier, scores), (colour, marker, line) in zip(
+                measured[when].items(), RELIABILITY_LOOKS, strict=True
+            ):
                 points = [(100 * b["confidence"], 100 * b["accuracy"]) for b in scores["reliability"]]
                 x, y = zip(*points, strict=True) if points else ((), ())
                 label = drawn(f"{tier} ({scores['nodes']} nodes)")
-                axis.plot(x, y, label=label, color=colour, marker=marker, linestyle=line, markersize=3.5, linewidth=1.3)
+                axis.plot(
+                    x,
+                    y,
+                    label=label,
+                    color=colour,
+                    marker=marker,
+                    linestyle=line,
+                    markersize=3.5,
+                    linewidth=1.3,
+                )
             axis.set_title(f"{when} temperatures")
             axis.set_xlabel("mean confidence of a bin (%)")
             axis.grid()
         axes[0].set_ylabel("accuracy of a bin (%)")
         _legend(figure, axes[0])
 
-    return _svg(f"reliability-{zlib.crc32(group.label.encode()):08x}", f"Reliability of {group.label}", 3.8, draw, run)
+    return _svg(
+        f"reliability-{zlib.crc32(group.label.encode()):08x}", f"Reliability of {group.label}", 3.8, draw, run
+    )
 
 
 def dodge(place: int, count: int, width: float = 0.8) -> float:
@@ -281,7 +365,9 @@ def _legend(figure: Any, axis: Any) -> None:
     longest = max((len(label) for label in labels), default=1)
     columns = max(1, min(len(labels), 110 // (longest + 7)))
     rows = -(-len(labels) // columns)
-    figure.set_figheight(figure.get_figheight() + 0.18 * max(0, rows - 4))  # many long names must not eat the axes
+    figure.set_figheight(
+        figure.get_figheight() + 0.18 * max(0, rows - 4)
+    )  # many long names must not eat the axes
     figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
@@ -303,12 +389,23 @@ def _svg(name: str, title: str, height: float, draw: Callable[[Any], None], run:
 
     file = io.StringIO()
     with style.context(["default", {**RC, "svg.hashsalt": name}]), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # text stays text, and the browser has the font
-        warnings.filterwarnings("ignore", "constrained_layout not applied", UserWarning)  # names too long for the figure: not fatal
+        warnings.filterwarnings(
+            "ignore", "Glyph .* missing", UserWarning
+        )  # text stays text, and the browser has the font
+        warnings.filterwarnings(
+            "ignore", "constrained_layout not applied", UserWarning
+        )  # names too long for the figure: not fatal
         figure = Figure(figsize=(8.6, height), layout="constrained")
         draw(figure)
-        figure.savefig(file, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+        figure.savefig(
+            file,
+            format="svg",
+            transparent=True,
+            metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")),
+        )
     own = rf"\1{name}-{zlib.crc32(run.path.name.encode()):08x}-"
     svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r'(\bid="|url\(#|href="#)', own, tag[0]), file.getvalue())
     svg = svg.replace(SVG_STYLE, "", 1)  # page.css has it, and the page's policy knows no other style
-    return svg[svg.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{html_text(title)}" data-name="{name}" ', 1)
+    return svg[svg.index("<svg") :].replace(
+        "<svg ", f'<svg role="img" aria-label="{html_text(title)}" data-name="{name}" ', 1
+    )

@@ -74,8 +74,13 @@ class Run:
         path = self.path / "rounds.jsonl"
         lines: list[Json] = read_lines(path, MAX_JSON_BYTES, DAMAGED, _name_of(path))
         expect(lines, [ROUND], f"'{_name_of(path)}'")
-        fields = {way: dict.fromkeys(name for line in lines for name in line.get(way, ())) for way in ("bytes_up", "bytes_down")}
-        if any(not name.isascii() for names in fields.values() for name in names):  # the only text that is shown
+        fields = {
+            way: dict.fromkeys(name for line in lines for name in line.get(way, ()))
+            for way in ("bytes_up", "bytes_down")
+        }
+        if any(
+            not name.isascii() for names in fields.values() for name in names
+        ):  # the only text that is shown
             lines = without_halves(lines)
         check_rounds(self.summary, self.config, lines, f"'{_name_of(path)}'")
         return lines
@@ -124,7 +129,9 @@ def read_run(path: str | Path) -> Run:
     folder = absolute(path)
     if not (folder / "summary.json").is_file():
         state = "an unfinished run" if (folder / "config.json").is_file() else "not a run folder"
-        raise BadData(f"'{path}' is {state}: it has no summary.json; let `fedepd run` finish, or name another folder")
+        raise BadData(
+            f"'{path}' is {state}: it has no summary.json; let `fedepd run` finish, or name another folder"
+        )
     run = Run(folder, _read(folder / "summary.json", SUMMARY), _read(folder / "config.json", CONFIG))
     check_arrays(run.confusion, run.partition, run.config, shown(folder.name))
     check_numbers(run.summary, run.config, run.confusion, run.partition["class_sizes"], shown(folder.name))
@@ -137,8 +144,19 @@ def read_runs(path: str | Path) -> list[Run]:
     if not runs:
         started = ", ".join(folder.name for folder in unfinished(path))
         found = f"only unfinished runs ({started})" if started else "no run"
-        raise BadData(f"'{path}' holds {found}; name a folder that `fedepd run --out` has written, or a folder of such folders")
-    return sorted(runs, key=lambda run: (run.dataset["name"], run.summary["method_label"], run.summary["preset"], run.seed, run.path.name))
+        raise BadData(
+            f"'{path}' holds {found}; name a folder that `fedepd run --out` has written, or a folder of such folders"
+        )
+    return sorted(
+        runs,
+        key=lambda run: (
+            run.dataset["name"],
+            run.summary["method_label"],
+            run.summary["preset"],
+            run.seed,
+            run.path.name,
+        ),
+    )
 
 
 def unfinished(path: str | Path) -> list[Path]:
@@ -150,7 +168,9 @@ def group(runs: Iterable[Run]) -> list[Group]:
     """Runs that differ in their seed alone, together, each group with a label no other group of its dataset has."""
     found: dict[str, list[Run]] = {}
     for run in runs:
-        found.setdefault(json.dumps([_dataset_key(run), _name(run), settings(run)], sort_keys=True), []).append(run)
+        found.setdefault(
+            json.dumps([_dataset_key(run), _name(run), settings(run)], sort_keys=True), []
+        ).append(run)
     members = [tuple(sorted(same, key=lambda run: run.seed)) for same in found.values()]
     for same in members:
         for one, other in itertools.pairwise(same):
@@ -174,14 +194,22 @@ def by_dataset(groups: Iterable[Group]) -> list[list[Group]]:
 
 def settings(run: Run) -> Json:
     """Every resolved setting except the seed, under its dotted name."""
-    return {name: value for name, value in _flatten(run.config["experiment"]) if name.rsplit(".", 1)[-1] != "seed"}
+    return {
+        name: value for name, value in _flatten(run.config["experiment"]) if name.rsplit(".", 1)[-1] != "seed"
+    }
 
 
 def _label(run: Run, others: list[Run]) -> str:
     """The method's name, with the settings that tell it from other groups of that name on the same dataset."""
-    rivals = [other for other in others if (_dataset_key(other), _name(other)) == (_dataset_key(run), _name(run))]
+    rivals = [
+        other for other in others if (_dataset_key(other), _name(other)) == (_dataset_key(run), _name(run))
+    ]
     own, theirs = settings(run), [settings(other) for other in rivals]
-    differing = [name for name in sorted({name for each in theirs for name in each}) if len({json.dumps(e.get(name)) for e in theirs}) > 1]
+    differing = [
+        name
+        for name in sorted({name for each in theirs for name in each})
+        if len({json.dumps(e.get(name)) for e in theirs}) > 1
+    ]
     words = [] if run.summary["preset"] == "default" else [shown(run.summary["preset"])]
     for name in differing:
         short, value = name.removeprefix("method."), own.get(name)
@@ -214,7 +242,11 @@ def _run_folders(path: Path) -> list[Path]:
     if not path.is_dir():
         raise BadData(f"'{path}' is not a folder; name one that `fedepd run --out` has written")
     folders = [path.resolve(), *sorted(child for child in path.resolve().iterdir() if child.is_dir())]
-    runs = [folder for folder in folders if (folder / "config.json").is_file() or (folder / "summary.json").is_file()]
+    runs = [
+        folder
+        for folder in folders
+        if (folder / "config.json").is_file() or (folder / "summary.json").is_file()
+    ]
     return runs[:1] if runs[:1] == folders[:1] else runs
 
 

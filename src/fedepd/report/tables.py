@@ -47,13 +47,18 @@ class Table:
     note: str = ""
 
 
-def summary(groups: Sequence[Group], model: str = "headline", average: str = "pooled", digits: int = 2) -> Table:
+def summary(
+    groups: Sequence[Group], model: str = "headline", average: str = "pooled", digits: int = 2
+) -> Table:
     """Test metrics in percent, mean ± standard deviation over seeds, one block per dataset."""
     blocks = by_dataset(groups)
     several = len(blocks) > 1
     sections = []
     for block in blocks:
-        rows = [[*([_text(each.first.dataset["name"])] if several else []), *_row(each, model, average, digits)] for each in block]
+        rows = [
+            [*([_text(each.first.dataset["name"])] if several else []), *_row(each, model, average, digits)]
+            for each in block
+        ]
         sections.append(ranked(rows, columns=range(len(rows[0]) - len(METRIC_TITLES), len(rows[0]))))
     headers = [*(["Dataset"] if several else []), "Method", "Seeds", *METRIC_TITLES.values()]
     return Table(f"summary-{model}-{average}", headers, sections, protocol_note(groups, model, average))
@@ -78,20 +83,40 @@ def classes(groups: Sequence[Group]) -> Table:
     sizes, names = first.partition["class_sizes"], first.dataset.get("label_names") or []
     tier_of = {c: tier for tier, members in first.summary["tiers"].items() for c in members}
     order = class_order(sizes)
-    rows = [[_integer(c), _text(str(names[c] if names else c)), _text(tier_of.get(c, NOTHING)), _integer(int(sizes[c]))] for c in order]
+    rows = [
+        [
+            _integer(c),
+            _text(str(names[c] if names else c)),
+            _text(tier_of.get(c, NOTHING)),
+            _integer(int(sizes[c])),
+        ]
+        for c in order
+    ]
     headers = ["Class", "Name", "Tier", "Nodes"]
     for each in groups:
         headers.append(marked_label(each))
         for row, accuracy, low, high in zip(rows, *bin_accuracy(each, [[c] for c in order]), strict=True):
             tested = accuracy == accuracy
-            row.append(Cell(f"{100 * accuracy:.1f}", accuracy, f"{100 * low:.0f}-{100 * high:.0f}") if tested else _percent(None))
+            row.append(
+                Cell(f"{100 * accuracy:.1f}", accuracy, f"{100 * low:.0f}-{100 * high:.0f}")
+                if tested
+                else _percent(None)
+            )
     note = "Test accuracy in percent over all seeds, with the Wilson 95 % interval of an average seed's test nodes."
     return Table("classes", headers, [rows], " ".join([note, *_dagger(groups, "headline")]))
 
 
 def clients(groups: Sequence[Group]) -> Table:
     """What each client holds, how it is pruned, and how well its test nodes are classified; all groups have the same clients."""
-    held = {"Client": "client", "Nodes": "nodes", "Edges": "edges", "Train": "train", "Val": "val", "Test": "test", "Classes": "classes"}
+    held = {
+        "Client": "client",
+        "Nodes": "nodes",
+        "Edges": "edges",
+        "Train": "train",
+        "Val": "val",
+        "Test": "test",
+        "Classes": "classes",
+    }
     headers = [*held, "Homophily", "Isolated"]
     rows = [[_integer(c[key]) for key in held.values()] for c in groups[0].first.clients]
     names = groups[0].first.dataset.get("owner_names") or []
@@ -112,15 +137,33 @@ def clients(groups: Sequence[Group]) -> Table:
         headers.append(f"Acc {marked_label(each)}")
         for row, confusion in zip(rows, run.confusion[f"{run.headline}_test"], strict=True):
             row.append(_percent(confusion.trace() / confusion.sum() if confusion.sum() else None))
-    notes = [f"Seed {groups[0].first.seed}. Homophily: share of a client's edges that join two nodes of one class. Shares in percent."]
-    notes += [f"Pruned alike by {', '.join(each.label for each in pruning)}." for pruning, _ in found if len(pruning) > 1]
+    notes = [
+        f"Seed {groups[0].first.seed}. Homophily: share of a client's edges that join two nodes of one class. Shares in percent."
+    ]
+    notes += [
+        f"Pruned alike by {', '.join(each.label for each in pruning)}."
+        for pruning, _ in found
+        if len(pruning) > 1
+    ]
     return Table("clients", headers, [rows], " ".join([*notes, *_dagger(groups, "headline")]))
 
 
 def defences(groups: Sequence[Group]) -> Table | None:
     """By run and client: what was refused, and what the defences did. None where nothing happened in any run."""
     rows = [row for each in groups for run in each.runs for row in _deeds(each.label, run)]
-    headers = ["Run", "Seed", "Client", "Refused", "Missing", "Last reason", "Clipped", "Kept of it", "Rows cut", "Left out", "Weight"]
+    headers = [
+        "Run",
+        "Seed",
+        "Client",
+        "Refused",
+        "Missing",
+        "Last reason",
+        "Clipped",
+        "Kept of it",
+        "Rows cut",
+        "Left out",
+        "Weight",
+    ]
     text = (
         "Rounds in which a client's answers were refused or missing; in which its update was clipped, and the mean share that was kept; "
         "class rows that were shortened; rounds whose mean did without it; the smallest share of its weight that counted. "
@@ -137,7 +180,8 @@ def _deeds(label: str, run: Run) -> list[list[Cell]]:
         refusals = [r for line in run.rounds for r in line.get("refused", []) if r["client"] == client]
         blamed = [r for r in refusals if not r.get("absent")]
         kept, weight, cut = (
-            [each[what][str(client)] for each in deeds if str(client) in each.get(what, {})] for what in ("clipped", "capped", "rows")
+            [each[what][str(client)] for each in deeds if str(client) in each.get(what, {})]
+            for what in ("clipped", "capped", "rows")
         )
         left_out = sum(client in each.get("left_out", []) for each in deeds)
         left_out += sum(client in line.get("excluded", []) for line in run.rounds)
@@ -146,7 +190,13 @@ def _deeds(label: str, run: Run) -> list[list[Cell]]:
         reason = f"{refusals[-1]['field']} {refusals[-1]['reason']}" if refusals else ""
         counts = [_integer(len(blamed)), _integer(len(refusals) - len(blamed)), _text(shown(reason, 160))]
         share = _percent(sum(kept) / len(kept) if kept else None)
-        done = [_integer(len(kept)), share, _integer(sum(cut)), _integer(left_out), _percent(min(weight, default=1.0))]
+        done = [
+            _integer(len(kept)),
+            share,
+            _integer(sum(cut)),
+            _integer(left_out),
+            _percent(min(weight, default=1.0)),
+        ]
         rows.append([_text(label), _integer(run.seed), _text(str(c.get("site", client))), *counts, *done])
     return rows
 
@@ -165,7 +215,9 @@ def hashes(groups: Sequence[Group]) -> Table:
         for each in groups
         for run in each.runs
     ]
-    return Table("runs", ["Folder", "Dataset", "Method", "Seed", *keys], [rows], "Hashes are cut to 16 digits.")
+    return Table(
+        "runs", ["Folder", "Dataset", "Method", "Seed", *keys], [rows], "Hashes are cut to 16 digits."
+    )
 
 
 def tier_rule(run: Run) -> str:
@@ -187,7 +239,12 @@ def rich_table(runs: Sequence[Run], model: str = "headline", average: str = "poo
 
     # Choice: one digit and no column for dataset and seeds, so that names and numbers fit a terminal of 80 columns.
     groups = group(runs)
-    grid = RichTable(box=box.SIMPLE_HEAD, padding=0, caption=Text(plain(protocol_note(groups, model, average))), caption_justify="left")
+    grid = RichTable(
+        box=box.SIMPLE_HEAD,
+        padding=0,
+        caption=Text(plain(protocol_note(groups, model, average))),
+        caption_justify="left",
+    )
     grid.add_column("Method", min_width=14)
     for title in METRIC_TITLES.values():
         grid.add_column(title, justify="right", no_wrap=True)
@@ -198,7 +255,10 @@ def rich_table(runs: Sequence[Run], model: str = "headline", average: str = "poo
         for row in summary(block, model, average, digits=1).sections[0]:
             method, _seeds, *scores = row
             styles = ("", "bold", "underline")
-            grid.add_row(Text(method.text), *(Text(cell.text + cell.spread, style=styles[cell.rank]) for cell in scores))
+            grid.add_row(
+                Text(method.text),
+                *(Text(cell.text + cell.spread, style=styles[cell.rank]) for cell in scores),
+            )
         grid.add_section()
     return grid
 
@@ -212,17 +272,30 @@ def markdown(table: Table) -> str:
     """Any table in Markdown, columns of numbers to the right, its note below."""
     styles = ("{}", "**{}**", "<u>{}</u>")
     everything = [row for section in table.sections for row in section]
-    rows = [[styles[cell.rank].format(markdown_text(cell.text + cell.spread)) for cell in row] for row in everything]
-    numeric = [all(row[column].value is not None for row in everything) for column in range(len(table.headers))]
+    rows = [
+        [styles[cell.rank].format(markdown_text(cell.text + cell.spread)) for cell in row]
+        for row in everything
+    ]
+    numeric = [
+        all(row[column].value is not None for row in everything) for column in range(len(table.headers))
+    ]
     rule = ["---:" if each else ":---" for each in numeric]
-    lines = [f"| {' | '.join(cells)} |" for cells in ([markdown_text(header) for header in table.headers], rule, *rows)]
+    lines = [
+        f"| {' | '.join(cells)} |"
+        for cells in ([markdown_text(header) for header in table.headers], rule, *rows)
+    ]
     return "\n".join([*lines, "", markdown_text(table.note), ""])
 
 
 def html_table(table: Table) -> str:
     """Any table as HTML that the page's sorter understands."""
-    head = "".join(f'<th scope="col">{html_text(header).replace("_", "_<wbr>")}</th>' for header in table.headers)
-    bodies = "".join(f"<tbody>{''.join(f'<tr>{_html_row(row)}</tr>' for row in section)}</tbody>" for section in table.sections)
+    head = "".join(
+        f'<th scope="col">{html_text(header).replace("_", "_<wbr>")}</th>' for header in table.headers
+    )
+    bodies = "".join(
+        f"<tbody>{''.join(f'<tr>{_html_row(row)}</tr>' for row in section)}</tbody>"
+        for section in table.sections
+    )
     note = f'<p class="note">{html_text(table.note)}</p>' if table.note else ""
     opening = f'<div class="scroll"><table class="sortable" data-name="{html_text(table.name)}">'
     return f"{opening}<thead><tr>{head}</tr></thead>{bodies}</table></div>{note}"
@@ -244,20 +317,28 @@ def _javascript(value: float) -> str:
 
 def _row(each: Group, model: str, average: str, digits: int) -> list[Cell]:
     values = [mean_std(100 * run.metric(name, model, average) for run in each.runs) for name in METRIC_TITLES]
-    return [Cell(marked_label(each, model)), _integer(len(each.runs)), *(measured(mean, std, digits) for mean, std in values)]
+    return [
+        Cell(marked_label(each, model)),
+        _integer(len(each.runs)),
+        *(measured(mean, std, digits) for mean, std in values),
+    ]
 
 
 def marked_label(each: Group, model: str = "headline") -> str:
     """With a dagger where a headline score is that of personal models."""
     # Choice: methods without a global model are ranked with the others, as in the paper's Table 2, but never unmarked.
-    return each.label + (PERSONAL if model == "headline" and any(run.headline == "personal" for run in each.runs) else "")
+    return each.label + (
+        PERSONAL if model == "headline" and any(run.headline == "personal" for run in each.runs) else ""
+    )
 
 
 def ranked(rows: list[list[Cell]], columns: range) -> list[list[Cell]]:
     """Mark the best and the second of each column as printed, so that equal prints get equal marks."""
     marked = [list(row) for row in rows]
     for column in columns if len(rows) > 1 else []:
-        printed = sorted({row[column].text for row in rows if row[column].text != NOTHING}, key=float, reverse=True)
+        printed = sorted(
+            {row[column].text for row in rows if row[column].text != NOTHING}, key=float, reverse=True
+        )
         for row in marked:
             cell = row[column]
             rank = printed.index(cell.text) + 1 if cell.text in printed else 0
@@ -268,7 +349,11 @@ def ranked(rows: list[list[Cell]], columns: range) -> list[list[Cell]]:
 def protocol_note(groups: Sequence[Group], model: str, average: str, marked: bool = True) -> str:
     """What every number of a table of test scores needs beside it; ``marked``: the best and the second are."""
     runs = [run for each in groups for run in each.runs]
-    over = "pooled over the test nodes of all clients" if average == "pooled" else "each client's own score, averaged by its test nodes"
+    over = (
+        "pooled over the test nodes of all clients"
+        if average == "pooled"
+        else "each client's own score, averaged by its test nodes"
+    )
     kinds = {run.headline if model == "headline" else model for run in runs}
     of = "the clients' personal models" if kinds == {"personal"} else "the global model"
     seeds = ", ".join(str(seed) for seed in sorted({run.seed for run in runs}))
@@ -279,7 +364,9 @@ def protocol_note(groups: Sequence[Group], model: str, average: str, marked: boo
     sentences.append(protocols(groups))
     proxies = sorted({shown(run.dataset["name"]) for run in runs if run.summary.get("proxy_features")})
     if proxies:
-        sentences.append(f"Proxy features: those of {listed(proxies, 20)} replace the official ones, so compare with no published number.")
+        sentences.append(
+            f"Proxy features: those of {listed(proxies, 20)} replace the official ones, so compare with no published number."
+        )
     return " ".join(sentences)
 
 
@@ -291,13 +378,20 @@ def protocols(groups: Sequence[Group]) -> str:
         labels[each.label] = labels.get(each.label, 0) + len(each.runs)
     usual, *others = sorted(who, key=lambda sentence: -sum(who[sentence].values()))
     same = set(usual.split("; "))
-    exceptions = [f" {', '.join(who[other])}: {'; '.join(p for p in other.split('; ') if p not in same)}." for other in others]
+    exceptions = [
+        f" {', '.join(who[other])}: {'; '.join(p for p in other.split('; ') if p not in same)}."
+        for other in others
+    ]
     return f"Protocol: {usual}.{''.join(exceptions)}"
 
 
 def _dagger(groups: Sequence[Group], model: str) -> list[str]:
     marked = any(marked_label(each, model) != each.label for each in groups)
-    return [f"{PERSONAL.strip()} Without a global model: the numbers are those of its clients' personal models."] if marked else []
+    return (
+        [f"{PERSONAL.strip()} Without a global model: the numbers are those of its clients' personal models."]
+        if marked
+        else []
+    )
 
 
 def _text(text: str) -> Cell:

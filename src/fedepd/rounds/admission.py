@@ -77,13 +77,18 @@ def sizes_fault(sizes: Sizes, num_classes: int, most_nodes: int = MOST_NODES) ->
         if int(counts.min()) < 0 or int(counts.max()) > sizes.num_nodes:
             return name, f"counts a class with fewer than 0 or more than {sizes.num_nodes} nodes"
     if int(sizes.train.sum()) > sizes.num_train:
-        return "train", f"counts {int(sizes.train.sum())} nodes, but there are {sizes.num_train} training nodes"
+        return (
+            "train",
+            f"counts {int(sizes.train.sum())} nodes, but there are {sizes.num_train} training nodes",
+        )
     if sizes.num_train + int(sizes.val.sum()) + int(sizes.test.sum()) > sizes.num_nodes:
         return "test", f"makes more training, validation and test nodes than the {sizes.num_nodes} nodes"
     return None
 
 
-def reply_fault(reply: Reply, fields: Fields, round: int, max_norm: float, sizes: Sizes | None) -> Fault | None:
+def reply_fault(
+    reply: Reply, fields: Fields, round: int, max_norm: float, sizes: Sizes | None
+) -> Fault | None:
     """The first thing that is wrong with a reply."""
     if sizes is None:
         return "sizes", "were not declared before the first round, so nothing can be checked against them"
@@ -150,7 +155,11 @@ def _meaning_fault(value: Tensor, field: Field, sizes: Sizes) -> str | None:
         return "holds counts that are negative or not whole"
     if field.kind == "votes":
         most = float(value.max()) if value.numel() else 0.0
-        return f"gives {most:.0f} votes, but the client has {sizes.num_train} training nodes" if most > sizes.num_train else None
+        return (
+            f"gives {most:.0f} votes, but the client has {sizes.num_train} training nodes"
+            if most > sizes.num_train
+            else None
+        )
     if field.kind == "presence" and bool((value > 1).any()):
         return "holds a number that is neither 0 nor 1"
     over = (value > sizes.train).nonzero().reshape(-1).tolist()
@@ -162,7 +171,11 @@ def _meaning_fault(value: Tensor, field: Field, sizes: Sizes) -> str | None:
 def _rows_fault(rows: Tensor, counts: Tensor, field: Field) -> str | None:
     if field.kind == "rows":
         named = int(counts.count_nonzero())
-        return None if rows.shape[0] == named else f"has {rows.shape[0]} rows, but {field.of} names {named} classes"
+        return (
+            None
+            if rows.shape[0] == named
+            else f"has {rows.shape[0]} rows, but {field.of} names {named} classes"
+        )
     if bool(rows[counts == 0].any()):
         return f"has a row for a class of which {field.of} counts no node"
     return None

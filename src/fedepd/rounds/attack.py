@@ -20,7 +20,18 @@ from fedepd.rounds.in_process import InProcess
 from fedepd.rounds.participant import Participant
 from fedepd.types import ClientData, Fields, Reply, Sizes, Tensors
 
-Name = Literal["none", "honest", "sign-flip", "scale", "alie", "label-flip", "prototype-swap", "prototype-far", "size", "votes"]
+Name = Literal[
+    "none",
+    "honest",
+    "sign-flip",
+    "scale",
+    "alie",
+    "label-flip",
+    "prototype-swap",
+    "prototype-far",
+    "size",
+    "votes",
+]
 NAMES: tuple[Name, ...] = get_args(Name)[1:]
 """What may be told to clients. ``honest`` is what all others are compared with: who would attack behaves, and is not scored."""
 
@@ -52,7 +63,9 @@ class Attack:
         if not self.on:
             return []
         if self.attackers >= len(clients):
-            raise BadConfig(f"attackers is {self.attackers} of {len(clients)} clients; leave at least one honest")
+            raise BadConfig(
+                f"attackers is {self.attackers} of {len(clients)} clients; leave at least one honest"
+            )
         chosen = seeded_numpy(seed, "attackers").choice(sorted(clients), size=self.attackers, replace=False)
         return sorted(int(k) for k in chosen)
 
@@ -60,7 +73,9 @@ class Attack:
         """Refuse an attack on something that the method does not send."""
         rows = {"prototype-swap", "prototype-far"}
         if self.attack in rows and not any(field.kind in ("sum", "mean") for field in fields.values()):
-            raise BadConfig(f"attack is '{self.attack}', but {label} sends no prototypes; choose another attack")
+            raise BadConfig(
+                f"attack is '{self.attack}', but {label} sends no prototypes; choose another attack"
+            )
         if self.attack == "votes" and not any(field.kind == "votes" for field in fields.values()):
             raise BadConfig(f"attack is 'votes', but {label} sends no votes; choose another attack")
 
@@ -81,7 +96,14 @@ def _flipped(client: ClientData) -> ClientData:
 class Attacked(InProcess):
     """All clients in this process, some of them dishonest."""
 
-    def __init__(self, participants: Iterable[Participant], workers: int, attackers: Sequence[int], attack: Attack, fields: Fields) -> None:
+    def __init__(
+        self,
+        participants: Iterable[Participant],
+        workers: int,
+        attackers: Sequence[int],
+        attack: Attack,
+        fields: Fields,
+    ) -> None:
         super().__init__(participants, workers)
         self.attackers, self.attack, self.fields = attackers, attack, fields
 
@@ -98,11 +120,14 @@ class Attacked(InProcess):
         if act is None:
             return replies
         return {
-            k: reply if k in honest else replace(act(reply, messages[k], honest, self.fields), round=round) for k, reply in replies.items()
+            k: reply if k in honest else replace(act(reply, messages[k], honest, self.fields), round=round)
+            for k, reply in replies.items()
         }
 
     def evaluate(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, dict[str, Tensor]]:
-        return super().evaluate(round, {k: message for k, message in messages.items() if k not in self.attackers})
+        return super().evaluate(
+            round, {k: message for k, message in messages.items() if k not in self.attackers}
+        )
 
 
 Act = Callable[[Reply, Tensors, Mapping[int, Reply], Fields], Reply]
@@ -114,12 +139,16 @@ def _updates(reply: Reply, message: Tensors, fields: Fields) -> list[str]:
 
 
 def _with(reply: Reply, tensors: Mapping[str, Tensor]) -> Reply:
-    return replace(reply, tensors={**reply.tensors, **{name: value.to(torch.float32) for name, value in tensors.items()}})
+    return replace(
+        reply, tensors={**reply.tensors, **{name: value.to(torch.float32) for name, value in tensors.items()}}
+    )
 
 
 def _moved(reply: Reply, message: Tensors, fields: Fields, factor: float) -> Reply:
     names = _updates(reply, message, fields)
-    return _with(reply, {name: message[name] + factor * (reply.tensors[name] - message[name]) for name in names})
+    return _with(
+        reply, {name: message[name] + factor * (reply.tensors[name] - message[name]) for name in names}
+    )
 
 
 def _sign_flip(reply: Reply, message: Tensors, honest: Mapping[int, Reply], fields: Fields) -> Reply:
@@ -152,14 +181,19 @@ def _prototype_swap(reply: Reply, message: Tensors, honest: Mapping[int, Reply],
         if present.numel() > 1:
             large, small = present[counts[present].argmax()], present[counts[present].argmin()]
             norms = rows[large].norm(), rows[small].norm()
-            swapped = rows[small] * norms[0] / norms[1].clamp(min=1e-12), rows[large] * norms[1] / norms[0].clamp(min=1e-12)
+            swapped = (
+                rows[small] * norms[0] / norms[1].clamp(min=1e-12),
+                rows[large] * norms[1] / norms[0].clamp(min=1e-12),
+            )
             rows[large], rows[small] = swapped
         out[name] = rows
     return _with(reply, out)
 
 
 def _prototype_far(reply: Reply, message: Tensors, honest: Mapping[int, Reply], fields: Fields) -> Reply:
-    names = [name for name, field in fields.items() if field.kind in ("sum", "mean") and name in reply.tensors]
+    names = [
+        name for name, field in fields.items() if field.kind in ("sum", "mean") and name in reply.tensors
+    ]
     return _with(reply, {name: FAR * reply.tensors[name] for name in names})
 
 
@@ -170,13 +204,22 @@ def _size(reply: Reply, message: Tensors, honest: Mapping[int, Reply], fields: F
 
 
 def _boast(sizes: Sizes) -> Sizes:
-    return replace(sizes, num_nodes=CLAIMED, num_train=CLAIMED, val=torch.zeros_like(sizes.val), test=torch.zeros_like(sizes.test))
+    return replace(
+        sizes,
+        num_nodes=CLAIMED,
+        num_train=CLAIMED,
+        val=torch.zeros_like(sizes.val),
+        test=torch.zeros_like(sizes.test),
+    )
 
 
 def _votes(reply: Reply, message: Tensors, honest: Mapping[int, Reply], fields: Fields) -> Reply:
     """All its votes against what it found better."""
     names = [name for name, field in fields.items() if field.kind == "votes" and name in reply.tensors]
-    turned = {name: reply.num_train * (reply.tensors[name] < reply.tensors[name].max()).to(torch.float32) for name in names}
+    turned = {
+        name: reply.num_train * (reply.tensors[name] < reply.tensors[name].max()).to(torch.float32)
+        for name in names
+    }
     return _with(reply, turned)
 
 

@@ -41,13 +41,19 @@ CLIP_FROM = 3
 class Defence:
     """Against clients that lie. All of it is off in a simulation, and clip and the cap are on in a federation."""
 
-    robust: Rule = option("off", "clip: no update longer than the median one; median, trimmed, multi-krum: instead of the mean")
+    robust: Rule = option(
+        "off", "clip: no update longer than the median one; median, trimmed, multi-krum: instead of the mean"
+    )
     tolerate: int = option(1, "how many dishonest clients trimmed and multi-krum must survive")
-    cap_weights: bool = option(False, "no client counts for more than half of all, nor for more than 3 of the median size")
+    cap_weights: bool = option(
+        False, "no client counts for more than half of all, nor for more than 3 of the median size"
+    )
 
     def __post_init__(self) -> None:
         if self.tolerate < 1:
-            raise BadConfig(f"tolerate is {self.tolerate}; give at least 1, or another rule than '{self.robust}'")
+            raise BadConfig(
+                f"tolerate is {self.tolerate}; give at least 1, or another rule than '{self.robust}'"
+            )
 
     @property
     def least(self) -> int:
@@ -57,10 +63,14 @@ class Defence:
     def check(self, label: str, averages: bool, clients: int) -> None:
         """Refuse a rule that could never act on this method with so many clients."""
         if self.robust in ("median", "trimmed", "multi-krum") and not averages:
-            raise BadConfig(f"robust is '{self.robust}', but {label} makes no common model by averaging; use 'clip' or 'off'")
+            raise BadConfig(
+                f"robust is '{self.robust}', but {label} makes no common model by averaging; use 'clip' or 'off'"
+            )
         if clients < self.least:
             told = f"{self.robust} needs at least {self.least} clients to tolerate {self.tolerate}"
-            raise BadConfig(f"{told}, but a round has {clients}; use another rule, or --tolerate with a smaller number")
+            raise BadConfig(
+                f"{told}, but a round has {clients}; use another rule, or --tolerate with a smaller number"
+            )
 
 
 NO_DEFENCE = Defence()
@@ -86,7 +96,9 @@ class Deeds:
         return {name: value for name, value in vars(self).items() if value}
 
 
-def defend(replies: Mapping[int, Reply], messages: Mapping[int, Tensors], fields: Fields, how: Defence) -> tuple[dict[int, Reply], Deeds]:
+def defend(
+    replies: Mapping[int, Reply], messages: Mapping[int, Tensors], fields: Fields, how: Defence
+) -> tuple[dict[int, Reply], Deeds]:
     """The replies as the method's server step may use them, and what was done to them. Nobody is left where the rule cannot act."""
     used, deeds, capped = dict(replies), Deeds(), dict[int, float]()
     trained = [k for k in sorted(used) if used[k].num_train > 0]
@@ -94,16 +106,24 @@ def defend(replies: Mapping[int, Reply], messages: Mapping[int, Tensors], fields
         used, capped = cap_weights(used, fields)
     if how.robust != "off":
         if len(trained) < how.least:
-            return {}, Deeds(skipped=f"{len(trained)} replies are too few for {how.robust}, which needs {how.least}")
+            return {}, Deeds(
+                skipped=f"{len(trained)} replies are too few for {how.robust}, which needs {how.least}"
+            )
         used, rows = shorten_rows(used, fields)
-        updates = [name for name, known in fields.items() if known.kind == "real" and name in messages[min(messages)]]
+        updates = [
+            name for name, known in fields.items() if known.kind == "real" and name in messages[min(messages)]
+        ]
         used, deeds = _by_rule(used, messages, trained, updates, how)
         deeds = replace(deeds, rows=rows)
     return used, replace(deeds, capped=capped)
 
 
 def _by_rule(
-    used: dict[int, Reply], messages: Mapping[int, Tensors], trained: Sequence[int], updates: Sequence[str], how: Defence
+    used: dict[int, Reply],
+    messages: Mapping[int, Tensors],
+    trained: Sequence[int],
+    updates: Sequence[str],
+    how: Defence,
 ) -> tuple[dict[int, Reply], Deeds]:
     if not updates or not trained:
         return used, Deeds()
@@ -130,7 +150,9 @@ def _clip(
     norms = {k: _distance(used[k].tensors, messages[k], updates) for k in trained}
     bound = median(norms.values())
     large = _times_the_median({k: used[k] for k in trained})
-    shares = {k: min(1.0, bound / norm if norm else 1.0) * min(1.0, PULL / large[k]) for k, norm in norms.items()}
+    shares = {
+        k: min(1.0, bound / norm if norm else 1.0) * min(1.0, PULL / large[k]) for k, norm in norms.items()
+    }
     left = {k: share for k, share in shares.items() if share < 1}
     out = dict(used)
     for k, share in left.items():
@@ -203,7 +225,9 @@ def _row_norms(reply: Reply, name: str, known: Field) -> Tensor:
 
 def cap_weights(replies: dict[int, Reply], fields: Fields) -> tuple[dict[int, Reply], dict[int, float]]:
     """Sizes, counts and weights as far as they count. What is left of a client's weight, where it is less than all."""
-    trained = [r for r in replies.values() if r.num_train > 0]  # the others have no say, so they cannot raise the caps either
+    trained = [
+        r for r in replies.values() if r.num_train > 0
+    ]  # the others have no say, so they cannot raise the caps either
     nodes, train = int(_cap([r.num_nodes for r in trained])), int(_cap([r.num_train for r in trained]))
     said = [name for name, known in fields.items() if known.kind == "weight"]
     most = {name: _cap([float(r.tensors[name].max()) for r in trained]) for name in said}
@@ -221,7 +245,11 @@ def cap_weights(replies: dict[int, Reply], fields: Fields) -> tuple[dict[int, Re
             both = [name for name, known in fields.items() if known.kind in ("count", "sum", "votes")]
             smaller |= {name: reply.tensors[name] * share for name in both}
         out[k] = replace(_with(reply, smaller), num_nodes=counts[0], num_train=counts[1])
-        weights = [most[name] / float(reply.tensors[name].max()) for name in said if float(reply.tensors[name].max()) > most[name]]
+        weights = [
+            most[name] / float(reply.tensors[name].max())
+            for name in said
+            if float(reply.tensors[name].max()) > most[name]
+        ]
         if (part := min(share, counts[0] / reply.num_nodes, *weights)) < 1:
             left[k] = part
     return out, left
@@ -247,7 +275,9 @@ def _flat(tensors: Mapping[str, Tensor], names: Sequence[str]) -> Tensor:
 
 
 def _distance(here: Tensors, there: Tensors, names: Sequence[str]) -> float:
-    squares = [float(torch.linalg.vector_norm(here[name] - there[name], dtype=torch.float64)) ** 2 for name in names]
+    squares = [
+        float(torch.linalg.vector_norm(here[name] - there[name], dtype=torch.float64)) ** 2 for name in names
+    ]
     return math.sqrt(math.fsum(squares))
 
 

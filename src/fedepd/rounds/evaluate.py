@@ -22,7 +22,9 @@ def confusions(logits: Tensor, data: ClientData) -> dict[str, Tensor]:
     """One matrix per held-out split of a client whose labels are not hidden."""
     masks = {"val": data.val_mask, "test": data.test_mask}
     predicted = logits.argmax(1)
-    return {split: confusion(predicted, data.graph.y, masks[split], data.graph.num_classes) for split in SPLITS}
+    return {
+        split: confusion(predicted, data.graph.y, masks[split], data.graph.num_classes) for split in SPLITS
+    }
 
 
 def sizes(data: ClientData) -> Sizes:

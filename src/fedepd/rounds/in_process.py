@@ -25,8 +25,12 @@ class InProcess:
 
     def __init__(self, participants: Iterable[Participant], workers: int = 1) -> None:
         self.participants = {p.client_id: p for p in participants}
-        pays = workers > 1 and sum(p.size for p in self.participants.values()) >= THREADED_FROM * len(self.participants)
-        self._pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) if pays else None
+        pays = workers > 1 and sum(p.size for p in self.participants.values()) >= THREADED_FROM * len(
+            self.participants
+        )
+        self._pool = (
+            ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) if pays else None
+        )
 
     def prepare(self) -> None:
         self._map(lambda k: self.participants[k].prepare(), self.participants)
@@ -52,4 +56,6 @@ class InProcess:
 
     def close(self) -> None:
         if self._pool:
-            self._pool.shutdown(wait=False, cancel_futures=True)  # after the last round nothing waits; in one that failed nobody should
+            self._pool.shutdown(
+                wait=False, cancel_futures=True
+            )  # after the last round nothing waits; in one that failed nobody should

@@ -87,13 +87,17 @@ def train(
         here = replace(server, round=number)
         fields = method.reply_fields(here, tensors)
         declared = exchange.declared(asked)
-        replies, refused = admit(exchange.step(number, messages), messages, fields, number, server.training.max_norm, declared)
+        replies, refused = admit(
+            exchange.step(number, messages), messages, fields, number, server.training.max_norm, declared
+        )
         used, deeds = defend(replies, messages, fields, defence)
         trained = any(reply.num_train > 0 for reply in used.values())
         refused = [*exchange.take_refusals(), *refused]
         empty = 0 if trained else empty + 1
         if empty == GIVE_UP:
-            raise BadMessage(nothing_accepted(number, used, refused, deeds, [k for k in clients if k not in asked]))
+            raise BadMessage(
+                nothing_accepted(number, used, refused, deeds, [k for k in clients if k not in asked])
+            )
         if trained:
             tensors = method.server_step(here, tensors, used)
         confusions = None
@@ -102,7 +106,9 @@ def train(
             confusions, more = admit_confusions(answers, declared)
             refused += [*exchange.take_refusals(), *more]
             if not confusions and number == server.last_round:
-                raise BadMessage(f"no usable evaluation in the last round ({_first(refused, 'nobody answered')}); resume the run")
+                raise BadMessage(
+                    f"no usable evaluation in the last round ({_first(refused, 'nobody answered')}); resume the run"
+                )
         for client in {r.client for r in refused if not r.absent}:
             offended[client] = offended.get(client, 0) + 1
         yield Round(
@@ -121,13 +127,17 @@ def train(
         )
 
 
-def complete(confusions: Mapping[int, dict[str, Tensor]], clients: Sequence[int]) -> dict[int, dict[str, Tensor]]:
+def complete(
+    confusions: Mapping[int, dict[str, Tensor]], clients: Sequence[int]
+) -> dict[int, dict[str, Tensor]]:
     """With empty matrices for those who are missing, so that a place in a stack of matrices is always the same client's."""
     empty = {name: matrix.new_zeros(matrix.shape) for name, matrix in next(iter(confusions.values())).items()}
     return {client: confusions.get(client, empty) for client in sorted(clients)}
 
 
-def nothing_accepted(number: int, used: Mapping[int, Reply], refused: Sequence[Refusal], deeds: Deeds, excluded: Sequence[int]) -> str:
+def nothing_accepted(
+    number: int, used: Mapping[int, Reply], refused: Sequence[Refusal], deeds: Deeds, excluded: Sequence[int]
+) -> str:
     why = "none of those who answered has a training node" if used else deeds.skipped or "nobody answered"
     if excluded and not used:
         why = f"clients {', '.join(map(str, excluded))} were left out, their answers were refused too often"

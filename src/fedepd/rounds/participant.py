@@ -20,9 +20,23 @@ from fedepd.types import ClientData, Reply, Sizes, TaskInfo, Tensors
 
 class Participant:
     def __init__(
-        self, method: Method[Any], data: ClientData, info: TaskInfo, model: Backbone, training: Training, seed: int, last_round: int
+        self,
+        method: Method[Any],
+        data: ClientData,
+        info: TaskInfo,
+        model: Backbone,
+        training: Training,
+        seed: int,
+        last_round: int,
     ) -> None:
-        self.method, self.info, self.model, self.training, self.seed, self.last_round = method, info, model, training, seed, last_round
+        self.method, self.info, self.model, self.training, self.seed, self.last_round = (
+            method,
+            info,
+            model,
+            training,
+            seed,
+            last_round,
+        )
         self.state: Tensors = {}
         self._true = data
         self._hidden = data.hidden()
@@ -67,7 +81,9 @@ class Participant:
         try:
             for kind, named in tensors.items():
                 logits = self.method.predict(self._client(round), named)
-                out.update({f"{kind}_{split}": matrix for split, matrix in confusions(logits, self._true).items()})
+                out.update(
+                    {f"{kind}_{split}": matrix for split, matrix in confusions(logits, self._true).items()}
+                )
         except Exception as cause:
             raise self._failure(round, "evaluate", cause) from cause
         return out
@@ -78,7 +94,16 @@ class Participant:
         return client_facts(self._true, self.method.training_edges(self._hidden, self._prepared, tensors))
 
     def _client(self, round: int) -> Client[Any]:
-        return Client(self._hidden, self._prepared, self.info, self.model, self.training, self.seed, round, self.last_round)
+        return Client(
+            self._hidden,
+            self._prepared,
+            self.info,
+            self.model,
+            self.training,
+            self.seed,
+            round,
+            self.last_round,
+        )
 
     def _failure(self, round: int, stage: str, cause: Exception) -> FedEPDError:
         return cause if isinstance(cause, FedEPDError) else ClientFailed(self.client_id, round, stage, cause)

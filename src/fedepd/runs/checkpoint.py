@@ -46,7 +46,9 @@ class Saver:
         self.folder, self.every, self.config_hash = folder, every, config_hash
         self._ended, self._cost = 0.0, 0.0
 
-    def after_round(self, progress: Progress, participants: Iterable[Participant], seconds: tuple[float, float]) -> None:
+    def after_round(
+        self, progress: Progress, participants: Iterable[Participant], seconds: tuple[float, float]
+    ) -> None:
         """``seconds``: wall and CPU time of the run so far, sittings before a crash included."""
         start, round = time.perf_counter(), int(progress.lines[-1]["round"])
         if not self.every or round % self.every or (start - self._ended) * SHARE < self._cost:
@@ -61,7 +63,10 @@ class Saver:
 
 def save(folder: Path, round: int, tensors: Tensors, about: dict[str, Any]) -> None:
     arrays = {name: value.detach().contiguous().numpy() for name, value in tensors.items()}
-    about = {**about, "names": list(tensors)}  # safetensors sorts them, and a method that sums over its tensors would round otherwise
+    about = {
+        **about,
+        "names": list(tensors),
+    }  # safetensors sorts them, and a method that sums over its tensors would round otherwise
     content = to_bytes({**arrays, "about": np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)})
     write_bytes(folder / f"checkpoint-{round:06d}", hashlib.sha256(content).digest() + content)
     for old in saved(folder)[KEPT:]:
@@ -71,7 +76,10 @@ def save(folder: Path, round: int, tensors: Tensors, about: dict[str, Any]) -> N
 
 def saved(folder: Path) -> list[Path]:
     """The checkpoints in a folder, newest first."""
-    return sorted((path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d{6,12}", path.name)), reverse=True)
+    return sorted(
+        (path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d{6,12}", path.name)),
+        reverse=True,
+    )
 
 
 def load(path: Path, config_hash: str) -> tuple[Tensors, dict[str, Any]]:
@@ -84,7 +92,9 @@ def load(path: Path, config_hash: str) -> tuple[Tensors, dict[str, Any]]:
         raise BadData(f"'{path.name}' is damaged (its checksum differs)")
     try:
         tensors = parse_tensors(bytes(content[DIGEST:]), "it", "")
-        about: dict[str, Any] = parse_json(tensors.pop("about", torch.empty(0)).numpy().tobytes(), "its JSON", "")
+        about: dict[str, Any] = parse_json(
+            tensors.pop("about", torch.empty(0)).numpy().tobytes(), "its JSON", ""
+        )
         expect(about, {"names": [TEXT], "config_hash": TEXT}, "its JSON", "")
         tensors = {name: tensors[name] for name in about.pop("names")}
     except (BadData, KeyError) as cause:
@@ -95,7 +105,11 @@ def load(path: Path, config_hash: str) -> tuple[Tensors, dict[str, Any]]:
 
 
 def restore(
-    folder: Path, config_hash: str, progress: Progress, participants: Iterable[Participant], rounds: int | None = None
+    folder: Path,
+    config_hash: str,
+    progress: Progress,
+    participants: Iterable[Participant],
+    rounds: int | None = None,
 ) -> tuple[tuple[float, float], list[str]]:
     """Continue from the newest checkpoint that can be trusted, else from the start.
 
@@ -113,7 +127,9 @@ def restore(
         for p in participants:
             p.state = below(tensors, f"client/{p.client_id}/")
         wall, cpu = about["seconds"]
-        return (wall, cpu), [f"{'; '.join(bad)}: continued from round {progress.lines[-1]['round']} instead"] if bad else []
+        return (wall, cpu), [
+            f"{'; '.join(bad)}: continued from round {progress.lines[-1]['round']} instead"
+        ] if bad else []
     return (0.0, 0.0), [f"{'; '.join(bad)}: started again from round 1"] if bad else []
 
 
@@ -121,7 +137,9 @@ def _check(tensors: Tensors, about: dict[str, Any], start: Progress, name: str, 
     """Refuse a checkpoint with which a run that began as ``start`` cannot go on: its checksum says nothing of who wrote it."""
     expect(about, CHECKPOINT, f"'{name}'", "it is not ours")
     done = len(about["lines"])
-    if [line["round"] for line in about["lines"]] != list(range(1, done + 1)) or (rounds is not None and done > rounds):
+    if [line["round"] for line in about["lines"]] != list(range(1, done + 1)) or (
+        rounds is not None and done > rounds
+    ):
         raise BadData(f"'{name}' does not hold the rounds of this run")
     if len(about["seconds"]) != 2 or not done or (done == rounds and not about["best"]):
         raise BadData(f"'{name}' does not say what was reached")
@@ -133,7 +151,11 @@ def _check(tensors: Tensors, about: dict[str, Any], start: Progress, name: str, 
     for kind, best in about["best"].items():
         for split in SPLITS:
             matrix = tensors.get(f"best/{kind}/confusions/{kind}_{split}", torch.empty(0))
-            if matrix.dtype != torch.int64 or matrix.dim() != 3 or not matrix.shape[1] == matrix.shape[2] >= classes:
+            if (
+                matrix.dtype != torch.int64
+                or matrix.dim() != 3
+                or not matrix.shape[1] == matrix.shape[2] >= classes
+            ):
                 raise BadData(f"'{name}' holds no confusion matrices of its best round ({shown(kind)})")
         if best["round"] > done or kind not in ("global", "personal"):
             raise BadData(f"'{name}' names a best round that never was")

@@ -35,9 +35,12 @@ class Protocol:
     rounds: int = option(200, "communication rounds")
     evaluate_every: int = option(5, "rounds between evaluations; the last round is always evaluated")
     select: Literal["val_macro_f1", "val_acc", "last"] = option(
-        "val_macro_f1", "the reported round: best pooled validation macro-F1, best validation accuracy, or the last"
+        "val_macro_f1",
+        "the reported round: best pooled validation macro-F1, best validation accuracy, or the last",
     )
-    features: Literal["raw", "row_normalised"] = option("raw", "features as published, or each row divided by its sum of absolute values")
+    features: Literal["raw", "row_normalised"] = option(
+        "raw", "features as published, or each row divided by its sum of absolute values"
+    )
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
@@ -87,7 +90,12 @@ class Experiment:
         for name, value in settings.items():
             group, kind = owners[name]
             of[group][name] = coerced(name, value, kind)
-        return cls(method, preset, make_method(method, preset, of["method"]), **{name: GROUPS[name](**of[name]) for name in GROUPS})
+        return cls(
+            method,
+            preset,
+            make_method(method, preset, of["method"]),
+            **{name: GROUPS[name](**of[name]) for name in GROUPS},
+        )
 
     def resolved(self) -> dict[str, Any]:
         """Every setting with its value, as JSON would hold it."""
@@ -107,8 +115,16 @@ class Experiment:
         """The protocol in words, printed with every number."""
         p, s, t, m = self.partition, self.split, self.training, self.model
         test = round(100 * (1 - s.train_share - s.val_share))
-        select = {"val_macro_f1": "best pooled validation macro-F1", "val_acc": "best pooled validation accuracy", "last": "last round"}
-        clients = "one client holds the whole graph" if self.method.merges_clients else f"{p.clients} clients ({p.partition})"
+        select = {
+            "val_macro_f1": "best pooled validation macro-F1",
+            "val_acc": "best pooled validation accuracy",
+            "last": "last round",
+        }
+        clients = (
+            "one client holds the whole graph"
+            if self.method.merges_clients
+            else f"{p.clients} clients ({p.partition})"
+        )
         parts = [
             clients,
             f"split {s.split} {round(100 * s.train_share)}/{round(100 * s.val_share)}/{test} per client and class",
@@ -123,7 +139,9 @@ class Experiment:
         if self.defence.cap_weights:
             parts.append("weights capped at half of all and 3 of the median size")
         if self.attack.on:
-            parts.append(f"attack {self.attack.attack} by {self.attack.attackers} clients, scores of the honest ones")
+            parts.append(
+                f"attack {self.attack.attack} by {self.attack.attackers} clients, scores of the honest ones"
+            )
         return "; ".join(parts)
 
 
@@ -134,7 +152,9 @@ def setting_owners(method: str) -> dict[str, tuple[str, Any]]:
         hints = get_type_hints(cls)
         for f in fields(cls):
             if f.name in out:
-                raise BadConfig(f"'{f.name}' is a setting of both {out[f.name][0]} and {method}; rename the method's field")
+                raise BadConfig(
+                    f"'{f.name}' is a setting of both {out[f.name][0]} and {method}; rename the method's field"
+                )
             out[f.name] = (group, hints[f.name])
     return out
 
@@ -180,6 +200,8 @@ def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in content.items():
         for inner, setting in (_flat(value) if isinstance(value, Mapping) else {name: value}).items():
             if inner in out:
-                raise BadConfig(f"the setting '{inner}' is given twice in the settings file; remove one of them")
+                raise BadConfig(
+                    f"the setting '{inner}' is given twice in the settings file; remove one of them"
+                )
             out[inner] = setting
     return out

@@ -22,7 +22,16 @@ from fedepd.folders import check_new_folder, claim_folder, held
 from fedepd.network import kernels
 from fedepd.types import Tensors
 
-__all__ = ["append_line", "as_line", "check_new_folder", "claim_folder", "clean", "environment", "held", "weights_sha256"]
+__all__ = [
+    "append_line",
+    "as_line",
+    "check_new_folder",
+    "claim_folder",
+    "clean",
+    "environment",
+    "held",
+    "weights_sha256",
+]
 __all__ += ["write_arrays", "write_bytes", "write_json", "write_tensors"]
 
 
@@ -52,7 +61,9 @@ def environment() -> dict[str, Any]:
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **{name: np.asarray(value) for name, value in arrays.items()})
+    np.savez_compressed(
+        buffer, allow_pickle=False, **{name: np.asarray(value) for name, value in arrays.items()}
+    )
     write_bytes(path, buffer.getvalue())
 
 

@@ -60,7 +60,9 @@ def run_cells(cells: Sequence[Cell], workers: int = 1, watch: Callable[[], None]
                 raise FedEPDError(outcome.failure)
 
 
-def outcomes(cells: Sequence[Cell], workers: int = 1, watch: Callable[[], None] | None = None) -> Generator[Outcome, None, None]:
+def outcomes(
+    cells: Sequence[Cell], workers: int = 1, watch: Callable[[], None] | None = None
+) -> Generator[Outcome, None, None]:
     """Each cell as it ends, failed or not; closing the iterator stops those that run.
 
     A process per cell: one that the system kills for want of memory takes no other with it, and a peak of memory is a cell's own.
@@ -68,7 +70,9 @@ def outcomes(cells: Sequence[Cell], workers: int = 1, watch: Callable[[], None] 
     if workers < 1:
         raise BadConfig(f"workers is {workers}; give at least 1")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fedepd.runs.run", "sknetwork.clustering"])  # else every process pays for its own imports
+    context.set_forkserver_preload(
+        ["fedepd.runs.run", "sknetwork.clustering"]
+    )  # else every process pays for its own imports
     waiting, running = deque(cells), dict[Any, tuple[Cell, connection.Connection]]()
     try:
         while waiting or running:
@@ -108,7 +112,11 @@ def _signals_held() -> Iterator[None]:
 def _failure(exitcode: int, pipe: connection.Connection) -> str:
     if exitcode < 0:
         killer = signal.Signals(-exitcode)
-        why = ", as the system does for want of memory; give fewer --workers" if killer == signal.SIGKILL else "; run it again"
+        why = (
+            ", as the system does for want of memory; give fewer --workers"
+            if killer == signal.SIGKILL
+            else "; run it again"
+        )
         return f"its process was killed ({killer.name}){why}"
     try:
         return pipe.recv_bytes().decode()
@@ -118,7 +126,9 @@ def _failure(exitcode: int, pipe: connection.Connection) -> str:
 
 def _work(cell: Cell, pipe: connection.Connection) -> None:
     """The sentence alone travels between processes: not every error survives the way."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; who asked for the cells stops them
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches the whole group; who asked for the cells stops them
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)  # held when this process was made
     failure = ""
     try:

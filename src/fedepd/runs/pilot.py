@@ -22,7 +22,9 @@ def with_chosen_backbone(experiment: Experiment, data: Data) -> tuple[Experiment
     scores = {name: pilot_score(with_backbone(experiment, name), data, rounds) for name in BACKBONES}
     chosen = max(BACKBONES, key=scores.__getitem__)
     seen = ", ".join(f"{name} {100 * score:.1f}" for name, score in scores.items())
-    return with_backbone(experiment, chosen), f"backbone {chosen} was chosen by validation macro-F1 in pilots of {rounds} rounds: {seen}"
+    return with_backbone(
+        experiment, chosen
+    ), f"backbone {chosen} was chosen by validation macro-F1 in pilots of {rounds} rounds: {seen}"
 
 
 def with_backbone(experiment: Experiment, name: Name) -> Experiment:
@@ -35,5 +37,7 @@ def pilot_score(experiment: Experiment, data: Data, rounds: int) -> float:
     scores = [line["val"][headline]["macro_f1"] for line in result.rounds if "val" in line]
     best = max((score for score in scores if score == score), default=None)
     if best is None:
-        raise BadConfig("backbone auto needs validation nodes to choose by; give a val_share above 0, or backbone gcn or sage")
+        raise BadConfig(
+            "backbone auto needs validation nodes to choose by; give a val_share above 0, or backbone gcn or sage"
+        )
     return float(best)

@@ -40,7 +40,9 @@ def resume(
     """
     folder, started = Path(folder), (time.perf_counter(), time.process_time())
     if is_finished(folder):
-        raise BadConfig(f"the run in '{folder}' is already finished; read its summary.json or start another with 'fedepd run'")
+        raise BadConfig(
+            f"the run in '{folder}' is already finished; read its summary.json or start another with 'fedepd run'"
+        )
     with held(folder):
         simulation, notes = rebuild(folder, data, data_dir, workers), read_config(folder).get("notes", [])
         return complete(simulation, folder, on_round, checkpoint_every, started, notes)
@@ -57,13 +59,17 @@ def is_finished(folder: Path) -> bool:
 
 def read_config(folder: Path) -> dict[str, Any]:
     if not os.path.lexists(folder / "config.json"):
-        raise BadData(f"'{shown(folder, 300)}' holds no run (it has no config.json); start one with 'fedepd run METHOD --out NEW'")
+        raise BadData(
+            f"'{shown(folder, 300)}' holds no run (it has no config.json); start one with 'fedepd run METHOD --out NEW'"
+        )
     config: dict[str, Any] = read_json(folder / "config.json", cure=AGAIN)
     expect(config, RESUMABLE, f"'{shown(folder, 300)}/config.json'", AGAIN)
     return config
 
 
-def rebuild(folder: Path, data: Data | str | Path | None = None, data_dir: str | Path | None = None, workers: int = 1) -> Simulation:
+def rebuild(
+    folder: Path, data: Data | str | Path | None = None, data_dir: str | Path | None = None, workers: int = 1
+) -> Simulation:
     """The simulation of a run folder as it was before its first round, on the very same data."""
     config = read_config(folder)
     experiment = experiment_of(config)
@@ -72,17 +78,25 @@ def rebuild(folder: Path, data: Data | str | Path | None = None, data_dir: str |
     simulation = build(experiment, data, workers)
     was, now = config["dataset"]["sha256"], simulation.config["dataset"]["sha256"]
     if was != now:
-        raise BadData(f"the data of '{folder}' have changed since the run began (sha256 {was[:12]}, now {now[:12]}); give the old ones")
+        raise BadData(
+            f"the data of '{folder}' have changed since the run began (sha256 {was[:12]}, now {now[:12]}); give the old ones"
+        )
     if simulation.config["config_hash"] != config["config_hash"]:
-        raise BadData(f"'{folder}/config.json' was changed, or written by another version of fedepd; run again in another folder")
+        raise BadData(
+            f"'{folder}/config.json' was changed, or written by another version of fedepd; run again in another folder"
+        )
     return simulation
 
 
-def _source(folder: Path, config: dict[str, Any], data: str | Path | None, data_dir: str | Path | None) -> Source:
+def _source(
+    folder: Path, config: dict[str, Any], data: str | Path | None, data_dir: str | Path | None
+) -> Source:
     if data is not None:
         return Source.make(None, clients_dir=data) if Path(data).is_dir() else Source.make(data, data_dir)
     if not config.get("source"):
-        raise BadConfig(f"the run in '{folder}' was given a graph from memory; give it again as 'data', or its file with --data")
+        raise BadConfig(
+            f"the run in '{folder}' was given a graph from memory; give it again as 'data', or its file with --data"
+        )
     known = Source(**{name: config["source"].get(name) for name in ("data", "data_dir", "clients_dir")})
     return known if data_dir is None or known.data is None else Source.make(known.data, data_dir)
 
@@ -93,7 +107,11 @@ def experiment_of(config: dict[str, Any], where: str = "config.json", cure: str 
     expect(settings, EXPERIMENT, f"{where}: 'experiment'", cure)
     flat: dict[str, Any] = {}
     for group in (*GROUPS, "method"):
-        own = {name: value for name, value in settings.get(group, {}).items() if group != "method" or name not in ("name", "preset")}
+        own = {
+            name: value
+            for name, value in settings.get(group, {}).items()
+            if group != "method" or name not in ("name", "preset")
+        }
         if twice := sorted(own.keys() & {*flat, "method", "preset"}):
             raise BadData(f"{where}: '{shown(twice[0])}' in '{group}' has no place there; {cure}")
         flat |= own

@@ -74,7 +74,9 @@ def run(
     if isinstance(data, (str, Path)):
         source = Source.make(data, data_dir)
         data = source.load(experiment)
-    return execute(experiment, data, Path(out) if out is not None else None, workers, on_round, checkpoint_every, source)
+    return execute(
+        experiment, data, Path(out) if out is not None else None, workers, on_round, checkpoint_every, source
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +107,12 @@ class Simulation:
     def personal_models(self) -> Tensors:
         """Every client's own model, as "client3.encoder.weight"; moments stay out."""
         models = {p.client_id: p.state for p in self.participants}
-        return {f"client{k}.{name}": value for k, state in models.items() for name, value in state.items() if ".moments." not in name}
+        return {
+            f"client{k}.{name}": value
+            for k, state in models.items()
+            for name, value in state.items()
+            if ".moments." not in name
+        }
 
 
 def build(experiment: Experiment, data: Graph | Sequence[ClientData], workers: int = 1) -> Simulation:
@@ -117,7 +124,9 @@ def build(experiment: Experiment, data: Graph | Sequence[ClientData], workers: i
         part = partition(graph, experiment.partition, seed)
         clients = make_clients(graph, part, experiment.split, seed)
     else:
-        experiment = replace(experiment, partition=replace(experiment.partition, partition="owner").resolved(graph))
+        experiment = replace(
+            experiment, partition=replace(experiment.partition, partition="owner").resolved(graph)
+        )
         part = partition(graph, experiment.partition, seed)
         clients = [replace(c, graph=with_features(c.graph, experiment.protocol.features)) for c in data]
     unseen = test_without_local_train(clients)
@@ -127,14 +136,20 @@ def build(experiment: Experiment, data: Graph | Sequence[ClientData], workers: i
     attackers = attack.drawn([c.client_id for c in clients], seed)
     clients = poisoned(clients, attackers, attack)
     info = TaskInfo(graph.num_features, graph.num_classes, len(clients), training.weighting)
-    participants = [Participant(experiment.method, c, info, experiment.model, training, seed, rounds) for c in clients]
-    experiment.defence.check(experiment.method.label, experiment.method.averages, cohort_size(len(clients), training))
+    participants = [
+        Participant(experiment.method, c, info, experiment.model, training, seed, rounds) for c in clients
+    ]
+    experiment.defence.check(
+        experiment.method.label, experiment.method.averages, cohort_size(len(clients), training)
+    )
     server = Server(info, experiment.model, training, seed, 0, rounds)
     exchange = InProcess(participants, workers)
     if attack.on:
         tensors = experiment.method.server_init(server, server.model.initial(info, seed))
         # Of all stages: a method with two sends something else in its last rounds.
-        stages = [experiment.method.reply_fields(replace(server, round=number), tensors) for number in (rounds, 1)]
+        stages = [
+            experiment.method.reply_fields(replace(server, round=number), tensors) for number in (rounds, 1)
+        ]
         fields = {**stages[0], **stages[1]}
         attack.check(experiment.method.label, fields)
         exchange = Attacked(participants, workers, attackers, attack, fields)
@@ -167,7 +182,9 @@ def execute(
         return complete(simulation, None, on_round, 0, started, notes)
     claim_folder(out, simulation.config["config_hash"])
     with held(out):
-        write_json(out / "config.json", {**simulation.config, "source": source and asdict(source), "notes": notes})
+        write_json(
+            out / "config.json", {**simulation.config, "source": source and asdict(source), "notes": notes}
+        )
         return complete(simulation, out, on_round, checkpoint_every, started, notes)
 
 
@@ -187,15 +204,33 @@ def complete(
         if out is not None:
             write_setting(simulation, progress.tensors, out)
             spent, found = checkpoint.restore(
-                out, simulation.config["config_hash"], progress, simulation.participants, experiment.protocol.rounds
+                out,
+                simulation.config["config_hash"],
+                progress,
+                simulation.participants,
+                experiment.protocol.rounds,
             )
             notes = [*notes, *found]
             started = started[0] - spent[0], started[1] - spent[1]
             write_bytes(out / "rounds.jsonl", "".join(map(as_line, progress.lines)).encode())
             saver = checkpoint.Saver(out, checkpoint_every, simulation.config["config_hash"])
-        ids, every, first = [c.client_id for c in simulation.clients], experiment.protocol.evaluate_every, len(progress.lines) + 1
+        ids, every, first = (
+            [c.client_id for c in simulation.clients],
+            experiment.protocol.evaluate_every,
+            len(progress.lines) + 1,
+        )
         known = offences(progress.lines)
-        for each in train(experiment.method, simulation.server, progress.tensors, ids, exchange, every, first, known, experiment.defence):
+        for each in train(
+            experiment.method,
+            simulation.server,
+            progress.tensors,
+            ids,
+            exchange,
+            every,
+            first,
+            known,
+            experiment.defence,
+        ):
             line = progress.add(each, simulation.personal_models)
             if out is not None:
                 append_line(out / "rounds.jsonl", line)
@@ -208,7 +243,9 @@ def complete(
     if out is not None:
         write_results(simulation, progress, summary, out)
         checkpoint.remove(out)
-    return RunResult(summary, progress.lines, progress.confusions(), progress.best[summary["headline"]].tensors, out)
+    return RunResult(
+        summary, progress.lines, progress.confusions(), progress.best[summary["headline"]].tensors, out
+    )
 
 
 def elapsed(started: tuple[float, float]) -> tuple[float, float]:
@@ -251,13 +288,18 @@ def owner_names(graph: Graph, config: PartitionConfig) -> list[str]:
     return [graph.owner_names[int(k)] for k in torch.unique(graph.owner)]
 
 
-def summarise(simulation: Simulation, progress: Progress, started: tuple[float, float], notes: Sequence[str] = ()) -> dict[str, Any]:
+def summarise(
+    simulation: Simulation, progress: Progress, started: tuple[float, float], notes: Sequence[str] = ()
+) -> dict[str, Any]:
     config = simulation.config
     seconds, cpu_seconds = elapsed(started)
     headline = "global" if config["has_global"] else "personal"
     cut = progress.tiers
     return {
-        **{name: config[name] for name in ("method", "method_label", "preset", "seed", "rounds", "config_hash", "protocol")},
+        **{
+            name: config[name]
+            for name in ("method", "method_label", "preset", "seed", "rounds", "config_hash", "protocol")
+        },
         "dataset": config["dataset"]["name"],
         "proxy_features": config["dataset"]["proxy_features"],
         "headline": headline,
@@ -273,14 +315,20 @@ def summarise(simulation: Simulation, progress: Progress, started: tuple[float, 
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "weights_sha256": weights_sha256(progress.tensors),
         "partition_sha256": partition_sha256(simulation.partition),
-        **({"attackers": list(simulation.exchange.attackers)} if isinstance(simulation.exchange, Attacked) else {}),
+        **(
+            {"attackers": list(simulation.exchange.attackers)}
+            if isinstance(simulation.exchange, Attacked)
+            else {}
+        ),
         "warnings": [*warnings_of(simulation.clients), *notes],
     }
 
 
 def write_setting(simulation: Simulation, tensors: Tensors, out: Path) -> None:
     """What is known before the first round, beside config.json."""
-    if not (out / "env.json").exists():  # else: resumed, and the command that began the run is the one to repeat
+    if not (
+        out / "env.json"
+    ).exists():  # else: resumed, and the command that began the run is the one to repeat
         write_json(out / "env.json", environment())
     write_clients(simulation, tensors, out)
     graph, part = simulation.graph, simulation.partition
@@ -290,8 +338,15 @@ def write_setting(simulation: Simulation, tensors: Tensors, out: Path) -> None:
             split[c.global_ids[mask]] = code
     labelled = graph.y >= 0
     pairs = part.owner[labelled] * graph.num_classes + graph.y[labelled]
-    client_class = torch.bincount(pairs, minlength=part.num_clients * graph.num_classes).reshape(-1, graph.num_classes)
-    arrays = {"owner": part.owner, "split": split, "client_class": client_class, "class_sizes": class_sizes(graph)}
+    client_class = torch.bincount(pairs, minlength=part.num_clients * graph.num_classes).reshape(
+        -1, graph.num_classes
+    )
+    arrays = {
+        "owner": part.owner,
+        "split": split,
+        "client_class": client_class,
+        "class_sizes": class_sizes(graph),
+    }
     write_arrays(out / "partition.npz", arrays)
 
 
@@ -314,9 +369,13 @@ def warnings_of(clients: Sequence[ClientData]) -> list[str]:
     untrained = [c.client_id for c in clients if not bool(c.train_mask.any())]
     out = []
     if edgeless:
-        out.append(f"no edges at client {', '.join(map(str, edgeless))}: it trains as a plain network on its nodes' own features")
+        out.append(
+            f"no edges at client {', '.join(map(str, edgeless))}: it trains as a plain network on its nodes' own features"
+        )
     if untrained:
-        out.append(f"no training nodes at client {', '.join(map(str, untrained))}: it is evaluated but has no say in the average")
+        out.append(
+            f"no training nodes at client {', '.join(map(str, untrained))}: it is evaluated but has no say in the average"
+        )
     return out
 
 

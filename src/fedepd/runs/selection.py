@@ -80,13 +80,22 @@ class Progress:
         self.lines.append(line)
         return line
 
-    def _consider(self, kind: str, each: Round, stacked: Confusions, scores: dict[str, float], personal: Callable[[], Tensors]) -> None:
+    def _consider(
+        self,
+        kind: str,
+        each: Round,
+        stacked: Confusions,
+        scores: dict[str, float],
+        personal: Callable[[], Tensors],
+    ) -> None:
         score = float(each.number) if self.select == "last" else scores[self.select.removeprefix("val_")]
         old = self.best[kind].score if kind in self.best else float("nan")
         # Strictly: the earliest round wins a tie. While no validation node was ever scored, the last round is the only honest choice.
         if score > old or old != old:
             confusions = {f"{kind}_{split}": stacked[f"{kind}_{split}"] for split in SPLITS}
-            self.best[kind] = Best(score, each.number, confusions, personal() if kind == "personal" else each.tensors)
+            self.best[kind] = Best(
+                score, each.number, confusions, personal() if kind == "personal" else each.tensors
+            )
 
     def confusions(self) -> Confusions:
         return {name: matrix for best in self.best.values() for name, matrix in best.confusions.items()}
@@ -96,7 +105,10 @@ class Progress:
         out: dict[str, Any] = {}
         for kind, best in self.best.items():
             test = best.confusions[f"{kind}_test"]
-            out[kind] = {"pooled": metrics.pooled(test, self.tiers), "client_mean": metrics.client_mean(test, self.tiers)}
+            out[kind] = {
+                "pooled": metrics.pooled(test, self.tiers),
+                "client_mean": metrics.client_mean(test, self.tiers),
+            }
         return out
 
     def packed(self) -> tuple[Tensors, dict[str, Any]]:
@@ -104,15 +116,22 @@ class Progress:
         tensors = {f"server/{name}": value for name, value in self.tensors.items()}
         for kind, best in self.best.items():
             tensors |= {f"best/{kind}/tensors/{name}": value for name, value in best.tensors.items()}
-            tensors |= {f"best/{kind}/confusions/{name}": torch.from_numpy(value) for name, value in best.confusions.items()}
+            tensors |= {
+                f"best/{kind}/confusions/{name}": torch.from_numpy(value)
+                for name, value in best.confusions.items()
+            }
         found = {kind: {"score": best.score, "round": best.round} for kind, best in self.best.items()}
         return tensors, {"lines": clean(self.lines), "best": found}
 
     def restore(self, tensors: Tensors, about: dict[str, Any]) -> None:
         self.tensors, self.lines = below(tensors, "server/"), about["lines"]
         for kind, best in about["best"].items():
-            confusions = {name: value.numpy() for name, value in below(tensors, f"best/{kind}/confusions/").items()}
-            self.best[kind] = Best(best["score"], best["round"], confusions, below(tensors, f"best/{kind}/tensors/"))
+            confusions = {
+                name: value.numpy() for name, value in below(tensors, f"best/{kind}/confusions/").items()
+            }
+            self.best[kind] = Best(
+                best["score"], best["round"], confusions, below(tensors, f"best/{kind}/tensors/")
+            )
 
 
 def offences(lines: Sequence[Mapping[str, Any]]) -> dict[int, int]:

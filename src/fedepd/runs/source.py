@@ -25,7 +25,12 @@ class Source:
     clients_dir: str | None = None
 
     @classmethod
-    def make(cls, data: str | Path | None, data_dir: str | Path | None = None, clients_dir: str | Path | None = None) -> Source:
+    def make(
+        cls,
+        data: str | Path | None,
+        data_dir: str | Path | None = None,
+        clients_dir: str | Path | None = None,
+    ) -> Source:
         """With absolute paths, so that it is found from any folder."""
         if clients_dir is not None:
             return cls(clients_dir=str(absolute(clients_dir)))

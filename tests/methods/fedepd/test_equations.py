@@ -49,7 +49,9 @@ def derived(method: FedEPD, data: ClientData) -> Prepared:
     return method.prepare(data, Backbone(hidden=2)).on(method.purify)
 
 
-def prepared_client(method: FedEPD, data: ClientData, model: Backbone | None = None, **more: Any) -> Client[Any]:
+def prepared_client(
+    method: FedEPD, data: ClientData, model: Backbone | None = None, **more: Any
+) -> Client[Any]:
     client = make_client(method, data, model or Backbone(hidden=2, dropout=0.0), **more)
     return replace(client, prepared=client.prepared.on(method.purify))
 
@@ -63,10 +65,14 @@ def test_injection_by_hand(backbone: Any) -> None:
     Â_00 = 1/2, Â_01 = 1/√6, Â_10 = 1/√6, Â_11 = Â_12 = 1/3. h' = h_low (1-γ) + γ p + h_high = h + γ (p - h_low). Rows 2 and 3 stay.
     """
     method = as_in_the_paper(gamma=0.3, purify=False)
-    client = prepared_client(method, tiny([0, 1, 2, 0], [(0, 1), (1, 2), (2, 3)], [0, 1, 2]), Backbone(backbone, hidden=2))
+    client = prepared_client(
+        method, tiny([0, 1, 2, 0], [(0, 1), (1, 2), (2, 3)], [0, 1, 2]), Backbone(backbone, hidden=2)
+    )
     h = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]])
     p = torch.tensor([[10.0, 20.0], [30.0, 40.0], [99.0, 99.0]])
-    injected = method._inject(client, h, {"prototype.mean": p, "prototype.count": torch.tensor([2.0, 1.0, 0.0])})
+    injected = method._inject(
+        client, h, {"prototype.mean": p, "prototype.count": torch.tensor([2.0, 1.0, 0.0])}
+    )
     low0 = h[0] / 2 + h[1] / math.sqrt(6)
     low1 = h[0] / math.sqrt(6) + h[1] / 3 + h[2] / 3
     torch.testing.assert_close(injected[0], h[0] + 0.3 * (p[0] - low0))
@@ -80,7 +86,9 @@ def test_injection_uses_the_purified_graph() -> None:
     """Where every edge of node 0 is pruned, Â is the identity there: h_low = h and h' = (1-γ) h + γ p."""
     method = as_in_the_paper(gamma=0.25)
     data = tiny([0, 0, 1], [(0, 1), (1, 2)], [0, 1, 2], classes=2)
-    client = prepared_client(method, replace(data, graph=replace(data.graph, x=torch.tensor([[1.0, 0], [1.0, 0], [0, 1.0]]))))
+    client = prepared_client(
+        method, replace(data, graph=replace(data.graph, x=torch.tensor([[1.0, 0], [1.0, 0], [0, 1.0]])))
+    )
     assert client.prepared.edges.tolist() == [[0], [1]]  # the path graph of 14.19 (4)
     h = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
     p = torch.tensor([[0.0, 0.0], [8.0, 16.0]])
@@ -175,7 +183,10 @@ def test_global_prototype_by_hand() -> None:
 
 def test_a_class_without_holders_keeps_its_last_prototype() -> None:
     """Class 0 is sent by one client; the holders of class 1 are absent this round; nobody ever had class 2."""
-    before = {"prototype.mean": torch.tensor([[9.0, 9.0], [5.0, 6.0], [0.0, 0.0]]), "prototype.count": torch.tensor([7.0, 2.0, 0.0])}
+    before = {
+        "prototype.mean": torch.tensor([[9.0, 9.0], [5.0, 6.0], [0.0, 0.0]]),
+        "prototype.count": torch.tensor([7.0, 2.0, 0.0]),
+    }
     after = global_prototypes(before, {3: reply_of([[2, 4], [0, 0], [0, 0]], [2, 0, 0])})
     assert after["prototype.mean"].tolist() == [[1.0, 2.0], [5.0, 6.0], [0.0, 0.0]]
     assert after["prototype.count"].tolist() == [2.0, 2.0, 0.0]
@@ -220,14 +231,19 @@ def test_margins_by_hand(absent: Any, third: float) -> None:
 def test_the_gate_scales_the_margin() -> None:
     """Counts (2, 1); the one node of class 1 has one labelled neighbour, of class 0: q_1 = 0 and the margin vanishes; constant: ½ log 2."""
     data = tiny([0, 0, 1], [(1, 2)], [0, 1, 2], classes=2)
-    margins = {gate: derived(as_in_the_paper(gate=gate, purify=False), data).margin for gate in ("labelled", "constant")}
+    margins = {
+        gate: derived(as_in_the_paper(gate=gate, purify=False), data).margin
+        for gate in ("labelled", "constant")
+    }
     torch.testing.assert_close(margins["labelled"], torch.zeros(2))
     torch.testing.assert_close(margins["constant"], torch.tensor([0.0, 0.5 * math.log(2)]))
 
 
 @given(counts=st.lists(st.integers(0, 9), min_size=2, max_size=6), mu=st.floats(0, 3), printed=st.booleans())
 @settings(max_examples=30)
-def test_margins_are_never_negative_and_zero_for_the_largest_class(counts: list[int], mu: float, printed: bool) -> None:
+def test_margins_are_never_negative_and_zero_for_the_largest_class(
+    counts: list[int], mu: float, printed: bool
+) -> None:
     for absent in ("exclude", "zero", "floor1", "eps"):
         method = as_in_the_paper(mu=mu, absent=absent, isolated_gate=0.0 if printed else 0.5)
         margin = derived(method, with_counts(counts)).margin
@@ -256,7 +272,9 @@ def test_the_calibration_loss_by_hand(sign: Any, absent: Any) -> None:
     z = np.array([1.0, 2.0, 3.0]) + direction * np.array([0.0, math.log(2), third])
     terms = z[:2] if absent == "exclude" else z
     expected = np.log(np.exp(terms).sum()) - (4 * z[0] + 2 * z[1]) / 6
-    assert method._calibration_loss(client, torch.zeros(6, 2), {}).of(params)[0] == pytest.approx(expected, rel=1e-5)
+    assert method._calibration_loss(client, torch.zeros(6, 2), {}).of(params)[0] == pytest.approx(
+        expected, rel=1e-5
+    )
 
 
 def test_rehearsal_by_hand() -> None:
@@ -265,8 +283,14 @@ def test_rehearsal_by_hand() -> None:
     Rehearsal adds w times the mean of CE_0 of z = (1 + 2, 2, 3) and CE_2 of z = (1, 2 + 1, 3), classes 0 and 2 being the known ones; with
     rehearsal_prior 1, log count is taken off: log 3 of class 0, nothing of the others, whose counts are 1 or were never seen.
     """
-    params = {"classifier.weight": torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), "classifier.bias": torch.tensor([1.0, 2.0, 3.0])}
-    message = {"prototype.mean": torch.tensor([[2.0, 0.0], [9.0, 9.0], [0.0, 1.0]]), "prototype.count": torch.tensor([3.0, 0.0, 1.0])}
+    params = {
+        "classifier.weight": torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]),
+        "classifier.bias": torch.tensor([1.0, 2.0, 3.0]),
+    }
+    message = {
+        "prototype.mean": torch.tensor([[2.0, 0.0], [9.0, 9.0], [0.0, 1.0]]),
+        "prototype.count": torch.tensor([3.0, 0.0, 1.0]),
+    }
     client = prepared_client(FedEPD(), with_counts([4, 2, 0]))
 
     def total(**settings: float) -> float:
@@ -275,5 +299,7 @@ def test_rehearsal_by_hand() -> None:
     for prior, off in ((0.0, 0.0), (1.0, math.log(3))):
         log_sums = sum(math.log(sum(map(math.exp, z))) for z in ((3 - off, 2, 3), (1 - off, 3, 3)))
         expected = 0.7 * (log_sums - (3 - off) - 3) / 2
-        difference = total(rehearsal_weight=0.7, rehearsal_prior=prior) - total(rehearsal_weight=0.0, rehearsal_prior=prior)
+        difference = total(rehearsal_weight=0.7, rehearsal_prior=prior) - total(
+            rehearsal_weight=0.0, rehearsal_prior=prior
+        )
         assert difference == pytest.approx(expected, rel=1e-5)

@@ -37,7 +37,10 @@ def messages(method: FedEPD, data: ClientData, seed: int = 0) -> Tensors:
     tensors = initial(method, make_server([data], Backbone(hidden=8), Training(), seed))
     if method.uses_prototypes:
         classes, hidden = tensors["prototype.mean"].shape
-        tensors = {**tensors, "prototype.mean": torch.rand(classes, hidden, generator=torch.Generator().manual_seed(seed))}
+        tensors = {
+            **tensors,
+            "prototype.mean": torch.rand(classes, hidden, generator=torch.Generator().manual_seed(seed)),
+        }
         tensors["prototype.count"] = torch.ones(classes)
     return tensors
 
@@ -49,10 +52,14 @@ def on_graph(method: FedEPD, client: Client[Graphs], tensors: Tensors) -> Prepar
 # 14.19 (1): without its three parts it is FedAvg
 
 
-@pytest.mark.parametrize("training", [Training(), Training(participation=0.5), Training(optimizer="sgd", weighting="train")])
+@pytest.mark.parametrize(
+    "training", [Training(), Training(participation=0.5), Training(optimizer="sgd", weighting="train")]
+)
 def test_everything_off_is_fedavg_bit_for_bit(training: Training) -> None:
     clients = toy_clients()
-    (ours, ours_at), (theirs, theirs_at) = (run_rounds(m, clients, rounds=4, training=training) for m in (FedEPD(**OFF), FedAvg()))
+    (ours, ours_at), (theirs, theirs_at) = (
+        run_rounds(m, clients, rounds=4, training=training) for m in (FedEPD(**OFF), FedAvg())
+    )
     for a, b in zip(ours, theirs, strict=True):
         assert_same(a.tensors, b.tensors)
         assert (a.loss, a.bytes_up, a.bytes_down) == (b.loss, b.bytes_up, b.bytes_down)
@@ -84,7 +91,9 @@ def test_each_part_alone_changes_the_result() -> None:
 def test_without_recalibration_consensus_changes_nothing_and_sends_nothing() -> None:
     """Injection lives inside calibration (14.16)."""
     clients = toy_clients()
-    (a, _), (b, _) = (run_rounds(FedEPD(recalibrate=False, consensus=on), clients, rounds=2) for on in (True, False))
+    (a, _), (b, _) = (
+        run_rounds(FedEPD(recalibrate=False, consensus=on), clients, rounds=2) for on in (True, False)
+    )
     assert_same(a[-1].tensors, b[-1].tensors)
     assert a[-1].bytes_up == b[-1].bytes_up
 
@@ -139,7 +148,10 @@ def test_post_hoc_without_recalibration_moves_nothing() -> None:
     method = FedEPD(sign="post_hoc", recalibrate=False)
     data = toy_client(one_node_class=True)
     client, message = make_client(method, data), messages(method, data)
-    assert torch.equal(method.predict(client, message), client.model.predict(message, on_graph(method, client, message).inputs))
+    assert torch.equal(
+        method.predict(client, message),
+        client.model.predict(message, on_graph(method, client, message).inputs),
+    )
 
 
 def test_the_minus_sign_helps_rare_classes_and_the_plus_sign_hurts_them() -> None:
@@ -166,7 +178,9 @@ def test_the_margin_is_in_the_base_loss_where_it_is_asked_for(margin_in: Any) ->
     logits = model.logits(params, model.encode(params, prepared.inputs), prepared.inputs, train_only=True)
     loss = F.cross_entropy(logits - prepared.margin * (margin_in == "both"), prepared.inputs.labels)
     assert float(prepared.margin.max()) > 0.1
-    for (name, value), gradient in zip(params.items(), torch.autograd.grad(loss, list(params.values())), strict=True):
+    for (name, value), gradient in zip(
+        params.items(), torch.autograd.grad(loss, list(params.values())), strict=True
+    ):
         torch.testing.assert_close(reply.tensors[name], value.detach() - gradient)
 
 
@@ -182,7 +196,9 @@ def test_the_encoder_is_bit_identical_before_and_after_calibration(optimizer: An
         method = FedEPD(calibration_epochs=steps)
         tensors = initial(method, make_server([data], model, training))
         tensors = {**tensors, "prototype.mean": torch.ones(3, 8), "prototype.count": torch.ones(3)}
-        reply, results[steps] = method.client_step(make_client(method, data, model, training, round=2), tensors, {})
+        reply, results[steps] = method.client_step(
+            make_client(method, data, model, training, round=2), tensors, {}
+        )
         assert_same(model_part(reply.tensors), model_part(results[steps]))
     assert_same(with_prefix(results[0], "encoder."), with_prefix(results[3], "encoder."))
     assert not torch.equal(results[0]["classifier.weight"], results[3]["classifier.weight"])
@@ -195,13 +211,19 @@ def test_round_one_does_not_calibrate(consensus: bool) -> None:
     method = FedEPD(consensus=consensus)
     plain = FedEPD(consensus=consensus, calibration_epochs=0)
     for number, same in ((1, True), (2, False)):
-        replies = [m.client_step(make_client(m, data, round=number), messages(m, data), {})[0].tensors for m in (method, plain)]
+        replies = [
+            m.client_step(make_client(m, data, round=number), messages(m, data), {})[0].tensors
+            for m in (method, plain)
+        ]
         assert torch.equal(replies[0]["classifier.weight"], replies[1]["classifier.weight"]) == same
 
 
 def test_prototypes_reach_the_classifier_through_calibration() -> None:
     data, method = toy_client(), FedEPD()
-    replies = [method.client_step(make_client(method, data, round=2), messages(method, data), {})[0].tensors for _ in range(2)]
+    replies = [
+        method.client_step(make_client(method, data, round=2), messages(method, data), {})[0].tensors
+        for _ in range(2)
+    ]
     moved = {**messages(method, data), "prototype.mean": torch.full((3, 8), 5.0)}
     other = method.client_step(make_client(method, data, round=2), moved, {})[0].tensors
     assert_same(replies[0], replies[1])
@@ -211,8 +233,12 @@ def test_prototypes_reach_the_classifier_through_calibration() -> None:
 
 def test_interleaving_runs_and_differs_from_two_stages() -> None:
     clients = toy_clients()
-    (stages, _), (interleaved, _) = (run_rounds(FedEPD(interleave=on), clients, rounds=3) for on in (False, True))
-    assert_same(model_part(stages[0].tensors), model_part(interleaved[0].tensors))  # no calibration yet: three base steps either way
+    (stages, _), (interleaved, _) = (
+        run_rounds(FedEPD(interleave=on), clients, rounds=3) for on in (False, True)
+    )
+    assert_same(
+        model_part(stages[0].tensors), model_part(interleaved[0].tensors)
+    )  # no calibration yet: three base steps either way
     assert not torch.equal(stages[-1].tensors["encoder.weight"], interleaved[-1].tensors["encoder.weight"])
 
 
@@ -230,8 +256,12 @@ def test_predictions_on_the_original_graph() -> None:
     method, on_pruned = (FedEPD(infer_on=graph, prune="always") for graph in ("original", "purified"))  # type: ignore[arg-type]
     client, message = make_client(method, data), messages(method, data)
     assert on_graph(method, client, message).edges.shape[1] < data.graph.num_edges
-    assert torch.equal(method.predict(client, message), client.model.predict(message, client.model.inputs(data)))
-    assert not torch.equal(method.predict(client, message), on_pruned.predict(make_client(on_pruned, data), message))
+    assert torch.equal(
+        method.predict(client, message), client.model.predict(message, client.model.inputs(data))
+    )
+    assert not torch.equal(
+        method.predict(client, message), on_pruned.predict(make_client(on_pruned, data), message)
+    )
 
 
 # Settings
@@ -241,16 +271,33 @@ def test_the_printed_preset() -> None:
     printed = make_method("fedepd", "printed")
     assert isinstance(printed, FedEPD)
     assert (printed.sign, printed.absent, printed.isolated_gate) == ("plus", "eps", 0.0)
-    assert (printed.rho, printed.teleport, printed.walk_steps, printed.calibration_epochs) == (0.1, 0.15, 10, 3)
-    assert (printed.consensus_by, printed.prune, printed.gate, printed.margin_in) == ("injection", "always", "labelled", "calibration")
-    assert replace(printed, sign="minus", absent="exclude", isolated_gate=0.5) == make_method("fedepd", "corrected")
+    assert (printed.rho, printed.teleport, printed.walk_steps, printed.calibration_epochs) == (
+        0.1,
+        0.15,
+        10,
+        3,
+    )
+    assert (printed.consensus_by, printed.prune, printed.gate, printed.margin_in) == (
+        "injection",
+        "always",
+        "labelled",
+        "calibration",
+    )
+    assert replace(printed, sign="minus", absent="exclude", isolated_gate=0.5) == make_method(
+        "fedepd", "corrected"
+    )
 
 
-@pytest.mark.parametrize(("votes", "pruned"), [([0.0, 0.0], False), ([5.0, 5.0], False), ([4.0, 5.0], False), ([6.0, 5.0], True)])
+@pytest.mark.parametrize(
+    ("votes", "pruned"), [([0.0, 0.0], False), ([5.0, 5.0], False), ([4.0, 5.0], False), ([6.0, 5.0], True)]
+)
 def test_pruning_by_vote(votes: list[float], pruned: bool) -> None:
     """The vote decides which graph is trained and predicted on; a tie prunes nothing."""
     data, method = toy_client(nodes=30), FedEPD()
-    client, message = make_client(method, data), {**messages(method, data), "pruning.votes": torch.tensor(votes)}
+    client, message = (
+        make_client(method, data),
+        {**messages(method, data), "pruning.votes": torch.tensor(votes)},
+    )
     chosen = method.training_edges(data, client.prepared, message)
     assert torch.equal(chosen, purified_edges(data.graph) if pruned else data.graph.edge_index)
     expected = client.model.predict(message, client.model.inputs(data, chosen))
@@ -267,7 +314,10 @@ def test_votes_are_sent_until_there_are_some_and_counted_once() -> None:
 
 
 def test_no_client_has_more_votes_than_training_nodes() -> None:
-    replies = {0: Reply({"pruning.votes": torch.tensor([1e6, -3.0])}, 9, 7), 1: Reply({"pruning.votes": torch.tensor([1.0, 2.0])}, 9, 5)}
+    replies = {
+        0: Reply({"pruning.votes": torch.tensor([1e6, -3.0])}, 9, 7),
+        1: Reply({"pruning.votes": torch.tensor([1.0, 2.0])}, 9, 5),
+    }
     assert counted_votes(torch.zeros(2), replies).tolist() == [8.0, 2.0]
     assert counted_votes(torch.tensor([3.0, 0.0]), replies).tolist() == [3.0, 0.0]
 
@@ -280,7 +330,10 @@ def test_rehearsal_reads_no_hidden_label() -> None:
 
 def test_moments_that_are_not_kept_across_rounds_are_kept_between_the_steps_of_one() -> None:
     """From an empty state, one round is the same whether moments are dropped at its end or not."""
-    both = [run_rounds(FedEPD(interleave=True), toy_clients(2), 1, training=Training(keep_moments=keep)) for keep in (True, False)]
+    both = [
+        run_rounds(FedEPD(interleave=True), toy_clients(2), 1, training=Training(keep_moments=keep))
+        for keep in (True, False)
+    ]
     assert_same(both[0][0][-1].tensors, both[1][0][-1].tensors)
     assert not [name for p in both[1][1].participants.values() for name in p.state if ".moments." in name]
 
@@ -300,7 +353,11 @@ def test_values_out_of_range_are_refused_by_name(setting: dict[str, Any]) -> Non
         FedEPD(**setting)
 
 
-@pytest.mark.parametrize("setting", [{"rho": 1.0}, {"mu": 0.0}, {"teleport": 1.0}, {"walk_steps": 0}, {"isolated_gate": 1.0}], ids=str)
+@pytest.mark.parametrize(
+    "setting",
+    [{"rho": 1.0}, {"mu": 0.0}, {"teleport": 1.0}, {"walk_steps": 0}, {"isolated_gate": 1.0}],
+    ids=str,
+)
 def test_limits_that_are_allowed(setting: dict[str, Any]) -> None:
     """On the paper's parts, which use them all."""
     rounds, _ = run_rounds(FedEPD(**{**PAPER, **setting}), toy_clients(), rounds=2)

@@ -67,7 +67,10 @@ def test_the_path_a_b_c(sparse: bool) -> None:
 def test_scores_do_not_change_when_features_are_scaled_by_seven(seed: int) -> None:
     graph = random_graph(seed)
     scaled = graph_of(7 * graph.x.numpy(), graph.edge_index.numpy())
-    psi, psi_scaled = (fused_score(*edge_metrics(g), noise_intensity(edge_metrics(g)[0]), "fused", g) for g in (graph, scaled))
+    psi, psi_scaled = (
+        fused_score(*edge_metrics(g), noise_intensity(edge_metrics(g)[0]), "fused", g)
+        for g in (graph, scaled)
+    )
     np.testing.assert_allclose(psi, psi_scaled, rtol=1e-6)
     assert torch.equal(purified_edges(graph), purified_edges(scaled))
 
@@ -137,7 +140,9 @@ def test_sparse_equals_dense(seed: int) -> None:
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("chunk", [1, 7])
-def test_the_size_of_a_chunk_changes_nothing(monkeypatch: pytest.MonkeyPatch, sparse: bool, chunk: int) -> None:
+def test_the_size_of_a_chunk_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, sparse: bool, chunk: int
+) -> None:
     graph = random_graph(3, nodes=20, sparse=sparse)
     whole = edge_metrics(graph)
     monkeypatch.setattr(purify, "_CHUNK", chunk)

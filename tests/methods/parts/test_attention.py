@@ -55,7 +55,11 @@ def test_sparse_attention_is_the_dense_one(seed: int, train_only: bool) -> None:
     outside = torch.full((n, n), float("-inf")).index_put((edges.target, edges.source), torch.tensor(0.0))
     dense = torch.softmax(F.leaky_relu(again[0] + again[1].t(), 0.2) + outside, dim=1) @ again[2]
     assert torch.allclose(sparse, dense[kept], atol=1e-6)
-    for a, b in zip(torch.autograd.grad(sparse, leaves, out[kept]), torch.autograd.grad(dense[kept], again, out[kept]), strict=True):
+    for a, b in zip(
+        torch.autograd.grad(sparse, leaves, out[kept]),
+        torch.autograd.grad(dense[kept], again, out[kept]),
+        strict=True,
+    ):
         assert torch.allclose(a, b, atol=1e-5)
 
 
@@ -65,4 +69,6 @@ def test_gradients_match_finite_differences() -> None:
     scores = torch.randn(8, dtype=torch.float64, generator=draws, requires_grad=True)
     values = torch.randn(4, 3, dtype=torch.float64, generator=draws, requires_grad=True)
     for rows in (edges.every, edges.train):
-        assert torch.autograd.gradcheck(lambda s, v, rows=rows: attend(edge_softmax(s, edges), v, rows), (scores, values))
+        assert torch.autograd.gradcheck(
+            lambda s, v, rows=rows: attend(edge_softmax(s, edges), v, rows), (scores, values)
+        )

@@ -34,7 +34,9 @@ def test_a_class_weighs_the_same_whatever_its_size() -> None:
     doubled = torch.cat([rows, rows[1:]])
     before = balanced_contrast(rows, torch.tensor([0, 1]), 1.0)
     after = balanced_contrast(doubled, torch.tensor([0, 1, 1]), 1.0)
-    assert float(after) == pytest.approx(float(before), rel=1e-5)  # all rows have one loss, by symmetry, and keep it
+    assert float(after) == pytest.approx(
+        float(before), rel=1e-5
+    )  # all rows have one loss, by symmetry, and keep it
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.1, 0.01])

@@ -50,7 +50,9 @@ def test_enlarged_graph_against_the_dense_matrix(backbone: Any, soft: bool) -> N
     touched = adj[train.numpy()][:, [3, 5]].sum(1).A1 > 0
     untouched = far & ~torch.from_numpy(touched) if backbone == "gcn" else far
     plain = torch.tensor(reference.toarray(), dtype=torch.float32)[train] @ hidden
-    assert torch.allclose(s[: len(far)][untouched, :4], plain[untouched], atol=1e-5)  # rows that no synthetic node reaches
+    assert torch.allclose(
+        s[: len(far)][untouched, :4], plain[untouched], atol=1e-5
+    )  # rows that no synthetic node reaches
     probe, inputs = torch.rand(s.shape, generator=generator), [hidden, synthetic]
     found = torch.autograd.grad((s * probe).sum(), [*inputs, ours] if soft else inputs)
     wanted = torch.autograd.grad((expected * probe).sum(), [*inputs, theirs] if soft else inputs)
@@ -60,14 +62,21 @@ def test_enlarged_graph_against_the_dense_matrix(backbone: Any, soft: bool) -> N
 def test_edge_scores_and_their_gradient() -> None:
     """Against the same written with plain indexing."""
     generator = torch.Generator().manual_seed(0)
-    left, right = torch.randn(4, 3, generator=generator).requires_grad_(), torch.randn(5, 3, generator=generator).requires_grad_()
+    left, right = (
+        torch.randn(4, 3, generator=generator).requires_grad_(),
+        torch.randn(5, 3, generator=generator).requires_grad_(),
+    )
     pairs = torch.tensor([[0, 1, 1, 3, 3], [4, 0, 3, 1, 2]])
-    pattern = csr(torch.tensor([0, 1, 3, 3, 5], dtype=torch.int32), pairs[1].to(torch.int32), torch.ones(5), (4, 5))
+    pattern = csr(
+        torch.tensor([0, 1, 3, 3, 5], dtype=torch.int32), pairs[1].to(torch.int32), torch.ones(5), (4, 5)
+    )
     ours = edge_scores(left, right, pattern)
     plain = torch.sigmoid((left[pairs[0]] * right[pairs[1]]).sum(1))
     assert torch.allclose(ours, plain)
     probe = torch.rand(5, generator=generator)
     for a, b in zip(
-        torch.autograd.grad((ours * probe).sum(), [left, right]), torch.autograd.grad((plain * probe).sum(), [left, right]), strict=True
+        torch.autograd.grad((ours * probe).sum(), [left, right]),
+        torch.autograd.grad((plain * probe).sum(), [left, right]),
+        strict=True,
     ):
         assert torch.allclose(a, b, atol=1e-6)

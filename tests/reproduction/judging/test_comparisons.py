@@ -18,8 +18,18 @@ OURS, SECOND, BEST = [50.0, 52.0, 54.0], [30.0, 31.0, 32.0], [49.0, 48.0, 50.0]
 @pytest.fixture
 def results(make_results: MakeResults) -> Results:
     """On y the other rival is the better one; the reference beats all and counts for nothing."""
-    scores = {("fedepd", "x"): OURS, ("fedavg", "x"): SECOND, ("fedlc", "x"): BEST, ("centralised", "x"): [99.0] * 3}
-    scores |= {("fedepd", "y"): OURS, ("fedavg", "y"): BEST, ("fedlc", "y"): SECOND, ("centralised", "y"): [99.0] * 3}
+    scores = {
+        ("fedepd", "x"): OURS,
+        ("fedavg", "x"): SECOND,
+        ("fedlc", "x"): BEST,
+        ("centralised", "x"): [99.0] * 3,
+    }
+    scores |= {
+        ("fedepd", "y"): OURS,
+        ("fedavg", "y"): BEST,
+        ("fedlc", "y"): SECOND,
+        ("centralised", "y"): [99.0] * 3,
+    }
     return make_results(scores, references=["centralised"])
 
 
@@ -41,13 +51,22 @@ def test_every_metric_on_every_dataset_corrected_together(results: Results) -> N
     Seed by seed it is 1, 4, 4: variance 3, t of 2 degrees of freedom 4.302653, half width 4.302653 · sqrt(3 / 3).
     """
     found = duels(results)
-    assert [(duel.metric, duel.ours.dataset) for duel in found] == [(m, d) for d in "xy" for m in ("bacc", "macro_f1", "acc")]
+    assert [(duel.metric, duel.ours.dataset) for duel in found] == [
+        (m, d) for d in "xy" for m in ("bacc", "macro_f1", "acc")
+    ]
     raw = welch_p(OURS, BEST)
     assert 0.05 < raw < 1 / 6
     assert [duel.welch_p for duel in found] == holm([raw] * 6) == pytest.approx([6 * raw] * 6)
     assert {duel.outcome.difference for duel in found} == {3.0}
     table = duel_table(results, found)
-    assert [cell.text for cell in table.sections[0][0][:6]] == ["x", "bAcc", "FEDEPD", "FEDLC", "+3.00", "−1.30 to +7.30"]
+    assert [cell.text for cell in table.sections[0][0][:6]] == [
+        "x",
+        "bAcc",
+        "FEDEPD",
+        "FEDLC",
+        "+3.00",
+        "−1.30 to +7.30",
+    ]
     assert "With 3 seeds a line's Wilcoxon p is at least 0.25" in table.note
 
 
@@ -61,13 +80,17 @@ def test_a_missing_seed_is_left_out_of_both(make_results: MakeResults) -> None:
 
 
 def test_an_ablation_is_set_against_the_whole(make_results: MakeResults) -> None:
-    results = make_results({(key, "x"): OURS for key in ("fedepd", "fedepd:without_consensus", "fedavg")}, "ablation")
+    results = make_results(
+        {(key, "x"): OURS for key in ("fedepd", "fedepd:without_consensus", "fedavg")}, "ablation"
+    )
     assert [(duel.ours.row.key, duel.theirs.row.key) for duel in duels(results)][:2] == [
         ("fedepd", "fedepd:without_consensus"), ("fedepd", "fedavg"),
     ]  # fmt: skip
 
 
-def test_ranks_need_two_datasets_and_leave_references_out(results: Results, make_results: MakeResults) -> None:
+def test_ranks_need_two_datasets_and_leave_references_out(
+    results: Results, make_results: MakeResults
+) -> None:
     """FedEPD is first on both; each of the others is second once and third once: 2.5."""
     found = ranks(results, "acc")
     assert found is not None

@@ -11,7 +11,13 @@ import pytest
 from fedepd.reproduction.judging import judgement
 from fedepd.reproduction.judging.claims import CLAIMS
 from fedepd.reproduction.judging.contrasts import BASELINES
-from fedepd.reproduction.judging.judgement import glance_table, in_words, verdict_lines, verdict_table, verdicts_of
+from fedepd.reproduction.judging.judgement import (
+    glance_table,
+    in_words,
+    verdict_lines,
+    verdict_table,
+    verdicts_of,
+)
 from fedepd.reproduction.judging.verdicts import ALL, Verdict
 from fedepd.reproduction.study.measures import MEASURES
 from fedepd.reproduction.study.results import HEADLINE, OPENFGL, Results, Scoring
@@ -24,7 +30,10 @@ def scores_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Made-up runs have no rounds: every measure is the score."""
 
     def align(runs: Any, seeds: Any, scoring: Scoring) -> dict[str, list[float]]:
-        scores = [100 * runs[seed].metric("acc", scoring.model, scoring.average) if seed in runs else np.nan for seed in seeds]
+        scores = [
+            100 * runs[seed].metric("acc", scoring.model, scoring.average) if seed in runs else np.nan
+            for seed in seeds
+        ]
         return dict.fromkeys(MEASURES, scores)
 
     monkeypatch.setattr(judgement, "align_seeds", align)
@@ -40,7 +49,10 @@ def test_a_comparison_is_judged_by_the_claims_on_table_2(make_results: MakeResul
     scores = {("fedepd", "x"): [70, 71, 72], ("fedepd", "y"): [30, 31, 32]}
     scores |= {(rival, dataset): [50, 51, 52] for rival in BASELINES for dataset in "xy"}
     outcomes = found(make_results(scores))
-    assert found(make_results(scores | {("lws", "x"): [None, None, None]}))["best-bacc", "x", "fedepd"] == "cannot be told"
+    assert (
+        found(make_results(scores | {("lws", "x"): [None, None, None]}))["best-bacc", "x", "fedepd"]
+        == "cannot be told"
+    )
     assert outcomes["best-bacc", "x", "fedepd"] == "holds"
     assert outcomes["best-bacc", "y", "fedepd"] == "does not hold"
     assert not [row for _, _, row in outcomes if row == "fedepd:printed"]
@@ -50,19 +62,28 @@ def test_a_comparison_is_judged_by_the_claims_on_table_2(make_results: MakeResul
 def test_a_claim_is_judged_by_the_scoring_that_is_asked_for(make_results: MakeResults) -> None:
     """The global model of FedEPD is 20 points above all others but FedGTA, its clients' own models are 20 below: holds, and does not. Where
     all rows are scored by personal models FedGTA, which has no others, needs no mark."""
-    scores = {("fedepd", "x"): [70, 71, 72]} | {(rival, "x"): [50, 51, 52] for rival in BASELINES} | {("fedgta", "x"): [55, 56, 57]}
+    scores = (
+        {("fedepd", "x"): [70, 71, 72]}
+        | {(rival, "x"): [50, 51, 52] for rival in BASELINES}
+        | {("fedgta", "x"): [55, 56, 57]}
+    )
     results = make_results(scores, personal=["fedgta"])
     for run in results.runs:
         if run.summary["method"] == "fedepd":
             run.summary["metrics"]["personal"] = {"client_mean": {"acc": run.metric("acc") - 0.4}}
-    ours, theirs = ({each.claim.id: each for each in verdicts_of(results, scoring)}["best-acc"] for scoring in (HEADLINE, OPENFGL))
+    ours, theirs = (
+        {each.claim.id: each for each in verdicts_of(results, scoring)}["best-acc"]
+        for scoring in (HEADLINE, OPENFGL)
+    )
     assert (ours.outcome, theirs.outcome) == ("holds", "does not hold")
     assert ours.because.startswith("71.00 of FedEPD against 56.00 of FedGTA †, +15.00 points")
     assert theirs.because.startswith("31.00 of FedEPD against 56.00 of FedGTA, -25.00 points")
 
 
 def test_an_ablation_is_judged_by_the_claims_on_table_3(make_results: MakeResults) -> None:
-    results = make_results({("fedepd", "x"): [70, 71, 72], ("fedepd:without_consensus", "x"): [50, 51, 52]}, "ablation")
+    results = make_results(
+        {("fedepd", "x"): [70, 71, 72], ("fedepd:without_consensus", "x"): [50, 51, 52]}, "ablation"
+    )
     outcomes = found(results)
     assert outcomes["consensus-bacc", "x", "fedepd"] == "holds"
     assert outcomes["purification-bacc", "x", "fedepd"] == "cannot be told"

@@ -24,7 +24,9 @@ from fedepd.reproduction.judging.paper import PAPER_SENSITIVITY, paper_table2, p
         ("email", "hiertail", "acc", (38.44, 0.7)),
     ],
 )
-def test_cells_of_table_2_read_from_the_latex_by_hand(dataset: str, method: str, metric: str, cell: tuple[float, float]) -> None:
+def test_cells_of_table_2_read_from_the_latex_by_hand(
+    dataset: str, method: str, metric: str, cell: tuple[float, float]
+) -> None:
     assert paper_table2()[dataset, method, metric] == cell
 
 
@@ -37,7 +39,9 @@ def test_cells_of_table_2_read_from_the_latex_by_hand(dataset: str, method: str,
         ("corafull", "fedepd:without_recalibration", "acc", (65.77, 0.2)),
     ],
 )
-def test_cells_of_table_3_read_from_the_latex_by_hand(dataset: str, row: str, metric: str, cell: tuple[float, float]) -> None:
+def test_cells_of_table_3_read_from_the_latex_by_hand(
+    dataset: str, row: str, metric: str, cell: tuple[float, float]
+) -> None:
     assert paper_table3()[dataset, row, metric] == cell
 
 
@@ -45,8 +49,12 @@ def test_table_2_is_complete_and_under_our_names() -> None:
     """Twelve methods on six datasets in three metrics; out of memory is FedGAC on ogbn-arxiv alone."""
     table = paper_table2()
     methods = set(METHODS) - {"isolated", "centralised"}
-    assert set(table) == {(dataset, method, metric) for dataset in TABLE1 for method in methods for metric in METRICS[:3]}
-    assert {key for key, (mean, _) in table.items() if isnan(mean)} == {("arxiv", "fedgac", metric) for metric in METRICS[:3]}
+    assert set(table) == {
+        (dataset, method, metric) for dataset in TABLE1 for method in methods for metric in METRICS[:3]
+    }
+    assert {key for key, (mean, _) in table.items() if isnan(mean)} == {
+        ("arxiv", "fedgac", metric) for metric in METRICS[:3]
+    }
 
 
 def test_table_3_is_complete_and_its_rows_are_presets() -> None:
@@ -64,7 +72,11 @@ def test_the_improvements_the_paper_prints() -> None:
     table = paper_table2()
 
     def gain(dataset: str, metric: str) -> float:
-        rivals = [cell[0] for (d, method, m), cell in table.items() if (d, m) == (dataset, metric) and method != "fedepd"]
+        rivals = [
+            cell[0]
+            for (d, method, m), cell in table.items()
+            if (d, m) == (dataset, metric) and method != "fedepd"
+        ]
         return table[dataset, "fedepd", metric][0] - max(mean for mean in rivals if not isnan(mean))
 
     assert gain("arxiv", "acc") == pytest.approx(4.97)

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedepd.errors import BadData
-from fedepd.reproduction.judging.statistics import compare_seeds, critical_difference, holm, smallest_wilcoxon_p, welch_p, wilcoxon_p
+from fedepd.reproduction.judging.statistics import (
+    compare_seeds,
+    critical_difference,
+    holm,
+    smallest_wilcoxon_p,
+    welch_p,
+    wilcoxon_p,
+)
 
 fractions = st.integers(0, 1000).map(lambda thousandths: thousandths / 1000)
 rows = st.lists(fractions, min_size=3, max_size=8)
@@ -38,7 +45,10 @@ def test_ties_and_zeros_of_the_signed_ranks_by_hand() -> None:
     assert compare_seeds([0, -1, 1, 2], [0] * 4).rank_sum == 4.5 - 1.5
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [([], []), ([1.0], [2.0]), ([1.0, 2.0], [3.0, 3.5]), ([1.0, nan, 2.0], [2.0, 3.0, 4.0])])
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [([], []), ([1.0], [2.0]), ([1.0, 2.0], [3.0, 3.5]), ([1.0, nan, 2.0], [2.0, 3.0, 4.0])],
+)
 def test_too_few_seeds_cannot_tell(ours: list[float], theirs: list[float]) -> None:
     found = compare_seeds(ours, theirs)
     assert isnan(found.welch_p)
@@ -73,7 +83,9 @@ def test_rows_of_different_length_are_refused() -> None:
 def test_welch_is_scipys(ours: list[float], data: st.DataObject) -> None:
     theirs = data.draw(st.lists(fractions, min_size=len(ours), max_size=len(ours)))
     if len(set(ours)) > 1 and len(set(theirs)) > 1:
-        assert compare_seeds(ours, theirs).welch_p == pytest.approx(stats.ttest_ind(ours, theirs, equal_var=False).pvalue)
+        assert compare_seeds(ours, theirs).welch_p == pytest.approx(
+            stats.ttest_ind(ours, theirs, equal_var=False).pvalue
+        )
 
 
 @given(rows, st.data())
@@ -82,14 +94,19 @@ def test_the_interval_is_scipys(ours: list[float], data: st.DataObject) -> None:
     found = compare_seeds(ours, theirs)
     if np.ptp(np.subtract(ours, theirs)) > 1e-9:
         low, high = stats.ttest_rel(ours, theirs).confidence_interval(0.95)
-        assert (found.difference - found.half_width, found.difference + found.half_width) == pytest.approx((low, high), abs=1e-9)
+        assert (found.difference - found.half_width, found.difference + found.half_width) == pytest.approx(
+            (low, high), abs=1e-9
+        )
 
 
 @given(st.lists(st.integers(-6, 6), min_size=3, max_size=8))
 def test_the_signed_rank_test_counts_all_signs(differences: list[int]) -> None:
     kept = np.array([d for d in differences if d])
     ranks = stats.rankdata(np.abs(kept))
-    sums = [sum(r for r, sign in zip(ranks, signs, strict=True) if sign) for signs in itertools.product((0, 1), repeat=len(kept))]
+    sums = [
+        sum(r for r, sign in zip(ranks, signs, strict=True) if sign)
+        for signs in itertools.product((0, 1), repeat=len(kept))
+    ]
     middle, found = ranks.sum() / 2, ranks[kept > 0].sum()
     extreme = sum(abs(s - middle) >= abs(found - middle) for s in sums)
     assert wilcoxon_p(differences) == pytest.approx(extreme / len(sums))
@@ -159,7 +176,10 @@ def test_few_datasets_tell_nothing_apart() -> None:
 
 def test_groups_may_overlap() -> None:
     """a and c are told apart, b lies between and is told apart from neither: b's differences change sign."""
-    scores = {f"d{d}": {"a": 0.9, "b": 0.8 + (0.2 if d % 3 == 0 else -0.2 if d % 3 == 1 else 0), "c": 0.7} for d in range(9)}
+    scores = {
+        f"d{d}": {"a": 0.9, "b": 0.8 + (0.2 if d % 3 == 0 else -0.2 if d % 3 == 1 else 0), "c": 0.7}
+        for d in range(9)
+    }
     found = critical_difference(scores)
     assert found.friedman_p < 0.05
     assert found.groups == (("a", "b"), ("b", "c"))
@@ -176,10 +196,14 @@ def test_a_row_missing_on_a_dataset_is_left_out() -> None:
 
 @given(st.lists(st.lists(fractions, min_size=4, max_size=4), min_size=1, max_size=7))
 def test_ranks_sum_and_every_row_is_placed(table: list[list[float]]) -> None:
-    found = critical_difference({f"d{i}": dict(zip("wxyz", line, strict=True)) for i, line in enumerate(table)})
+    found = critical_difference(
+        {f"d{i}": dict(zip("wxyz", line, strict=True)) for i, line in enumerate(table)}
+    )
     assert sum(found.mean_ranks.values()) == pytest.approx(10)
     assert list(found.mean_ranks.values()) == sorted(found.mean_ranks.values())
     if found.friedman_p < 0.05:
-        assert not any(found.pairwise[pair] < 0.05 for group in found.groups for pair in itertools.combinations(group, 2))
+        assert not any(
+            found.pairwise[pair] < 0.05 for group in found.groups for pair in itertools.combinations(group, 2)
+        )
     else:
         assert found.groups == (tuple(found.mean_ranks),)

@@ -26,7 +26,9 @@ Row = dict[str, list[float]]
 
 def row(spread: float = 0.1, seeds: int = 3, **means: float) -> Row:
     """Every measure, 50 unless told."""
-    return {name: [means.get(name, 50.0) + spread * (seed % 3 - 1) for seed in range(seeds)] for name in MEASURES}
+    return {
+        name: [means.get(name, 50.0) + spread * (seed % 3 - 1) for seed in range(seeds)] for name in MEASURES
+    }
 
 
 def among(claim: str, *rivals: str) -> Claim:
@@ -36,7 +38,11 @@ def among(claim: str, *rivals: str) -> Claim:
 
 def verdict(claim: str | Claim, dataset: str = "toy", **rows: Row) -> Verdict:
     named = {name.replace("__", ":"): values for name, values in rows.items()}
-    found = [v for v in judge({dataset: named}, [BY_ID[claim] if isinstance(claim, str) else claim]) if v.dataset == dataset]
+    found = [
+        v
+        for v in judge({dataset: named}, [BY_ID[claim] if isinstance(claim, str) else claim])
+        if v.dataset == dataset
+    ]
     assert len(found) == 1
     return found[0]
 
@@ -44,7 +50,12 @@ def verdict(claim: str | Claim, dataset: str = "toy", **rows: Row) -> Verdict:
 @pytest.mark.parametrize(
     ("gain", "spread", "outcome", "because"),
     [
-        (1.0, 0.1, "holds", "51.00 of FedEPD against 50.00 of FedGTA †, +1.00 points; shown to be above 0 points over 3 seeds."),
+        (
+            1.0,
+            0.1,
+            "holds",
+            "51.00 of FedEPD against 50.00 of FedGTA †, +1.00 points; shown to be above 0 points over 3 seeds.",
+        ),
         (
             -1.0,
             0.1,
@@ -52,7 +63,12 @@ def verdict(claim: str | Claim, dataset: str = "toy", **rows: Row) -> Verdict:
             "49.00 of FedEPD against 50.00 of FedGTA †, -1.00 points; shown to be below +0.50 points over 3 seeds.",
         ),
         (0.05, 0.1, "does not hold", "+0.05 points; shown to be below +0.50 points"),
-        (1.0, 5.0, "cannot be told", "over 3 seeds neither shown to be above 0 points nor below +0.50 points"),
+        (
+            1.0,
+            5.0,
+            "cannot be told",
+            "over 3 seeds neither shown to be above 0 points nor below +0.50 points",
+        ),
         (-1.0, 5.0, "cannot be told", "-1.00 points; over 3 seeds neither"),
     ],
 )
@@ -129,26 +145,41 @@ def test_a_failed_seed_is_left_out_of_both_rows() -> None:
     ours, theirs = row(seeds=4, bacc=51), row(seeds=4)
     ours["bacc"][1] = nan
     found = verdict(among("best-bacc", "fedavg"), fedepd=ours, fedavg=theirs)
-    assert found.because == "50.97 of FedEPD against 49.97 of FedAvg, +1.00 points; shown to be above 0 points over 3 seeds."
+    assert (
+        found.because
+        == "50.97 of FedEPD against 49.97 of FedAvg, +1.00 points; shown to be above 0 points over 3 seeds."
+    )
 
 
 def test_over_datasets_too_a_mean_is_over_the_seeds_that_both_have() -> None:
     """Behind at the one seed in common on each of six datasets, though its three seeds have the higher mean."""
     rows = {"fedepd": {"bacc": [50.0, 60.0, 70.0]}, "fedepd:without_consensus": {"bacc": [51.0, nan, nan]}}
     found = judge({f"d{i}": rows for i in range(6)}, [BY_ID["consensus-bacc"]])
-    assert [(v.dataset, v.outcome) for v in found] == [*((f"d{i}", "cannot be told") for i in range(6)), (ALL, "does not hold")]
-    assert "50.00 of FedEPD against 51.00 of FedEPD (without consensus), -1.00 points on average, ahead on 0 of 6" in found[-1].because
+    assert [(v.dataset, v.outcome) for v in found] == [
+        *((f"d{i}", "cannot be told") for i in range(6)),
+        (ALL, "does not hold"),
+    ]
+    assert (
+        "50.00 of FedEPD against 51.00 of FedEPD (without consensus), -1.00 points on average, ahead on 0 of 6"
+        in found[-1].because
+    )
 
 
 def test_a_part_that_was_not_used_is_named_as_such() -> None:
     same = verdict("purification-bacc", fedepd=row(), fedepd__without_purification=row())
-    assert same.because == "50.00 of FedEPD against 50.00 of FedEPD (without purification), 0 points; the same at every seed."
+    assert (
+        same.because
+        == "50.00 of FedEPD against 50.00 of FedEPD (without purification), 0 points; the same at every seed."
+    )
     gains = [*over_all([0, 0, 0, 1, 2], "purification-bacc")]
     assert "+0.60 points on average, ahead on 2 of 5, level on 3" in gains[0].because
 
 
 def test_the_printed_preset_is_judged_beside_ours_where_it_was_run() -> None:
-    found = judge({"toy": {"fedepd": row(acc=52), "fedepd:printed": row(acc=48), "fedavg": row()}}, [among("best-acc", "fedavg")])
+    found = judge(
+        {"toy": {"fedepd": row(acc=52), "fedepd:printed": row(acc=48), "fedavg": row()}},
+        [among("best-acc", "fedavg")],
+    )
     assert [(v.row, v.outcome) for v in found] == [("fedepd", "holds"), ("fedepd:printed", "does not hold")]
 
 
@@ -160,25 +191,37 @@ def test_what_the_paper_prints_stands_beside_its_own_datasets_alone() -> None:
 
 
 def test_the_paper_does_not_claim_the_best_f1_on_roman_empire() -> None:
-    found = judge({"roman_empire": {"fedepd": row(), "fedgac": row()}, "toy": {"fedepd": row(), "fedgac": row()}}, [BY_ID["best-macro_f1"]])
+    found = judge(
+        {"roman_empire": {"fedepd": row(), "fedgac": row()}, "toy": {"fedepd": row(), "fedgac": row()}},
+        [BY_ID["best-macro_f1"]],
+    )
     assert [v.dataset for v in found] == ["toy"]
 
 
-@pytest.mark.parametrize(("loss", "outcome"), [(0.5, "holds"), (2.0, "does not hold"), (1.0, "cannot be told"), (-3.0, "holds")])
+@pytest.mark.parametrize(
+    ("loss", "outcome"), [(0.5, "holds"), (2.0, "does not hold"), (1.0, "cannot be told"), (-3.0, "holds")]
+)
 def test_a_tolerance_of_one_point(loss: float, outcome: str) -> None:
     found = verdict("keeps-head", fedepd=row(head_acc=50 - loss), fedavg=row())
     assert found.outcome == outcome
-    assert ("neither shown to be above -1.00 points nor below it" in found.because) == (outcome == "cannot be told")
+    assert ("neither shown to be above -1.00 points nor below it" in found.because) == (
+        outcome == "cannot be told"
+    )
 
 
 @given(st.lists(st.integers(-300, 300), min_size=4, max_size=4), st.integers(1, 300))
 def test_no_p_below_alpha_without_a_decision(gains: list[int], spread: int) -> None:
-    rows = {f"d{i}": {"fedepd": row(spread / 100, bacc=50 + gain / 100), "fedavg": row(spread / 100)} for i, gain in enumerate(gains)}
+    rows = {
+        f"d{i}": {"fedepd": row(spread / 100, bacc=50 + gain / 100), "fedavg": row(spread / 100)}
+        for i, gain in enumerate(gains)
+    }
     for found in judge(rows, [among("best-bacc", "fedavg")]):
         assert (found.p < 0.05) == (found.outcome != "cannot be told")
 
 
-@pytest.mark.parametrize(("gain", "outcome"), [(0.3, "holds"), (0.05, "cannot be told"), (-0.3, "does not hold")])
+@pytest.mark.parametrize(
+    ("gain", "outcome"), [(0.3, "holds"), (0.05, "cannot be told"), (-0.3, "does not hold")]
+)
 def test_a_part_helps(gain: float, outcome: str) -> None:
     """A standard error of 0.082: 0.3 is t = 3.7 (p = 0.02), and a gain that is not seen is not refuted either."""
     rows = {"fedepd": row(bacc=50 + gain), "fedepd__without_consensus": row()}
@@ -187,20 +230,30 @@ def test_a_part_helps(gain: float, outcome: str) -> None:
 
 def test_the_ablation_of_the_printed_preset_has_its_own_rows() -> None:
     rows = {"fedepd:printed": row(bacc=52), "fedepd:printed:consensus=False": row()}
-    assert [(v.row, v.outcome) for v in judge({"toy": rows}, [BY_ID["consensus-bacc"]])] == [("fedepd:printed", "holds")]
+    assert [(v.row, v.outcome) for v in judge({"toy": rows}, [BY_ID["consensus-bacc"]])] == [
+        ("fedepd:printed", "holds")
+    ]
 
 
 @pytest.mark.parametrize(("without_purification", "outcome"), [(40.0, "holds"), (46.0, "does not hold")])
 def test_purification_matters_most(without_purification: float, outcome: str) -> None:
-    rows = {"fedepd__without_purification": row(acc=without_purification), "fedepd__without_recalibration": row(acc=45)}
+    rows = {
+        "fedepd__without_purification": row(acc=without_purification),
+        "fedepd__without_recalibration": row(acc=45),
+    }
     found = verdict("purification-most", fedepd=row(), fedepd__without_consensus=row(acc=48), **rows)
     assert found.outcome == outcome
     assert "45.00 of FedEPD (without recalibration)" in found.because
 
 
-@pytest.mark.parametrize(("highest", "outcome"), [(50.5, "holds"), (53.0, "does not hold"), (51.45, "cannot be told")])
+@pytest.mark.parametrize(
+    ("highest", "outcome"), [(50.5, "holds"), (53.0, "does not hold"), (51.45, "cannot be told")]
+)
 def test_sensitivity(highest: float, outcome: str) -> None:
-    cells = {f"fedepd:mu={mu}:gamma=0.1": row(macro_f1=score) for mu, score in ((0.1, 50.0), (1.0, 50.2), (2.0, highest))}
+    cells = {
+        f"fedepd:mu={mu}:gamma=0.1": row(macro_f1=score)
+        for mu, score in ((0.1, 50.0), (1.0, 50.2), (2.0, highest))
+    }
     (found,) = judge({"toy": {"fedepd": row(macro_f1=90), **cells}}, [BY_ID["insensitive"]])
     assert found.outcome == outcome
     assert "50.00 of FedEPD (mu=0.1, gamma=0.1)" in found.because
@@ -215,7 +268,9 @@ def test_a_grid_is_refuted_by_what_one_parameter_does_on_average() -> None:
 
     def found(seeds: int) -> Verdict:
         cells = {
-            f"fedepd:mu={mu}:gamma={gamma}": row(1.5, seeds, macro_f1=50 - 2 * step) for step, mu in enumerate(mus) for gamma in gammas
+            f"fedepd:mu={mu}:gamma={gamma}": row(1.5, seeds, macro_f1=50 - 2 * step)
+            for step, mu in enumerate(mus)
+            for gamma in gammas
         }
         (verdict,) = judge({"toy": cells}, [BY_ID["insensitive"]])
         return verdict
@@ -223,8 +278,13 @@ def test_a_grid_is_refuted_by_what_one_parameter_does_on_average() -> None:
     three, six = found(3), found(6)
     assert (three.outcome, three.p) == ("cannot be told", pytest.approx(0.235, abs=0.002))
     assert six.outcome == "does not hold"
-    together = judge({f"d{i}": {f"fedepd:mu={mu}": row(macro_f1=50 + 9 * mu) for mu in (0, 1)} for i in range(9)}, [BY_ID["insensitive"]])
-    assert {v.dataset for v in together} == {f"d{i}" for i in range(9)}  # which of two cells is the lower was picked by each dataset
+    together = judge(
+        {f"d{i}": {f"fedepd:mu={mu}": row(macro_f1=50 + 9 * mu) for mu in (0, 1)} for i in range(9)},
+        [BY_ID["insensitive"]],
+    )
+    assert {v.dataset for v in together} == {
+        f"d{i}" for i in range(9)
+    }  # which of two cells is the lower was picked by each dataset
     low, high = ([mean + 1.5 * (seed % 3 - 1) for seed in range(6)] for mean in (42, 50 - 1.45))
     assert six.p == pytest.approx(40 * welch_p(low, high))
     assert six.because == (
@@ -245,11 +305,15 @@ def test_one_bad_cell_refutes_a_grid_though_no_parameter_does() -> None:
     assert found.because.startswith("47.00 of FedEPD (mu=2.0, gamma=2.0) against 50.00 of")
 
 
-@pytest.mark.parametrize(("seconds", "outcome"), [(11.0, "holds"), (20.0, "does not hold"), (12.5, "cannot be told")])
+@pytest.mark.parametrize(
+    ("seconds", "outcome"), [(11.0, "holds"), (20.0, "does not hold"), (12.5, "cannot be told")]
+)
 def test_running_time(seconds: float, outcome: str) -> None:
     """The cheapest baseline takes 10 seconds, so 1.25 times is 12.5."""
     claim = replace(BY_ID["fast"], contrast=cheap("cpu_seconds", 1.25, ("fedavg", "fedgta")))
-    found = verdict(claim, fedepd=row(cpu_seconds=seconds), fedavg=row(cpu_seconds=10), fedgta=row(cpu_seconds=30))
+    found = verdict(
+        claim, fedepd=row(cpu_seconds=seconds), fedavg=row(cpu_seconds=10), fedgta=row(cpu_seconds=30)
+    )
     assert found.outcome == outcome
     assert found.because.startswith(f"FedEPD takes {seconds / 10:.2f} times what FedAvg takes; ")
 
@@ -264,15 +328,26 @@ def test_traffic_without_any_spread_is_told_exactly() -> None:
 
 def test_steadier_than_the_mean_of_the_methods_for_long_tails() -> None:
     """Steps of 1 against the mean of 2, 3 and 4."""
-    rivals = {"creff": row(fluctuation=2), "fedlc": row(fluctuation=3), "graphfedmig": row(fluctuation=4), "fedavg": row(fluctuation=0)}
+    rivals = {
+        "creff": row(fluctuation=2),
+        "fedlc": row(fluctuation=3),
+        "graphfedmig": row(fluctuation=4),
+        "fedavg": row(fluctuation=0),
+    }
     found = verdict("steadier", fedepd=row(fluctuation=1), **rivals)
     assert found.outcome == "holds"
-    assert "1.00 of FedEPD against 3.00 of the methods for long tails, -2.00 points; shown to be below 0 points" in found.because
+    assert (
+        "1.00 of FedEPD against 3.00 of the methods for long tails, -2.00 points; shown to be below 0 points"
+        in found.because
+    )
     assert verdict("steadier", fedepd=row(fluctuation=9), **rivals).outcome == "does not hold"
 
 
 def test_the_tail_of_standard_models() -> None:
-    found = judge({"toy": {"fedavg": row(head_acc=90, tail_acc=10), "fedgta": row(head_acc=40, tail_acc=60)}}, [BY_ID["tail-is-worse"]])
+    found = judge(
+        {"toy": {"fedavg": row(head_acc=90, tail_acc=10), "fedgta": row(head_acc=40, tail_acc=60)}},
+        [BY_ID["tail-is-worse"]],
+    )
     assert [(v.row, v.outcome) for v in found] == [("fedavg", "holds"), ("fedgta", "does not hold")]
 
 
@@ -284,14 +359,20 @@ def test_the_tests_of_a_target_are_corrected_together() -> None:
         found = judge({f"d{i}": rows for i in range(count)}, [among("best-bacc", "fedavg")])
         assert [v.p for v in found] == pytest.approx([p] * count, abs=2e-4)
         assert {v.outcome for v in found} == {"holds" if p < 0.05 else "cannot be told"}
-    apart = judge({"d": rows}, [among("best-bacc", "fedavg"), Claim("other", "", "", "elsewhere", best("bacc", ("fedavg",)))])
+    apart = judge(
+        {"d": rows},
+        [among("best-bacc", "fedavg"), Claim("other", "", "", "elsewhere", best("bacc", ("fedavg",)))],
+    )
     assert [v.p for v in apart] == pytest.approx([0.0213] * 2, abs=2e-4)
 
 
 def over_all(gains: list[float], *claims: str) -> list[Verdict]:
     """FedEPD this far above its ablations, a dataset each."""
     ablations = [f"fedepd:without_{part}" for part in ("consensus", "purification", "recalibration")]
-    measured = {f"d{i}": {"fedepd": row(3.0, bacc=50 + gain), **{name: row(3.0) for name in ablations}} for i, gain in enumerate(gains)}
+    measured = {
+        f"d{i}": {"fedepd": row(3.0, bacc=50 + gain), **{name: row(3.0) for name in ablations}}
+        for i, gain in enumerate(gains)
+    }
     return [v for v in judge(measured, [BY_ID[claim] for claim in claims]) if v.dataset == ALL]
 
 
@@ -331,7 +412,10 @@ def test_claims_over_all_datasets_are_corrected_together_and_apart_from_those_of
 def test_over_all_datasets_the_best_is_above_each_rival() -> None:
     """Ahead of FedAvg on all eight, of CReFF on seven, where it loses most: ranks 1 to 7 against 8. Alone that is 2 / 2^8; last of two on
     all eight, it would have to be told from one that was picked of two, and of eleven in Table 2, for which eight datasets are too few."""
-    measured = {f"d{i}": {"fedepd": row(bacc=51 + i / 10), "fedavg": row(), "creff": row(bacc=50 if i else 70)} for i in range(8)}
+    measured = {
+        f"d{i}": {"fedepd": row(bacc=51 + i / 10), "fedavg": row(), "creff": row(bacc=50 if i else 70)}
+        for i in range(8)
+    }
     (found,) = judge(measured, [among("first-bacc", "fedavg", "creff")])
     assert (found.dataset, found.outcome) == (ALL, "cannot be told")
     assert "of CReFF" in found.because
@@ -344,7 +428,9 @@ def test_over_all_datasets_the_best_is_above_each_rival() -> None:
     everybody = {name: {"fedepd": row(bacc=10), **{rival: row() for rival in BASELINES}} for name in measured}
     (many,) = judge(everybody, [BY_ID["first-bacc"]])
     assert (many.outcome, many.p) == ("cannot be told", 11 * 2 / 2**8)
-    assert many.because.endswith("over 8 datasets neither shown to be above 0 points nor below +0.50 points, which so few cannot show.")
+    assert many.because.endswith(
+        "over 8 datasets neither shown to be above 0 points nor below +0.50 points, which so few cannot show."
+    )
     assert judge({}, [BY_ID["first-bacc"]]) == []
 
 
@@ -369,7 +455,10 @@ def test_a_dataset_that_has_nothing_of_the_kind_does_not_count_among_all() -> No
 def test_only_tests_in_one_direction_are_corrected_together() -> None:
     """b is refuted with p = 0.0213, as in the test above; beside a, which is 40 points ahead and speaks for the claim, Holm has two tests
     that could refute: 0.0426."""
-    measured = {"a": {"fedepd": row(bacc=90), "fedavg": row()}, "b": {"fedepd": row(bacc=50.2), "fedavg": row()}}
+    measured = {
+        "a": {"fedepd": row(bacc=90), "fedavg": row()},
+        "b": {"fedepd": row(bacc=50.2), "fedavg": row()},
+    }
     ahead, behind = judge(measured, [among("best-bacc", "fedavg")])
     assert (ahead.outcome, behind.outcome) == ("holds", "does not hold")
     assert behind.p == pytest.approx(0.0426, abs=2e-4)

@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 from fedepd.report.tables import Table
-from fedepd.reproduction.pages.figure_tables import bin_table, convergence_table, cost_table, grid_table, shape_table
+from fedepd.reproduction.pages.figure_tables import (
+    bin_table,
+    convergence_table,
+    cost_table,
+    grid_table,
+    shape_table,
+)
 from fedepd.reproduction.pages.illustrations import figures_of, points_of
 from fedepd.reproduction.study.results import Entry, Results
 from fedepd.reproduction.study.targets import Row, Target
@@ -44,7 +50,13 @@ def with_files(make_results: MakeResults) -> Callable[[Any], Results]:
             run.summary["rounds"] = 4
             run.summary["tiers"] = {"head": [1], "medium": [2], "tail": [0]}
             run.summary.update({"bytes_up": 2**20, "bytes_down": 2**21, "peak_rss_mb": 100.0})
-            run.config["dataset"] |= {"nodes": 70, "edges": 9, "features": 4, "classes": 3, "imbalance_ratio": 4.0}
+            run.config["dataset"] |= {
+                "nodes": 70,
+                "edges": 9,
+                "features": 4,
+                "classes": 3,
+                "imbalance_ratio": 4.0,
+            }
             run.config["experiment"]["partition"]["partition"] = "openfgl"
         return results
 
@@ -65,7 +77,13 @@ def test_convergence(with_files: Callable[[Any], Results]) -> None:
     megabyte a round.
     """
     results = with_files("convergence")
-    assert texts(convergence_table(results, "x"))[0] == ["FEDAVG", "70.00±0.00", "10.00±0.00", "1.00±0.00", "4.00±0.00"]
+    assert texts(convergence_table(results, "x"))[0] == [
+        "FEDAVG",
+        "70.00±0.00",
+        "10.00±0.00",
+        "1.00±0.00",
+        "4.00±0.00",
+    ]
     points = points_of(results)
     assert points[0][:4] == ["dataset", "row", "seed", "round"]
     assert points[4] == ["x", "FEDAVG", 0, 4, 2.0, 4.0, "acc", 70.0]
@@ -75,7 +93,15 @@ def test_convergence(with_files: Callable[[Any], Results]) -> None:
 def test_cost(with_files: Callable[[Any], Results]) -> None:
     table = cost_table(with_files("efficiency"), "x")
     assert table.headers == ["Method", "Acc", "Macro-F1", "MiB up", "MiB down", "CPU s", "Peak MiB"]
-    assert texts(table)[0] == ["FEDAVG", "51.00±1.41", "51.00±1.41", "1.0±0.0", "2.0±0.0", "1.0±0.0", "100.0±0.0"]
+    assert texts(table)[0] == [
+        "FEDAVG",
+        "51.00±1.41",
+        "51.00±1.41",
+        "1.0±0.0",
+        "2.0±0.0",
+        "1.0±0.0",
+        "100.0±0.0",
+    ]
 
 
 def test_shape(with_files: Callable[[Any], Results]) -> None:
@@ -88,10 +114,15 @@ def test_shape(with_files: Callable[[Any], Results]) -> None:
 def test_a_grid_and_its_figure(make_results: MakeResults) -> None:
     grid = {"mu": (0.5, 1.0), "gamma": (0.1, 0.9)}
     base = make_results({("fedepd", "x"): [50, 52]}).entries[0]
-    entries = [Entry(Row("fedepd", settings={"mu": m, "gamma": g}), "x", base.runs, {}) for m, g in ((0.5, 0.1), (0.5, 0.9), (1.0, 0.1))]
+    entries = [
+        Entry(Row("fedepd", settings={"mu": m, "gamma": g}), "x", base.runs, {})
+        for m, g in ((0.5, 0.1), (0.5, 0.9), (1.0, 0.1))
+    ]
     for run in base.runs.values():
         run.__dict__["clients"] = [{}]
-    results = Results(Target("g", "G", "sensitivity", tuple(e.row for e in entries), ("x",), grid=grid), entries)
+    results = Results(
+        Target("g", "G", "sensitivity", tuple(e.row for e in entries), ("x",), grid=grid), entries
+    )
     table = grid_table(results, "x")
     assert table.headers == ["mu \\ gamma", "0.1", "0.9"]
     assert texts(table) == [["0.5", "51.00±1.41", "51.00±1.41"], ["1", "51.00±1.41", "–"]]

@@ -22,10 +22,22 @@ ROWS = (("fedepd", "default"), ("fedepd", "printed"), ("fedavg", "default"), ("i
 @pytest.fixture(scope="module")
 def panels(tmp_path_factory: pytest.TempPathFactory) -> Panels:
     """Two seeds of four rows on a small graph, shown as two datasets."""
-    folder, graph = tmp_path_factory.mktemp("runs"), synthetic(nodes=300, classes=6, edges=900, features=16, imbalance=10)
+    folder, graph = (
+        tmp_path_factory.mktemp("runs"),
+        synthetic(nodes=300, classes=6, edges=900, features=16, imbalance=10),
+    )
     for method, preset in ROWS:
         for seed in range(2):
-            run(graph, method, preset=preset, out=folder / f"{method}-{preset}-{seed}", seed=seed, rounds=3, clients=3, evaluate_every=1)
+            run(
+                graph,
+                method,
+                preset=preset,
+                out=folder / f"{method}-{preset}-{seed}",
+                seed=seed,
+                rounds=3,
+                clients=3,
+                evaluate_every=1,
+            )
     groups = group(read_runs(folder))
     return {"First": groups, "Second": groups[:3]}
 
@@ -37,7 +49,9 @@ def texts(figure: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("draw", [figures.per_class, figures.tiers, figures.convergence, figures.efficiency])
-def test_figures_of_runs_name_datasets_methods_and_protocol(panels: Panels, draw: Any, tmp_path: Path) -> None:
+def test_figures_of_runs_name_datasets_methods_and_protocol(
+    panels: Panels, draw: Any, tmp_path: Path
+) -> None:
     figure = draw(panels)
     shown = texts(figure)
     for label in ("FedEPD", "FedEPD (printed)", "FedAvg", "Isolated †"):
@@ -87,11 +101,15 @@ def test_a_method_has_one_colour_in_all_figures(panels: Panels) -> None:
         colours = {container.get_label(): to_hex(container[0].get_facecolor()) for container in drawn}
         assert colours["FedEPD"] == "#d55e00"
         assert colours["FedAvg"] == "#0072b2"
-    assert {to_hex(line.get_color()) for line in lines.axes[0].lines if line.get_label() == "FedEPD"} == {"#d55e00"}
+    assert {to_hex(line.get_color()) for line in lines.axes[0].lines if line.get_label() == "FedEPD"} == {
+        "#d55e00"
+    }
 
 
 def test_a_method_that_sends_nothing_has_no_line_over_megabytes(panels: Panels) -> None:
-    by_round, by_second, by_megabyte = ({line.get_label() for line in axis.lines} for axis in figures.convergence(panels).axes[:3])
+    by_round, by_second, by_megabyte = (
+        {line.get_label() for line in axis.lines} for axis in figures.convergence(panels).axes[:3]
+    )
     assert by_round == by_second == by_megabyte | {"Isolated †"}
 
 
@@ -136,7 +154,10 @@ def test_a_heat_map_of_other_settings_names_them_and_keeps_their_order() -> None
 
 def test_the_diagram_names_ranks_tests_and_rows_left_out() -> None:
     """Wilcoxon over four datasets is at least 0.125, times three pairs."""
-    scores = {f"d{d}": {"fedepd": 3.0 + d, "fedavg": 2.0, "own": 1.0} | ({"fedgac": 1.0} if d else {}) for d in range(4)}
+    scores = {
+        f"d{d}": {"fedepd": 3.0 + d, "fedavg": 2.0, "own": 1.0} | ({"fedgac": 1.0} if d else {})
+        for d in range(4)
+    }
     labels, protocol = {"fedepd": "FedEPD", "fedgac": "FedGAC"}, "Protocol: of this test."
     figure = figures.critical_difference_diagram(critical_difference(scores), "bacc", labels, protocol)
     shown = texts(figure)

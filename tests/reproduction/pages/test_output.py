@@ -38,7 +38,9 @@ def toml_file(folder: Path, text: str) -> Path:
     name = whole(text.replace("/", "_").replace("\0", "_"))[:100] or "x"
     quoted = json.dumps(whole(text).replace("\x7f", "?"), ensure_ascii=False)
     path = folder / f"{name}.toml"
-    path.write_text(f'title = {quoted}\nkind = "comparison"\ndatasets = ["synthetic"]\n[[rows]]\nmethod = "fedavg"\nlabel = {quoted}\n')
+    path.write_text(
+        f'title = {quoted}\nkind = "comparison"\ndatasets = ["synthetic"]\n[[rows]]\nmethod = "fedavg"\nlabel = {quoted}\n'
+    )
     return path
 
 
@@ -55,7 +57,9 @@ class Elements(HTMLParser):
 def check_page(html: str) -> None:
     assert unfit(html.replace("\n", "")) == []
     elements = Elements(html).found
-    assert [sum(tag == each for tag, _ in elements) for each in ("script", "style", "title", "iframe", "object")] == [1, 1, 1, 0, 0]
+    assert [
+        sum(tag == each for tag, _ in elements) for each in ("script", "style", "title", "iframe", "object")
+    ] == [1, 1, 1, 0, 0]
     ids = [attributes["id"] for _, attributes in elements if "id" in attributes]
     for _, attributes in elements:
         assert not any(name.startswith("on") for name in attributes)
@@ -64,10 +68,15 @@ def check_page(html: str) -> None:
 
 
 @every
-def test_the_command_on_a_poisoned_target(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_on_a_poisoned_target(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Its file name became a link that ran script, and '...toml' wrote beside the output folder."""
     target, out = toml_file(tmp_path, text), tmp_path / "out"
-    assert main(["reproduce", str(target), "--no-run", "--seeds", "1", "--data", "synthetic", "--out", str(out)]) == 0
+    assert (
+        main(["reproduce", str(target), "--no-run", "--seeds", "1", "--data", "synthetic", "--out", str(out)])
+        == 0
+    )
     check_lines("".join(capsys.readouterr()))
     page = next(out.glob("*.html"))
     check_page(page.read_text(encoding="utf-8"))
@@ -89,16 +98,49 @@ def test_the_command_on_a_poisoned_target(text: str, tmp_path: Path, capsys: pyt
 def test_a_target_cannot_leave_its_folder(stem: str, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     path = tmp_path / f"{stem}.toml" if stem else tmp_path / ".toml"
-    path.write_text('title = "x"\nkind = "comparison"\ndatasets = ["synthetic"]\n[[rows]]\nmethod = "fedavg"\n')
+    path.write_text(
+        'title = "x"\nkind = "comparison"\ndatasets = ["synthetic"]\n[[rows]]\nmethod = "fedavg"\n'
+    )
     name = read_target(str(path)).name
     assert (tmp_path / "out" / name).resolve().parent == tmp_path / "out"
 
 
 def check_latex(text: str) -> None:
     """Only our own commands, in balance: what came from data is between them as text."""
-    ours = {"documentclass", "usepackage", "extrafloats", "begin", "end", "caption", "label", "centering", "footnotesize", "setlength"}
-    ours |= {"tabcolsep", "toprule", "midrule", "bottomrule", "linewidth", "raggedright", "arraybackslash", "textbf", "underline"}
-    ours |= {"scriptsize", "textbackslash", "textasciitilde", "textasciicircum", "textless", "textgreater", "pm", "dagger", "ddagger"}
+    ours = {
+        "documentclass",
+        "usepackage",
+        "extrafloats",
+        "begin",
+        "end",
+        "caption",
+        "label",
+        "centering",
+        "footnotesize",
+        "setlength",
+    }
+    ours |= {
+        "tabcolsep",
+        "toprule",
+        "midrule",
+        "bottomrule",
+        "linewidth",
+        "raggedright",
+        "arraybackslash",
+        "textbf",
+        "underline",
+    }
+    ours |= {
+        "scriptsize",
+        "textbackslash",
+        "textasciitilde",
+        "textasciicircum",
+        "textless",
+        "textgreater",
+        "pm",
+        "dagger",
+        "ddagger",
+    }
     ours |= {"leq", "times"}
     assert set(re.findall(r"\\([A-Za-z]+)", text.replace(r"\\", ""))) <= ours
     depth = 0
@@ -109,13 +151,18 @@ def check_latex(text: str) -> None:
     assert len(re.findall(r"(?<!\\)\$", text.replace(r"\\", ""))) % 2 == 0
     assert not re.search(r"(?<!\\)%", text)
     assert not re.search(r"\n\s*[\[*]", text)  # an option of the command before
-    assert set(re.findall(r"\\label\{([^}]*)\}", text)) == {found for found in re.findall(r"\\label\{(tab:[\w.:-]*)\}", text)}
+    assert set(re.findall(r"\\label\{([^}]*)\}", text)) == {
+        found for found in re.findall(r"\\label\{(tab:[\w.:-]*)\}", text)
+    }
     assert text.count(r"\end{document}") <= 1
 
 
 @every
 def test_latex_of_a_poisoned_table(text: str) -> None:
-    cells = [[Cell(text), Cell("1.0", 1.0, text), Cell(text, 2.0, "", 1)], [Cell(text), Cell(text), Cell(text, 1.0, "", 2)]]
+    cells = [
+        [Cell(text), Cell("1.0", 1.0, text), Cell(text, 2.0, "", 1)],
+        [Cell(text), Cell(text), Cell(text, 1.0, "", 2)],
+    ]
     made = latex_document([latex(Table(text, [text, text, text], [cells], text))])
     check_latex(made)
     assert unfit(made.replace("\n", "")) == []
@@ -129,7 +176,9 @@ def test_a_poisoned_study_without_a_run(text: str, make_results: MakeResults, tm
     results = Results(replace(results.target, title=text, rows=rows), entries)
     written = write_target(results, tmp_path)
     page = write_reproduction(
-        [replace(written, results=replace(results, target=replace(results.target, name=text)))], tmp_path / "x.html", text
+        [replace(written, results=replace(results, target=replace(results.target, name=text)))],
+        tmp_path / "x.html",
+        text,
     )
     check_page(page.read_text(encoding="utf-8"))
     check_latex((tmp_path / "mine" / "mine.tex").read_text())
@@ -139,8 +188,12 @@ def test_a_poisoned_study_without_a_run(text: str, make_results: MakeResults, tm
 def test_pictures_in_markdown_lead_nowhere_else(make_results: MakeResults) -> None:
     results = make_results({("fedavg", "toy"): [None]})
     results = replace(results, target=replace(results.target, title="x](javascript:alert(1)) ![y"))
-    made = _markdown(results, {"# [a](b)": Table("t", ["a"], [[[Cell("b")]]])}, [Path("a b) ![x](http:evil.svg")])
-    assert re.findall(r"(?<!\\)\]\(([^)]*)\)", made) == ["a%20b%29%20%21%5Bx%5D%28http%3Aevil.png"] * made.count("![")
+    made = _markdown(
+        results, {"# [a](b)": Table("t", ["a"], [[[Cell("b")]]])}, [Path("a b) ![x](http:evil.svg")]
+    )
+    assert re.findall(r"(?<!\\)\]\(([^)]*)\)", made) == [
+        "a%20b%29%20%21%5Bx%5D%28http%3Aevil.png"
+    ] * made.count("![")
 
 
 @pytest.mark.parametrize("part", range(6))
@@ -163,7 +216,11 @@ def test_figures_with_poisoned_names_are_whole(part: int, tmp_path: Path) -> Non
 
     png, svg = save_figure(draw(), tmp_path / "x")
     assert png.read_bytes().startswith(b"\x89PNG")
-    texts = [" ".join("".join(each.itertext()).split()) for each in ET.parse(svg).iter() if each.tag.endswith("text")]
+    texts = [
+        " ".join("".join(each.itertext()).split())
+        for each in ET.parse(svg).iter()
+        if each.tag.endswith("text")
+    ]
     for text in names:
         assert texts.count(" ".join(shown(text).split())) >= 3  # in the legend, in the figure, under the axis
 
@@ -186,7 +243,9 @@ def test_no_name_runs_as_script(tmp_path: Path, make_results: MakeResults) -> No
         row = replace(results.target.rows[0], label=text)
         target = replace(results.target, name=f"t{place}", title=text, rows=(row,))
         made = write_target(Results(target, [replace(entry, row=row) for entry in results.entries]), tmp_path)
-        written.append(replace(made, results=replace(made.results, target=replace(target, name=f"{place}{text}"))))
+        written.append(
+            replace(made, results=replace(made.results, target=replace(target, name=f"{place}{text}")))
+        )
     page = write_reproduction(written, tmp_path / "<img src=x onerror=alert(1)>.html", PAYLOADS["script"])
     with opened(tmp_path / "profile") as browser:
         visit(browser, page.as_uri())

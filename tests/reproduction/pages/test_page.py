@@ -49,7 +49,11 @@ def test_cells_are_shared(study: Path) -> None:
 
 def test_claims_are_counted_by_both_scorings(study: Path) -> None:
     """Two seeds tell nothing, so every verdict of the two tables is the same by either scoring."""
-    lines = [line for name in ("table2", "table3") for line in (study / name / f"{name}-verdicts.csv").read_text().splitlines()[1:]]
+    lines = [
+        line
+        for name in ("table2", "table3")
+        for line in (study / name / f"{name}-verdicts.csv").read_text().splitlines()[1:]
+    ]
     found = [sum(line.startswith(f"{scoring},") for line in lines) for scoring in ("headline", "openfgl")]
     assert found[0] == found[1] > 0
     counted = f"0 hold, 0 do not hold, {found[0]} cannot be told"
@@ -74,9 +78,17 @@ def test_the_page_works(browser: Any, study: Path) -> None:
     )
     assert len(images) == 8
     assert all(natural > 200 and shown > 300 for _, natural, shown in images)
-    links = browser.execute_script("return [...document.querySelectorAll('nav a')].map(a => a.getAttribute('href'))")
-    assert links == ["#verdicts", *(f"#{name}" for name in [target.name for target in read_targets("all")]), "#protocol"]
-    assert all(browser.execute_script("return document.querySelector(arguments[0]) !== null", link) for link in links)
+    links = browser.execute_script(
+        "return [...document.querySelectorAll('nav a')].map(a => a.getAttribute('href'))"
+    )
+    assert links == [
+        "#verdicts",
+        *(f"#{name}" for name in [target.name for target in read_targets("all")]),
+        "#protocol",
+    ]
+    assert all(
+        browser.execute_script("return document.querySelector(arguments[0]) !== null", link) for link in links
+    )
 
     table = "table[data-name='table2-headline-all']"
     first = f'return document.querySelector("{table}").tBodies[0].rows[0].cells[0].textContent'
@@ -89,15 +101,25 @@ def test_the_page_works(browser: Any, study: Path) -> None:
     assert len(values) == 13
     assert values == sorted(values, reverse=True)
 
-    assert browser.execute_script("return performance.getEntriesByType('resource').filter(e => !e.name.startsWith('data:')).length") == 0
+    assert (
+        browser.execute_script(
+            "return performance.getEntriesByType('resource').filter(e => !e.name.startsWith('data:')).length"
+        )
+        == 0
+    )
     check_nothing_leaves(browser, url)
     check_fits_a_phone(browser, url)
 
 
-def test_a_proxy_graph_is_named_once_and_as_such_though_a_target_has_no_run_of_it(make_results: Any, tmp_path: Path) -> None:
+def test_a_proxy_graph_is_named_once_and_as_such_though_a_target_has_no_run_of_it(
+    make_results: Any, tmp_path: Path
+) -> None:
     """A target without a run does not know of proxy features; whichever comes first, the page says so."""
     run, waiting = make_results({("a", "x"): [50]}, proxies=["x"]), make_results({("a", "x"): [None]})
     for order in ((run, waiting), (waiting, run)):
         written = [Written(results, tmp_path, {}, {}, {}, []) for results in order]
-        assert _scope(written, "fedepd") == "1 runs, 1 more without a number on x (proxy features). Made by: fedepd"
+        assert (
+            _scope(written, "fedepd")
+            == "1 runs, 1 more without a number on x (proxy features). Made by: fedepd"
+        )
         assert _titles(written) == {"x": "x ‡"}  # over the columns of the verdicts

@@ -24,7 +24,11 @@ TEX = shutil.which("pdflatex")
 def cells(table: Table) -> dict[str, list[str]]:
     """Row label -> cells, with * for best and _ for second."""
     marks = ("", "*", "_")
-    return {row[0].text: [marks[c.rank] + c.text + c.spread for c in row[1:]] for section in table.sections for row in section}
+    return {
+        row[0].text: [marks[c.rank] + c.text + c.spread for c in row[1:]]
+        for section in table.sections
+        for row in section
+    }
 
 
 def test_best_second_references_and_gaps(make_results: MakeResults) -> None:
@@ -46,14 +50,23 @@ def test_best_second_references_and_gaps(make_results: MakeResults) -> None:
     }
     assert [len(section) for section in tables["Accuracy"].sections] == [4, 1]
     note = tables["Accuracy"].note
-    for part in ("pooled over the test nodes", "seeds 0, 1", "10 clients; 5 rounds", "personal models", "References are not ranked"):
+    for part in (
+        "pooled over the test nodes",
+        "seeds 0, 1",
+        "10 clients; 5 rounds",
+        "personal models",
+        "References are not ranked",
+    ):
         assert part in note
 
 
 @pytest.mark.parametrize(
     ("why", "state"),
     [
-        ("its process was killed (SIGKILL), as the system does for want of memory; give fewer --workers", "OOM"),
+        (
+            "its process was killed (SIGKILL), as the system does for want of memory; give fewer --workers",
+            "OOM",
+        ),
         ("RuntimeError: DefaultCPUAllocator: can't allocate memory (models.py, line 1)", "OOM"),
         ("MemoryError:  (sparse.py, line 1)", "OOM"),
         ("its process was killed (SIGTERM); run it again", "failed"),
@@ -61,7 +74,9 @@ def test_best_second_references_and_gaps(make_results: MakeResults) -> None:
     ],
 )
 def test_why_a_row_has_no_number(make_results: MakeResults, why: str, state: str) -> None:
-    table = metric_tables(make_results({("a", "x"): [None, None], ("b", "x"): [1, 2]}, why=why), ("acc",))["x"]
+    table = metric_tables(make_results({("a", "x"): [None, None], ("b", "x"): [1, 2]}, why=why), ("acc",))[
+        "x"
+    ]
     assert cells(table)["A"] == [f"– {state}"]
 
 
@@ -75,12 +90,18 @@ def test_a_cell_that_was_never_run_says_so(make_results: MakeResults) -> None:
 
 def test_one_dataset_has_its_metrics_side_by_side(make_results: MakeResults) -> None:
     tables = metric_tables(make_results({("a", "x"): [1], ("b", "x"): [2]}), ("bacc", "macro_f1", "acc"))
-    assert {heading: table.headers for heading, table in tables.items()} == {"x": ["Method", "bAcc", "Macro-F1", "Acc"]}
+    assert {heading: table.headers for heading, table in tables.items()} == {
+        "x": ["Method", "bAcc", "Macro-F1", "Acc"]
+    }
 
 
 def test_the_paper_stands_beside_official_datasets_only(make_results: MakeResults) -> None:
     """Table 2 prints 36.93 for FedAvg's accuracy on Email; a proxy, another graph and a method that is not there have no value."""
-    scores = {(key, dataset): [50.0] for key in ("fedavg", "isolated") for dataset in ("email", "roman_empire", "cora")}
+    scores = {
+        (key, dataset): [50.0]
+        for key in ("fedavg", "isolated")
+        for dataset in ("email", "roman_empire", "cora")
+    }
     table = metric_tables(make_results(scores, proxies=["roman_empire"]), ("acc",))["Accuracy"]
     assert table.headers == ["Method", "Email", "roman_empire ‡", "cora"]
     assert cells(table)["FEDAVG"] == ["*50.00 [36.93]", "*50.00", "*50.00"]
@@ -90,9 +111,16 @@ def test_the_paper_stands_beside_official_datasets_only(make_results: MakeResult
 
 
 def test_both_readings_of_fedepd_stand_beside_the_papers(make_results: MakeResults) -> None:
-    results = make_results({(key, "corafull"): [50] for key in ("fedepd", "fedepd:printed", "fedepd:without_consensus")}, "ablation")
+    results = make_results(
+        {(key, "corafull"): [50] for key in ("fedepd", "fedepd:printed", "fedepd:without_consensus")},
+        "ablation",
+    )
     shown = cells(metric_tables(results, ("acc",))["CoraFull"])
-    assert list(shown.values()) == [["*50.00 [66.73]"], ["*50.00 [66.73]"], ["*50.00 [66.31]"]]  # Table 3, not Table 2's 66.71
+    assert list(shown.values()) == [
+        ["*50.00 [66.73]"],
+        ["*50.00 [66.73]"],
+        ["*50.00 [66.31]"],
+    ]  # Table 3, not Table 2's 66.71
 
 
 def test_the_test_beds_own_scoring_has_tables_of_its_own(make_results: MakeResults) -> None:
@@ -109,13 +137,20 @@ def test_every_number_is_in_the_csv_with_its_protocol(make_results: MakeResults)
     lines = list(csv.DictReader(numbers_csv(results).splitlines()))
     assert len(lines) == 2 * 2 * 6 + 5 + 1
     assert lines[0] | {"value": "0.5", "metric": "acc"} == lines[0]
-    assert (lines[0]["model"], lines[0]["average"], lines[0]["select"], lines[0]["seed"]) == ("global", "pooled", "val_macro_f1", "0")
+    assert (lines[0]["model"], lines[0]["average"], lines[0]["select"], lines[0]["seed"]) == (
+        "global",
+        "pooled",
+        "val_macro_f1",
+        "0",
+    )
     assert (lines[-1]["seed"], lines[-1]["failure"], lines[-1]["value"]) == ("1", "no memory", "")
 
 
 def awkward(make_results: MakeResults) -> list[Table]:
     keys = ("a_b", "c&d", "50%", "x^2~{}\\#$")
-    results = make_results({(key, dataset): [50, 51] for key in keys for dataset in ("email", "x_proxy")}, proxies=["x_proxy"])
+    results = make_results(
+        {(key, dataset): [50, 51] for key in keys for dataset in ("email", "x_proxy")}, proxies=["x_proxy"]
+    )
     return list(metric_tables(results, ("acc", "bacc")).values())
 
 
@@ -134,7 +169,10 @@ def test_latex_has_as_many_cells_as_columns_and_balanced_braces(make_results: Ma
 
 def sentences(rows: int) -> Table:
     """Numbered rows with a sentence in the last column."""
-    body = [[Cell(f"claim {i}"), Cell(f"{i}.5", i + 0.5), Cell("more than one line holds, " * 12)] for i in range(rows)]
+    body = [
+        [Cell(f"claim {i}"), Cell(f"{i}.5", i + 0.5), Cell("more than one line holds, " * 12)]
+        for i in range(rows)
+    ]
     return Table("long", ["Claim", "p", "Because"], [body], "A note.")
 
 
@@ -154,7 +192,9 @@ def test_latex_compiles_and_nothing_sticks_out(make_results: MakeResults, tmp_pa
     """As many tables as the largest target has: LaTeX alone stops at 52 with no text between them."""
     tables = [*awkward(make_results), sentences(40), replace(sentences(0), sections=[]), *[sentences(2)] * 60]
     (tmp_path / "t.tex").write_text(latex_document([latex(table) for table in tables]))
-    done = subprocess.run([str(TEX), "-halt-on-error", "t.tex"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [str(TEX), "-halt-on-error", "t.tex"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout[-1500:]
     assert "Overfull" not in done.stdout
     assert "too large" not in done.stdout

@@ -16,7 +16,14 @@ from fedepd.reproduction.study.results import read_results
 from fedepd.reproduction.study.targets import Row, Target, read_target
 
 QUICK: dict[str, Any] = {"rounds": 2, "hidden": 8, "clients": 3}
-TARGET = Target("mine", "Mine", "comparison", (Row("fedavg", label="FedAvg"), Row("fedepd", label="FedEPD")), ("synthetic",), 2)
+TARGET = Target(
+    "mine",
+    "Mine",
+    "comparison",
+    (Row("fedavg", label="FedAvg"), Row("fedepd", label="FedEPD")),
+    ("synthetic",),
+    2,
+)
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +40,17 @@ def planned(data: str, out: Path, *targets: Target, **settings: Any) -> list[Pla
 def test_the_folder_is_named_by_the_hash_of_the_run_in_it(data: str, tmp_path: Path) -> None:
     """And seeds vary the clients too, once the nodes are shuffled."""
     cells = planned(data, tmp_path, TARGET, shuffle_nodes=True)
-    assert [(each.row.method, each.seed) for each in cells] == [("fedavg", 0), ("fedepd", 0), ("fedavg", 1), ("fedepd", 1)]
+    assert [(each.row.method, each.seed) for each in cells] == [
+        ("fedavg", 0),
+        ("fedepd", 0),
+        ("fedavg", 1),
+        ("fedepd", 1),
+    ]
     said: list[str] = []
-    assert run_planned(to_run(cells), 2, lambda: None, lambda each, failure: said.append(each.text + failure)) == 0
+    assert (
+        run_planned(to_run(cells), 2, lambda: None, lambda each, failure: said.append(each.text + failure))
+        == 0
+    )
     assert sorted(said) == sorted(each.text for each in cells)
     summaries = [json.loads((each.cell.out / "summary.json").read_text()) for each in cells]
     assert [summary["config_hash"] for summary in summaries] == [each.cell.out.name for each in cells]
@@ -56,13 +71,19 @@ def test_a_target_of_ones_own_names_files_and_what_is_nowhere_is_named(data: str
 
 def test_targets_share_cells_that_compute_the_same(data: str, tmp_path: Path) -> None:
     """``without_purification`` and ``purify = false`` are one computation; another setting is another."""
-    rows = (Row("fedepd", "without_purification"), Row("fedepd", "default", "x", {"purify": False}), Row("fedepd", "default", "y"))
+    rows = (
+        Row("fedepd", "without_purification"),
+        Row("fedepd", "default", "x", {"purify": False}),
+        Row("fedepd", "default", "y"),
+    )
     other = replace(TARGET, name="other", rows=rows)
     cells = planned(data, tmp_path, TARGET, other)
     names = {(each.target, each.row.key, each.seed): each.cell.out.name for each in cells}
     assert names["other", "fedepd:without_purification", 0] == names["other", "fedepd:purify=False", 0]
     assert names["mine", "fedepd", 0] == names["other", "fedepd", 0]
-    assert len(set(names.values())) == len(to_run(cells)) == 6  # fedavg, fedepd, fedepd without purification; two seeds each
+    assert (
+        len(set(names.values())) == len(to_run(cells)) == 6
+    )  # fedavg, fedepd, fedepd without purification; two seeds each
 
 
 def test_what_moves_no_number_moves_no_hash_and_what_does_moves_it(data: str, tmp_path: Path) -> None:

@@ -13,14 +13,32 @@ from fedepd.reproduction.study.results import OPENFGL
 
 def made_up(accuracies: dict[int, float], rounds: int = 8) -> Run:
     """Every round costs 2 processor seconds and 0.5 + 1 megabytes; accuracies by evaluated round."""
-    found = Run(Path(), {"headline": "global", "rounds": rounds, "cpu_seconds": 20.0, "metrics": {"global": {"pooled": {"acc": 0.5}}}}, {})
+    found = Run(
+        Path(),
+        {
+            "headline": "global",
+            "rounds": rounds,
+            "cpu_seconds": 20.0,
+            "metrics": {"global": {"pooled": {"acc": 0.5}}},
+        },
+        {},
+    )
     found.__dict__["rounds"] = [line(r, accuracies.get(r)) for r in range(1, rounds + 1)]
     return found
 
 
 def line(r: int, accuracy: float | None) -> dict[str, Any]:
-    result: dict[str, Any] = {"round": r, "cpu_seconds": 2.0, "bytes_up": {"a": 400_000, "b": 100_000}, "bytes_down": {"a": 1_000_000}}
-    return result if accuracy is None else result | {"val": {"global": {"acc": accuracy}, "personal": {"acc": 0.9}}}
+    result: dict[str, Any] = {
+        "round": r,
+        "cpu_seconds": 2.0,
+        "bytes_up": {"a": 400_000, "b": 100_000},
+        "bytes_down": {"a": 1_000_000},
+    }
+    return (
+        result
+        if accuracy is None
+        else result | {"val": {"global": {"acc": accuracy}, "personal": {"acc": 0.9}}}
+    )
 
 
 def test_a_trajectory_by_hand() -> None:

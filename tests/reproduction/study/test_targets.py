@@ -39,7 +39,9 @@ def test_every_table_and_figure_of_the_paper_ships_and_our_own_steps() -> None:
         "robustness", "steps", "table2", "table3",
         "fig-convergence", "fig-distribution", "fig-efficiency", "fig-perclass", "fig-sensitivity", "fig-tiers",
     ]  # fmt: skip
-    assert [target.name for target in read_targets("all")] == [name for name in target_names() if name != "robustness"]
+    assert [target.name for target in read_targets("all")] == [
+        name for name in target_names() if name != "robustness"
+    ]
 
 
 @pytest.mark.parametrize("name", target_names())
@@ -66,7 +68,9 @@ def test_a_grid_is_a_row_for_every_combination() -> None:
     assert target.rows[0].settings == {"mu": 0.1, "gamma": 0.1}
     assert target.rows[0].label == "FedEPD (printed), mu 0.1, gamma 0.1"
     printed = Experiment.make("fedepd", "printed")
-    assert Experiment.make("fedepd", "printed", mu=1.0, gamma=0.5).config_hash("g") == printed.config_hash("g")
+    assert Experiment.make("fedepd", "printed", mu=1.0, gamma=0.5).config_hash("g") == printed.config_hash(
+        "g"
+    )
     assert {"mu": 1.0, "gamma": 0.5} in [row.settings for row in target.rows]
 
 
@@ -81,7 +85,11 @@ def test_a_row_wins_over_the_user_who_wins_over_the_target(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ('kind = "ablation"', 'kind = "ablatio"', "unknown kind in '.*mine.toml' 'ablatio'; did you mean 'ablation'"),
+        (
+            'kind = "ablation"',
+            'kind = "ablatio"',
+            "unknown kind in '.*mine.toml' 'ablatio'; did you mean 'ablation'",
+        ),
         ('kind = "ablation"', "", "'.*mine.toml' has no 'kind'; add it"),
         ('title = "Mine"', 'titel = "Mine"', "unknown key in '.*mine.toml' 'titel'; did you mean 'title'"),
         ('label = "longer"', 'lable = "longer"', "unknown key in '.*' 'lable'; did you mean 'label'"),
@@ -90,14 +98,34 @@ def test_a_row_wins_over_the_user_who_wins_over_the_target(tmp_path: Path) -> No
         ('kind = "ablation"', 'kind = "sensitivity"', r"needs a \[grid\] of two settings; it has 0"),
         ('title = "Mine"', "title = Mine", "is not TOML"),
         (MINE[MINE.index("[[rows]]") :], "", r"has no \[\[rows\]\]"),
-        ('datasets = ["synthetic"]', 'datasets = "synthetic"', "'datasets' in '.*' is 'synthetic'; give a list of names"),
+        (
+            'datasets = ["synthetic"]',
+            'datasets = "synthetic"',
+            "'datasets' in '.*' is 'synthetic'; give a list of names",
+        ),
         ('datasets = ["synthetic"]', "datasets = [1]", r"'datasets' in '.*' is \[1\]; give a list of names"),
-        ('title = "Mine"', "title = 'Mine'\nseeds = 'five'", "'seeds' in '.*' is 'five'; give a whole number"),
-        ('title = "Mine"', "title = 'Mine'\nseeds = 0", "'seeds' in '.*' is 0; give a whole number, 1 or more"),
-        ('title = "Mine"', "title = 'Mine'\ngrid = { mu = 1 }", r"'mu' in the \[grid\] of '.*' is 1; give a list of numbers"),
+        (
+            'title = "Mine"',
+            "title = 'Mine'\nseeds = 'five'",
+            "'seeds' in '.*' is 'five'; give a whole number",
+        ),
+        (
+            'title = "Mine"',
+            "title = 'Mine'\nseeds = 0",
+            "'seeds' in '.*' is 0; give a whole number, 1 or more",
+        ),
+        (
+            'title = "Mine"',
+            "title = 'Mine'\ngrid = { mu = 1 }",
+            r"'mu' in the \[grid\] of '.*' is 1; give a list of numbers",
+        ),
         ("settings = { epochs = 6 }", "settings = 6", "'settings' in '.*' is 6; give a table"),
         (MINE[MINE.index("[settings]") :], "rows = [1]", r"'rows' in '.*' is \[1\]; give \[\[rows\]\]"),
-        (MINE[MINE.index("[settings]") :], "rows = 'fig-tiers'", r"'fig-tiers.toml' gives its rows .* take them from 'table2'"),
+        (
+            MINE[MINE.index("[settings]") :],
+            "rows = 'fig-tiers'",
+            r"'fig-tiers.toml' gives its rows .* take them from 'table2'",
+        ),
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, sentence: str) -> None:

@@ -25,7 +25,16 @@ from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.fedepd.purify import EPSILON, Score, purified_edges
 from fedepd.methods.fedepd.structure import Graphs, Prepared, central_nodes, class_homophily, low_pass_rows
 from fedepd.methods.fedepd.vote import counted_votes
-from fedepd.methods.steps import average, class_counts, class_sums, cross_entropy, fit, model_part, reply, with_prefix
+from fedepd.methods.steps import (
+    average,
+    class_counts,
+    class_sums,
+    cross_entropy,
+    fit,
+    model_part,
+    reply,
+    with_prefix,
+)
 from fedepd.network.backbones import Backbone
 from fedepd.network.kernels import cross_entropy_
 from fedepd.network.training import Gradient
@@ -50,10 +59,15 @@ class FedEPD(Method[Graphs]):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
         "printed": {**PAPER, "mu": 1.0, "sign": "plus", "absent": "eps", "isolated_gate": 0.0},
-        "corrected": {**PAPER, "absent": "exclude"},  # printed, with the sign, absent classes and isolated nodes mended
+        "corrected": {
+            **PAPER,
+            "absent": "exclude",
+        },  # printed, with the sign, absent classes and isolated nodes mended
         "without_purification": {"purify": False},
         "without_consensus": {"consensus": False},
-        "without_recalibration": {"recalibrate": False},  # pruning alone: prototypes (14.16) and the margin go with it
+        "without_recalibration": {
+            "recalibrate": False
+        },  # pruning alone: prototypes (14.16) and the margin go with it
     }
 
     # The ablations are those of the default; `--preset printed --no-consensus` and the like ablate the printed method, as Table 3 does.
@@ -61,7 +75,10 @@ class FedEPD(Method[Graphs]):
     # Choice: the paper never gives mu and gamma of its main table: 1 and 0.5, the middle of its heat maps (14.15).
     mu: float = option(1.0, "intensity of the logit adjustment, Eq. 15; 0 switches it off")
     gamma: float = option(0.5, "intensity of the prototype injection, Eq. 12; in (0, 1)")
-    rho: float = option(1.0, "share of a class's training nodes, the most central ones, that its prototype is the mean of; in (0, 1]")
+    rho: float = option(
+        1.0,
+        "share of a class's training nodes, the most central ones, that its prototype is the mean of; in (0, 1]",
+    )
     # Choice: the paper's 0.1 is one node for nearly every class and client (14.5): a noisy prototype, and one node's embedding in clear.
     # Rehearsal (below) was better by validation with all training nodes; `printed` keeps 0.1.
     teleport: float = option(0.15, "teleport probability (alpha) of the random walk, Eq. 6; in (0, 1]")
@@ -70,36 +87,45 @@ class FedEPD(Method[Graphs]):
     # Choice: Algorithm 2 shows one base and one calibration step, the text 3 local epochs: 3 base steps, then 3 calibration steps (14.11).
     interleave: bool = option(False, "alternate base and calibration steps instead of two stages")
     sign: Literal["minus", "plus", "post_hoc"] = option(
-        "minus", "the margin in the losses that have it (margin_in): subtracted, added as printed, or added only at inference"
+        "minus",
+        "the margin in the losses that have it (margin_in): subtracted, added as printed, or added only at inference",
     )
     # Choice: the printed plus sign lowers rare classes at inference, by stationarity of the cross-entropy; every other method that adjusts
     # logits in the loss has the minus sign (14.1). Default minus; `printed` keeps the plus.
     margin_in: Literal["both", "calibration"] = option(
-        "both", "which training has the margin in its loss: that of the whole model too, or the calibration alone as printed"
+        "both",
+        "which training has the margin in its loss: that of the whole model too, or the calibration alone as printed",
     )
     # Choice: Eq. 9 trains the encoder by the plain cross-entropy, so that it learns rare classes late. By validation the same margin in
     # both stages raises balanced accuracy on email, corafull, roman_empire, actor and amazon_computers, and costs at most 0.7 points on
     # amazon_clothing_20 and coauthor_cs (docs/what-we-changed.md).
     absent: Literal["zero", "exclude", "floor1", "eps"] = option(
-        "zero", "classes without a local training node: margin 0, out of the softmax, counted as 1, or the printed eps"
+        "zero",
+        "classes without a local training node: margin 0, out of the softmax, counted as 1, or the printed eps",
     )
     # Choice: the printed eps gives an absent class a margin of about 15 mu, which averaging carries to the clients that own it (14.2).
     # With rehearsal every client knows every class and an absent one needs no exception; without it, leaving absent classes out of the
     # softmax (`corrected`) is what keeps their boundaries in place.
     consensus_by: Literal["rehearsal", "injection"] = option(
-        "rehearsal", "what prototypes are for: examples of all classes for the classifier, or injected into representations (Eq. 11-12)"
+        "rehearsal",
+        "what prototypes are for: examples of all classes for the classifier, or injected into representations (Eq. 11-12)",
     )
     # Choice: the paper injects prototypes into the representations of training nodes, which calibrates the classifier on rows that hold
     # their own label (14.9) and leaves absent classes to drift. In rehearsal each client's calibration loss also has the cross-entropy of
     # the classifier on the global prototypes of all classes, taken where the classifier reads.
     rehearsal_weight: float = option(1.0, "weight of the rehearsal loss beside the calibration loss")
-    rehearsal_prior: float = option(0.25, "how far frequent classes count for more in rehearsal; 0: all alike, 1: by their frequency")
+    rehearsal_prior: float = option(
+        0.25, "how far frequent classes count for more in rehearsal; 0: all alike, 1: by their frequency"
+    )
     # Choice: of 0, 0.25 and 0.5, by validation: 0.5 gains less on rare classes, 0 costs accuracy on graphs with little signal.
-    elites: Literal["train", "any"] = option("train", "elites among the class's training nodes, or among all nodes")
+    elites: Literal["train", "any"] = option(
+        "train", "elites among the class's training nodes, or among all nodes"
+    )
     # Choice: "all nodes of class c" would read validation and test labels and is not offered; of the others, training nodes are what
     # "semantically anchored" asks for, while the best scores of all nodes are often head-class hubs (14.4).
     gate: Literal["labelled", "constant"] = option(
-        "constant", "factor of the margin: 0.5 for all classes, or the homophily among training-labelled neighbours, Eq. 13-14"
+        "constant",
+        "factor of the margin: 0.5 for all classes, or the homophily among training-labelled neighbours, Eq. 13-14",
     )
     # Choice: homophily takes the margin away on heterophilic graphs, where rare classes need it as much; by validation the constant (the
     # paper's own value for missing statistics) is better there and elsewhere within the noise of a seed. `printed` and `corrected` keep
@@ -107,7 +133,9 @@ class FedEPD(Method[Graphs]):
     # Choice: the printed gate reads the labels of all neighbours, test nodes among them; not offered (14.7).
     # Choice: Eq. 13 gives a node without kept neighbours 0, so that pruning itself would lower the gate; 0.5 is the paper's own value for
     # missing statistics (14.7). `printed` keeps the 0.
-    isolated_gate: float = option(0.5, "homophily of a training node without kept neighbours; the printed formula gives 0")
+    isolated_gate: float = option(
+        0.5, "homophily of a training node without kept neighbours; the printed formula gives 0"
+    )
     prune: Literal["by_vote", "always"] = option(
         "by_vote", "prune if training nodes of all clients together get easier to classify by it, or always"
     )
@@ -115,11 +143,16 @@ class FedEPD(Method[Graphs]):
     # nodes: in round 1 it counts how many a left-out ridge classifier gets right on either graph, the server adds the counts up, and all
     # clients prune from then on or none does: one model for one kind of graph, also for graphs it is given later. With partial
     # participation the clients of the first round decide for all.
-    score: Score = option("fused", "what edges are pruned by: Eq. 4, one of its halves, or at random at the same rate")
-    infer_on: Literal["purified", "original"] = option("purified", "predictions on the graph that is trained on, or on the whole one")
+    score: Score = option(
+        "fused", "what edges are pruned by: Eq. 4, one of its halves, or at random at the same rate"
+    )
+    infer_on: Literal["purified", "original"] = option(
+        "purified", "predictions on the graph that is trained on, or on the whole one"
+    )
     # Choice: "original foundational representations" may mean the original graph; Algorithm 2 recomputes them on the purified one (14.8).
     prototype_encoder: Literal["received", "local"] = option(
-        "received", "prototypes from the averaged encoder that a round begins with, or from the local one that it ends with as printed"
+        "received",
+        "prototypes from the averaged encoder that a round begins with, or from the local one that it ends with as printed",
     )
     # Choice: local encoders drift apart, and the mean over clients of what they say is where no encoder puts the class; the averaged one is
     # what the classifier meets after the round. By validation +9 points of balanced accuracy on amazon_computers, +3 on
@@ -130,13 +163,17 @@ class FedEPD(Method[Graphs]):
 
     def __post_init__(self) -> None:
         if not 0 < self.gamma < 1:
-            raise BadConfig(f"gamma is {self.gamma}; it must lie in (0, 1); switch injection off with consensus = false")
+            raise BadConfig(
+                f"gamma is {self.gamma}; it must lie in (0, 1); switch injection off with consensus = false"
+            )
         if not 0 < self.rho <= 1:
             raise BadConfig(f"rho is {self.rho}; the elite share must lie in (0, 1]")
         if not 0 < self.teleport <= 1:
             raise BadConfig(f"teleport is {self.teleport}; it must lie in (0, 1]")
         if self.consensus_by == "rehearsal" and self.elites == "any":
-            raise BadConfig("elites is any, but rehearsal knows the classes of training nodes only; give elites train, or injection")
+            raise BadConfig(
+                "elites is any, but rehearsal knows the classes of training nodes only; give elites train, or injection"
+            )
         if not 0 <= self.rehearsal_weight < float("inf"):
             raise BadConfig(f"rehearsal_weight is {self.rehearsal_weight}; give a finite number, 0 or more")
         if not 0 <= self.rehearsal_prior <= 1:
@@ -178,7 +215,9 @@ class FedEPD(Method[Graphs]):
     def _derive(self, data: ClientData, model: Backbone, edges: Tensor) -> Prepared:
         counts = class_counts(data)
         wanted = counts if self.uses_prototypes else torch.zeros_like(counts)
-        elites, elite_classes = central_nodes(data, wanted, self.rho, self.elites, self.teleport, self.walk_steps)
+        elites, elite_classes = central_nodes(
+            data, wanted, self.rho, self.elites, self.teleport, self.walk_steps
+        )
         inputs = model.inputs(data, edges)
         return Prepared(
             inputs=inputs,
@@ -187,7 +226,11 @@ class FedEPD(Method[Graphs]):
             elite_classes=elite_classes,
             margin=self._margin(data, edges, counts),
             absent=counts == 0,
-            low_pass=None if not self.injects else inputs.train_rows if model.backbone == "gcn" else low_pass_rows(data, edges),
+            low_pass=None
+            if not self.injects
+            else inputs.train_rows
+            if model.backbone == "gcn"
+            else low_pass_rows(data, edges),
             inference=inputs if self.infer_on == "purified" else model.inputs(data),
         )
 
@@ -205,13 +248,17 @@ class FedEPD(Method[Graphs]):
 
     def client_step(self, client: Client[Graphs], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
         """One round; the first also votes on pruning."""
-        on_graph: Client[Any] = replace(cast(Client[Any], client), prepared=client.prepared.on(self.prunes(message)))
+        on_graph: Client[Any] = replace(
+            cast(Client[Any], client), prepared=client.prepared.on(self.prunes(message))
+        )
         tensors, loss, state = self._train(on_graph, message, state)
         if self.votes and not bool(message["pruning.votes"].any()):
             tensors = {**tensors, "pruning.votes": client.prepared.votes()}
         return reply(client, tensors, loss=loss), state
 
-    def _train(self, client: Client[Prepared], message: Tensors, state: Tensors) -> tuple[Tensors, float, Tensors]:
+    def _train(
+        self, client: Client[Prepared], message: Tensors, state: Tensors
+    ) -> tuple[Tensors, float, Tensors]:
         """Algorithm 2: what is sent, the mean base loss, the new state."""
         received, keep_moments = model_part(message), client.training.keep_moments
         client = client.trained_by(keep_moments=True)  # from one stage of this round to the next
@@ -233,7 +280,9 @@ class FedEPD(Method[Graphs]):
     def _base_loss(self, client: Client[Prepared]) -> Gradient:
         """Eq. 9 on the graph that is trained on; where ``margin_in`` says so, of logits shifted as in Eq. 15."""
         shifted = self.margin_in == "both" and self.recalibrate
-        return cross_entropy(client, client.prepared.inputs, self._shift(client.prepared) if shifted else None)
+        return cross_entropy(
+            client, client.prepared.inputs, self._shift(client.prepared) if shifted else None
+        )
 
     def _schedule(self, client: Client[Prepared], message: Tensors) -> list[tuple[int, int]]:
         """(base, calibration) epochs of each stage of a round.
@@ -261,7 +310,13 @@ class FedEPD(Method[Graphs]):
             return client.model.smooth(hidden, inputs, train_only=True) if self.rehearses else hidden
 
     def _calibrate(
-        self, client: Client[Prepared], params: Tensors, frozen: Tensor, message: Tensors, state: Tensors, epochs: int
+        self,
+        client: Client[Prepared],
+        params: Tensors,
+        frozen: Tensor,
+        message: Tensors,
+        state: Tensors,
+        epochs: int,
     ) -> tuple[Tensors, Tensors]:
         """Decoupled calibration: classifier steps on a representation that is computed once, the encoder being frozen.
 
@@ -275,7 +330,9 @@ class FedEPD(Method[Graphs]):
             frozen = client.model.smooth(hidden, client.prepared.inputs, train_only=True)  # [t, w]
         loss = self._calibration_loss(client, frozen, message)
         names = sorted(with_prefix(params, "classifier."))
-        params, state, _ = fit(client, params, state, loss, trainable=names, epochs=epochs, stage="calibration")
+        params, state, _ = fit(
+            client, params, state, loss, trainable=names, epochs=epochs, stage="calibration"
+        )
         return params, state
 
     def _inject(self, client: Client[Prepared], hidden: Tensor, message: Tensors) -> Tensor:
@@ -296,7 +353,9 @@ class FedEPD(Method[Graphs]):
         tilt = torch.zeros_like(shift)
         if self.rehearses:
             s = torch.cat([s, message["prototype.mean"][known]])
-            tilt = -self.rehearsal_prior * torch.log(message["prototype.count"].clamp(min=1))  # so that z itself favours frequent classes
+            tilt = -self.rehearsal_prior * torch.log(
+                message["prototype.count"].clamp(min=1)
+            )  # so that z itself favours frequent classes
 
         def of(params: Tensors) -> tuple[float, Tensors]:
             z = client.model.classify(params, s)
@@ -315,10 +374,14 @@ class FedEPD(Method[Graphs]):
     def _prototypes(self, client: Client[Prepared], representation: Tensor) -> Tensors:
         """The sums and counts of Eq. 7; for rehearsal of what the classifier reads of these nodes."""
         prepared, num_classes = client.prepared, client.info.num_classes
-        places = torch.searchsorted(prepared.inputs.train, prepared.elites) if self.rehearses else prepared.elites
+        places = (
+            torch.searchsorted(prepared.inputs.train, prepared.elites) if self.rehearses else prepared.elites
+        )
         return {
             "prototype.sum": class_sums(representation[places], prepared.elite_classes, num_classes),  # Eq. 7
-            "prototype.count": torch.bincount(prepared.elite_classes, minlength=num_classes).to(torch.float32),
+            "prototype.count": torch.bincount(prepared.elite_classes, minlength=num_classes).to(
+                torch.float32
+            ),
         }
 
     def server_init(self, server: Server, params: Tensors) -> Tensors:
@@ -326,7 +389,9 @@ class FedEPD(Method[Graphs]):
             params = {**params, "pruning.votes": torch.zeros(2)}
         if not self.uses_prototypes:
             return params
-        empty = torch.zeros(server.info.num_classes, server.model.width if self.rehearses else server.model.hidden)
+        empty = torch.zeros(
+            server.info.num_classes, server.model.width if self.rehearses else server.model.hidden
+        )
         return {**params, "prototype.mean": empty, "prototype.count": torch.zeros(server.info.num_classes)}
 
     def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
@@ -342,7 +407,9 @@ class FedEPD(Method[Graphs]):
         if self.votes and not bool(tensors["pruning.votes"].any()):
             fields["pruning.votes"] = Field((2,), "votes")
         if self.uses_prototypes:
-            fields["prototype.sum"] = Field(tuple(tensors["prototype.mean"].shape), "sum", of="prototype.count")
+            fields["prototype.sum"] = Field(
+                tuple(tensors["prototype.mean"].shape), "sum", of="prototype.count"
+            )
             fields["prototype.count"] = Field(tuple(tensors["prototype.count"].shape), "count")
         return fields
 

@@ -39,13 +39,19 @@ def purified_edges(graph: Graph, score: Score = "fused") -> Tensor:
 def feature_arrays(graph: Graph) -> tuple[NDArray[Any], ...]:
     """The arrays behind X, for the cache's key."""
     x = graph.x
-    return (x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy()) if graph.is_sparse else (x.numpy(),)
+    return (
+        (x.values().numpy(), x.col_indices().numpy(), x.crow_indices().numpy())
+        if graph.is_sparse
+        else (x.numpy(),)
+    )
 
 
 def edge_metrics(graph: Graph) -> tuple[Floats, Floats]:
     """Eq. 1 and the semantic distance of Eq. 3, both [e], in float64."""
     src, dst = graph.edge_index.numpy()
-    degrees = np.bincount(np.concatenate([src, dst]), minlength=graph.num_nodes)  # without self-loop: the +1 is explicit in Eq. 1
+    degrees = np.bincount(
+        np.concatenate([src, dst]), minlength=graph.num_nodes
+    )  # without self-loop: the +1 is explicit in Eq. 1
     x = to_scipy(graph.x).astype(np.float64) if graph.is_sparse else graph.x.numpy().astype(np.float64)
     scaled = _scale_rows(x, 1.0 / np.sqrt(degrees + 1.0))
     norms = _row_norms(x)
@@ -82,7 +88,9 @@ def fused_score(energy: Floats, distance: Floats, noise: float, score: Score, gr
 
     The standardised energy ζ of Eq. 3 is an increasing function of E, so its empirical distribution is E's: it is not computed.
     """
-    if score == "random":  # Choice: a control that drops the same edges for every seed, as the other scores do
+    if (
+        score == "random"
+    ):  # Choice: a control that drops the same edges for every seed, as the other scores do
         return np.asarray(seeded_numpy("random pruning", graph.name, graph.num_edges).random(energy.shape[0]))
     if score == "energy":
         return cumulative(energy)

@@ -58,7 +58,9 @@ class Graphs:
         return pruning_votes(self._data, self._purified)
 
 
-def central_nodes(data: ClientData, counts: Tensor, share: float, among: str, teleport: float, steps: int) -> tuple[Tensor, Tensor]:
+def central_nodes(
+    data: ClientData, counts: Tensor, share: float, among: str, teleport: float, steps: int
+) -> tuple[Tensor, Tensor]:
     """The top-m_k^c nodes of each class in ``counts``, by personalised PageRank on the original graph (Eq. 6), and their classes."""
     if among == "train" and share == 1 and bool(counts.any()):
         everyone = data.train_mask.nonzero().reshape(-1)
@@ -69,9 +71,13 @@ def central_nodes(data: ClientData, counts: Tensor, share: float, among: str, te
     for column, c in enumerate(present.tolist()):
         # Choice: N_k^c counts training nodes; over all nodes it would read test labels (14.3).
         m = max(1, int(np.floor(share * int(counts[c]))))
-        members = data.train_mask & (data.graph.y == c) if among == "train" else torch.ones_like(data.train_mask)
+        members = (
+            data.train_mask & (data.graph.y == c) if among == "train" else torch.ones_like(data.train_mask)
+        )
         candidates = members.nonzero().reshape(-1)
-        order = torch.argsort(ranks[candidates, column], descending=True, stable=True)  # Choice: ties by node id (14.6)
+        order = torch.argsort(
+            ranks[candidates, column], descending=True, stable=True
+        )  # Choice: ties by node id (14.6)
         nodes.append(candidates[order[:m]])
         classes.append(torch.full((m,), c))
     return (torch.cat(nodes), torch.cat(classes)) if nodes else (torch.empty(0, dtype=torch.int64),) * 2
@@ -87,7 +93,9 @@ def walk_scores(data: ClientData, classes: Tensor, teleport: float, steps: int) 
     scores = restart
     for _ in range(steps):
         scores = teleport * restart + (1 - teleport) * (step @ scores)  # Eq. 6
-    return torch.from_numpy(np.round(scores, 15))  # equal places score equally, whatever the order of the sums
+    return torch.from_numpy(
+        np.round(scores, 15)
+    )  # equal places score equally, whatever the order of the sums
 
 
 def class_homophily(data: ClientData, edges: Tensor, isolated: float) -> Tensor:
@@ -105,7 +113,9 @@ def class_homophily(data: ClientData, edges: Tensor, isolated: float) -> Tensor:
     node = torch.where(with_label > 0, node, 0.5)
     node = torch.where(neighbours > 0, node, isolated)
     counts = class_counts(data)
-    sums = torch.zeros(counts.shape[0], dtype=torch.float64).index_add_(0, y[data.train_mask], node[data.train_mask])
+    sums = torch.zeros(counts.shape[0], dtype=torch.float64).index_add_(
+        0, y[data.train_mask], node[data.train_mask]
+    )
     return torch.where(counts > 0, sums / counts.clamp(min=1), 0.5)  # Eq. 14
 
 

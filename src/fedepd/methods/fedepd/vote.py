@@ -29,12 +29,23 @@ def pruning_votes(data: ClientData, edges: Tensor) -> Tensor:
     By a ridge classifier that each node is left out of: it stands for the network to come.
     """
     train = data.train_mask.numpy()
-    key = (train, data.graph.y.numpy()[train], edges.numpy(), data.graph.edge_index.numpy(), *feature_arrays(data.graph))
+    key = (
+        train,
+        data.graph.y.numpy()[train],
+        edges.numpy(),
+        data.graph.edge_index.numpy(),
+        *feature_arrays(data.graph),
+    )
     hits = remembered(
         "left-out-hits",
         key,
         lambda: np.array([left_out_hits(data, e) for e in (edges, data.graph.edge_index)]),
-        lambda found: found.shape == (2,) and found.dtype.kind == "i" and found.min() >= 0 and bool(found.max() <= train.sum()),
+        lambda found: (
+            found.shape == (2,)
+            and found.dtype.kind == "i"
+            and found.min() >= 0
+            and bool(found.max() <= train.sum())
+        ),
     )
     return torch.from_numpy(hits.astype(np.float32))
 
@@ -43,7 +54,9 @@ def left_out_hits(data: ClientData, edges: Tensor) -> int:
     """How many training nodes (at most ``SAMPLE`` of them) a ridge classifier fitted to the others classifies right."""
     nodes = data.train_mask.numpy().nonzero()[0]
     if nodes.shape[0] > SAMPLE:
-        nodes = np.sort(seeded_numpy("pruning gate", data.graph.num_nodes).choice(nodes, SAMPLE, replace=False))
+        nodes = np.sort(
+            seeded_numpy("pruning gate", data.graph.num_nodes).choice(nodes, SAMPLE, replace=False)
+        )
     if nodes.shape[0] == 0:
         return 0
     labels = data.graph.y[torch.from_numpy(nodes)]
@@ -52,8 +65,12 @@ def left_out_hits(data: ClientData, edges: Tensor) -> int:
     products -= products.mean(0) + products.mean(1)[:, None] - products.mean()  # of features with mean 0
     products /= max(float(products.trace()) / nodes.shape[0], EPSILON)  # and rows of mean square norm 1
     targets = torch.eye(data.graph.num_classes, dtype=torch.float64)[labels]  # [t, C]
-    inverse = torch.linalg.inv(products + 1.0 + RIDGE * torch.eye(nodes.shape[0], dtype=torch.float64))  # the 1 is the intercept's
-    left_out = targets - inverse @ targets / inverse.diagonal()[:, None]  # the fit without the row itself, in closed form
+    inverse = torch.linalg.inv(
+        products + 1.0 + RIDGE * torch.eye(nodes.shape[0], dtype=torch.float64)
+    )  # the 1 is the intercept's
+    left_out = (
+        targets - inverse @ targets / inverse.diagonal()[:, None]
+    )  # the fit without the row itself, in closed form
     return int((left_out.argmax(1) == labels).sum())
 
 

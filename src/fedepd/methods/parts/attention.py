@@ -29,7 +29,9 @@ class Rows:
     def of(cls, places: sp.csr_matrix) -> Rows:
         """From a matrix whose numbers are those of the edges."""
         flipped = sp.csr_matrix(places.T)
-        return cls(csr_tensor(places, np.int32), _numbers(places), csr_tensor(flipped, np.int32), _numbers(flipped))
+        return cls(
+            csr_tensor(places, np.int32), _numbers(places), csr_tensor(flipped, np.int32), _numbers(flipped)
+        )
 
     def filled(self, alpha: Tensor) -> Sparse:
         forward, backward = alpha.index_select(0, self.edges), alpha.index_select(0, self.transposed_edges)
@@ -56,7 +58,9 @@ class Edges:
 
     @classmethod
     def of(cls, graph: Graph, train: Tensor) -> Edges:
-        places = sp.csr_matrix(adjacency(graph.edge_index, graph.num_nodes) + sp.identity(graph.num_nodes, format="csr"))
+        places = sp.csr_matrix(
+            adjacency(graph.edge_index, graph.num_nodes) + sp.identity(graph.num_nodes, format="csr")
+        )
         places.sort_indices()
         places.data = np.arange(places.nnz)
         return cls(
@@ -108,7 +112,9 @@ class _Attend(torch.autograd.Function):
         grad = grads[0].contiguous()
         grad_alpha = grad_values = None
         if ctx.needs_input_grad[0]:  # g_i · v_j on the edges alone, without an [m, h] intermediate
-            grad_alpha = grad.new_zeros(ctx.edges).index_copy_(0, ctx.rows.edges, dots(ctx.matrix.matrix, grad, values))
+            grad_alpha = grad.new_zeros(ctx.edges).index_copy_(
+                0, ctx.rows.edges, dots(ctx.matrix.matrix, grad, values)
+            )
         if ctx.needs_input_grad[1]:
             grad_values = ctx.matrix.transposed_times(grad)
         return grad_alpha, grad_values, None

@@ -20,7 +20,9 @@ def group_contrast(nodes: Tensor, centres: Tensor, temperature: float) -> Tensor
     """b.5: the contrast of nodes and all centres, a node belonging to its nearest centre."""
     with torch.no_grad():
         squares = (centres * centres).sum(1)
-        distance = torch.addmm(squares, nodes, centres.t(), alpha=-2.0)  # squared, less the node's own square: the same order
+        distance = torch.addmm(
+            squares, nodes, centres.t(), alpha=-2.0
+        )  # squared, less the node's own square: the same order
         nearest = np.concatenate([distance.numpy().argmin(1), np.arange(centres.shape[0])])
     return balanced_contrast(torch.cat([nodes, centres]), torch.from_numpy(nearest), temperature)
 
@@ -64,7 +66,10 @@ class _BalancedContrast(torch.autograd.Function):
             floored = positive + _FLOOR
             pull = positive / floored
             begins, own_share = ends - size, share[start : start + _CHUNK]
-            total += float(np.log(floored_mass).sum() - np.add.reduceat(torch.from_numpy(floored).log_().numpy(), begins) @ own_share)
+            total += float(
+                np.log(floored_mass).sum()
+                - np.add.reduceat(torch.from_numpy(floored).log_().numpy(), begins) @ own_share
+            )
             slope.mul_(shares).div_(torch.from_numpy(floored_mass)[:, None])  # d loss / d similarity
             numbers.reshape(-1)[same] -= pull * own_share.repeat(size)
             numbers[line, top] += np.add.reduceat(pull, begins) * own_share - mass / floored_mass

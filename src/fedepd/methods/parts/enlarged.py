@@ -63,7 +63,9 @@ class Links:
     def make(cls, pattern: Tensor, weights: Tensor) -> Links:
         matrix = with_values(pattern, weights.detach())
         flipped = to_scipy(matrix).tocsc()  # the arrays of the transpose's CSR
-        start, index, values = (torch.from_numpy(part) for part in (flipped.indptr, flipped.indices, flipped.data))
+        start, index, values = (
+            torch.from_numpy(part) for part in (flipped.indptr, flipped.indices, flipped.data)
+        )
         return cls(weights, Sparse(matrix, csr(start, index, values, (matrix.shape[1], matrix.shape[0]))))
 
     def degrees(self) -> tuple[Tensor, Tensor]:
@@ -71,10 +73,14 @@ class Links:
         pattern = self.matrix.matrix
         synthetic = torch.repeat_interleave(pattern.crow_indices().diff())
         new, real = (torch.zeros(size) for size in pattern.shape)
-        return new.index_add(0, synthetic, self.weights), real.index_add(0, pattern.col_indices(), self.weights)
+        return new.index_add(0, synthetic, self.weights), real.index_add(
+            0, pattern.col_indices(), self.weights
+        )
 
 
-def smooth_enlarged(model: Backbone, real: RealGraph, hidden: Tensor, synthetic: Tensor, links: Links) -> Tensor:
+def smooth_enlarged(
+    model: Backbone, real: RealGraph, hidden: Tensor, synthetic: Tensor, links: Links
+) -> Tensor:
     """S on the enlarged graph, normalised anew: rows of the training nodes, then of the synthetic nodes, [t + s, width]."""
     train = real.train
     new_degrees, added = links.degrees()
@@ -83,7 +89,10 @@ def smooth_enlarged(model: Backbone, real: RealGraph, hidden: Tensor, synthetic:
         degrees = torch.cat([real_degrees[train], new_degrees])[:, None].clamp(min=_SMALLEST)
         neighbours = spread(hidden, synthetic, links, real, loops=False) / degrees
         return torch.cat([neighbours, torch.cat([hidden[train], synthetic])], dim=1)
-    real_scale, new_scale = (real_degrees + 1).rsqrt()[:, None], (new_degrees + 1).rsqrt()[:, None]  # Eq. 10 of FedEPD, both blocks
+    real_scale, new_scale = (
+        (real_degrees + 1).rsqrt()[:, None],
+        (new_degrees + 1).rsqrt()[:, None],
+    )  # Eq. 10 of FedEPD, both blocks
     rows = spread(real_scale * hidden, new_scale * synthetic, links, real, loops=True)
     return torch.cat([real_scale[train], new_scale]) * rows
 
@@ -96,7 +105,9 @@ def spread(old: Tensor, new: Tensor, links: Links, real: RealGraph, loops: bool)
 
 class _Spread(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, old: Tensor, new: Tensor, weights: Tensor, links: Sparse, real: RealGraph, loops: bool) -> Tensor:
+    def forward(
+        ctx: Any, old: Tensor, new: Tensor, weights: Tensor, links: Sparse, real: RealGraph, loops: bool
+    ) -> Tensor:
         ctx.save_for_backward(old, new)
         ctx.rest = links, real, loops
         train = real.train

@@ -35,20 +35,42 @@ class Duel:
 
 def best_rival(results: Results, dataset: str, metric: str, scoring: Scoring = HEADLINE) -> Entry | None:
     """The highest mean among rows that are neither FedEPD nor a reference."""
-    rivals = {entry: entry.mean(metric, scoring) for entry in results.finished(dataset, references=False) if entry.row.method != "fedepd"}
-    return max((entry for entry, mean in rivals.items() if not math.isnan(mean)), key=rivals.__getitem__, default=None)
+    rivals = {
+        entry: entry.mean(metric, scoring)
+        for entry in results.finished(dataset, references=False)
+        if entry.row.method != "fedepd"
+    }
+    return max(
+        (entry for entry, mean in rivals.items() if not math.isnan(mean)),
+        key=rivals.__getitem__,
+        default=None,
+    )
 
 
 def duels(results: Results, scoring: Scoring = HEADLINE) -> list[Duel]:
     """In a comparison each FedEPD row against its best rival, in an ablation the whole of FedEPD against each other row."""
     if results.target.kind == "comparison":
         rows = [row for row in results.target.rows if row.method == "fedepd"]
-        return [duel for row in rows for duel in _corrected(_pairs_with_rivals(results, row.key, scoring), scoring)]
+        return [
+            duel
+            for row in rows
+            for duel in _corrected(_pairs_with_rivals(results, row.key, scoring), scoring)
+        ]
     return _corrected(_pairs_with_parts(results), scoring)
 
 
 def duel_table(results: Results, found: Sequence[Duel]) -> Table:
-    headers = ["Dataset", "Metric", "Ours", "Against", "Difference", "95 % interval", "Welch p", "Wilcoxon p", "Seeds"]
+    headers = [
+        "Dataset",
+        "Metric",
+        "Ours",
+        "Against",
+        "Difference",
+        "95 % interval",
+        "Welch p",
+        "Wilcoxon p",
+        "Seeds",
+    ]
     sections: dict[str, list[list[Cell]]] = {}
     for duel in found:
         key = duel.ours.row.key if results.target.kind == "comparison" else duel.ours.dataset
@@ -65,7 +87,12 @@ def duel_table(results: Results, found: Sequence[Duel]) -> Table:
                 Cell(str(duel.outcome.n), float(duel.outcome.n)),
             ]
         )
-    return Table(f"{results.target.name}-{found[0].scoring.name}-tests", headers, list(sections.values()), _test_note(results, found))
+    return Table(
+        f"{results.target.name}-{found[0].scoring.name}-tests",
+        headers,
+        list(sections.values()),
+        _test_note(results, found),
+    )
 
 
 def _test_note(results: Results, found: Sequence[Duel]) -> str:
@@ -74,8 +101,14 @@ def _test_note(results: Results, found: Sequence[Duel]) -> str:
     seeds = max((duel.outcome.n for duel in found), default=0)
     least = smallest_wilcoxon_p(seeds)
     text = f"FedEPD against {whom}, difference in points, positive where FedEPD is better. "
-    text += "Who is best of many is so by chance too: losses are overstated here, and the verdicts correct for that. " if comparison else ""
-    text += "The interval is that of the differences seed by seed (t), not corrected for the number of lines. "
+    text += (
+        "Who is best of many is so by chance too: losses are overstated here, and the verdicts correct for that. "
+        if comparison
+        else ""
+    )
+    text += (
+        "The interval is that of the differences seed by seed (t), not corrected for the number of lines. "
+    )
     text += "Two-sided tests over the seeds both have, "
     text += "Holm-corrected over all lines of the same row of ours; – : fewer than three seeds."
     if not math.isnan(least):
@@ -85,7 +118,10 @@ def _test_note(results: Results, found: Sequence[Duel]) -> str:
 
 def ranks(results: Results, metric: str) -> CriticalDifference | None:
     """Over the datasets; None with fewer than two."""
-    scores = {d: {entry.row.key: entry.mean(metric) for entry in results.finished(d, references=False)} for d in results.datasets}
+    scores = {
+        d: {entry.row.key: entry.mean(metric) for entry in results.finished(d, references=False)}
+        for d in results.datasets
+    }
     return critical_difference(scores) if len(scores) > 1 else None
 
 
@@ -128,9 +164,15 @@ def _pairs_with_parts(results: Results) -> list[tuple[str, Entry, Entry]]:
 
 
 def _corrected(pairs: Sequence[tuple[str, Entry, Entry]], scoring: Scoring) -> list[Duel]:
-    compared = [_compare(ours.values(metric, scoring), theirs.values(metric, scoring)) for metric, ours, theirs in pairs]
+    compared = [
+        _compare(ours.values(metric, scoring), theirs.values(metric, scoring))
+        for metric, ours, theirs in pairs
+    ]
     welch, wilcoxon = holm([c.welch_p for c in compared]), holm([c.wilcoxon_p for c in compared])
-    return [Duel(scoring, *pair, outcome, *p) for pair, outcome, p in zip(pairs, compared, zip(welch, wilcoxon, strict=True), strict=True)]
+    return [
+        Duel(scoring, *pair, outcome, *p)
+        for pair, outcome, p in zip(pairs, compared, zip(welch, wilcoxon, strict=True), strict=True)
+    ]
 
 
 def _compare(ours: dict[int, float], theirs: dict[int, float]) -> Comparison:

@@ -101,7 +101,9 @@ def small_range(rows: Rows, judged: str) -> Found:
     Choice: refuted by two cells so far apart, or by two values of one parameter, each averaged over the other, which are those of cells
     that far apart too. There are few pairs of values and many of cells: either kind has half of the error that a refutal may have.
     """
-    cells = _means(rows, [row for row in rows if row.startswith((f"{judged}:mu=", f"{judged}:gamma="))], "macro_f1")
+    cells = _means(
+        rows, [row for row in rows if row.startswith((f"{judged}:mu=", f"{judged}:gamma="))], "macro_f1"
+    )
     if len(cells) < 2:
         return [Missing(f"no grid of {judged} over mu and gamma")]
     scores = {row: rows[row]["macro_f1"] for row in cells}
@@ -124,7 +126,9 @@ def _averaged(scores: Mapping[str, Sequence[float]], judged: str, name: str) -> 
 def _spread(scores: Mapping[str, Sequence[float]]) -> list[Contrast]:
     """Of every two the one with the lower mean, claimed to be at most ``SMALL_RANGE`` below the other."""
     pairs = itertools.combinations(sorted(scores, key=lambda row: mean_std(scores[row])[0]), 2)
-    return [Contrast(scores[low], scores[high], (low, high), -SMALL_RANGE, -SMALL_RANGE) for low, high in pairs]
+    return [
+        Contrast(scores[low], scores[high], (low, high), -SMALL_RANGE, -SMALL_RANGE) for low, high in pairs
+    ]
 
 
 def cheap(measure: str, limit: float, rivals: Sequence[str]) -> ContrastOf:
@@ -168,7 +172,9 @@ def _against(rows: Rows, ours: Iterable[str], theirs: Iterable[str], metric: str
     named = list(dict.fromkeys(row for pair in pairs for row in pair))
     known = _means(rows, named, metric)
     found: list[Contrast | Missing] = [
-        Contrast(rows[one][metric], rows[other][metric], (one, other)) for one, other in pairs if one in known and other in known
+        Contrast(rows[one][metric], rows[other][metric], (one, other))
+        for one, other in pairs
+        if one in known and other in known
     ]
     if absent := [row for row in named if row not in rows]:
         found.append(_not_run(absent))
@@ -181,8 +187,13 @@ def _not_run(rows: Sequence[str]) -> Missing:
     return Missing(f"no run of {', '.join(rows)}")
 
 
-def _bounded(found: Found, proof: float, refutal: float, unit: Literal["points", "lower", "times"] = "points") -> Found:
-    return [each if isinstance(each, Missing) else replace(each, proof=proof, refutal=refutal, unit=unit) for each in found]
+def _bounded(
+    found: Found, proof: float, refutal: float, unit: Literal["points", "lower", "times"] = "points"
+) -> Found:
+    return [
+        each if isinstance(each, Missing) else replace(each, proof=proof, refutal=refutal, unit=unit)
+        for each in found
+    ]
 
 
 def _without(judged: str, part: str) -> str:

@@ -19,7 +19,9 @@ RULE = (
     "shown, and the contrary is against one of them, its p multiplied by their number. Otherwise it cannot be told. All datasets together: "
     "the same by Wilcoxon's test over their means. FedEPD is our reading of the paper, FedEPD (printed) its text to the letter."
 )
-SCORES = "Scores are pooled over all test nodes, of the global model; † has none: its clients' personal models."
+SCORES = (
+    "Scores are pooled over all test nodes, of the global model; † has none: its clients' personal models."
+)
 
 SIGNS = {"holds": "✓", "does not hold": "✗", "cannot be told": "?"}
 
@@ -31,15 +33,26 @@ def verdicts_of(results: Results, scoring: Scoring = HEADLINE) -> list[Verdict]:
     by OPENFGL too, corrected for themselves.
     """
     name, kind = results.target.name, results.target.kind
-    claims = [claim for claim in CLAIMS if (claim.target == name if name in target_names() else read_target(claim.target).kind == kind)]
+    claims = [
+        claim
+        for claim in CLAIMS
+        if (claim.target == name if name in target_names() else read_target(claim.target).kind == kind)
+    ]
     if not claims or not results.runs:
         return []
     measured = {
-        dataset: {entry.row.key: align_seeds(entry.runs, _seeds(results), scoring) for entry in results.finished(dataset)}
+        dataset: {
+            entry.row.key: align_seeds(entry.runs, _seeds(results), scoring)
+            for entry in results.finished(dataset)
+        }
         for dataset in results.datasets
     }
     keys = [row.key for row in results.target.rows]
-    found = [each for each in judge(measured, claims) if any(key == each.row or key.startswith(f"{each.row}:") for key in keys)]
+    found = [
+        each
+        for each in judge(measured, claims)
+        if any(key == each.row or key.startswith(f"{each.row}:") for key in keys)
+    ]
     if scoring.model == "personal":  # of all rows, so that none needs the mark
         found = [replace(each, because=each.because.replace(PERSONAL, "")) for each in found]
     return found
@@ -53,14 +66,20 @@ def glance_table(verdicts: Sequence[Verdict], titles: Mapping[str, str]) -> Tabl
     sections: dict[str, list[list[Cell]]] = {}
     for (_, row), found in lines.items():
         claim = next(iter(found.values())).claim
-        cells = [Cell(SIGNS[found[dataset].outcome]) if dataset in found else Cell(NOTHING) for dataset in titles]
+        cells = [
+            Cell(SIGNS[found[dataset].outcome]) if dataset in found else Cell(NOTHING) for dataset in titles
+        ]
         over_all = [f"{SIGNS[found[ALL].outcome]} {found[ALL].outcome}"] if ALL in found else []
         absent = [f"not run: {dataset}" for dataset in found if dataset not in (*titles, ALL)]
         told = [Cell(", ".join(over_all + absent) or NOTHING), *cells]
-        sections.setdefault(claim.target, []).append([Cell(claim.sentence), Cell(claim.where), Cell(row_name(row)), *told])
+        sections.setdefault(claim.target, []).append(
+            [Cell(claim.sentence), Cell(claim.where), Cell(row_name(row)), *told]
+        )
     headers = ["Claim", "In the paper", "Judged", "All together", *titles.values()]
     legend = ", ".join(f"{sign} {outcome}" for outcome, sign in SIGNS.items())
-    return Table("glance", headers, list(sections.values()), f"{legend}, – not claimed there. {RULE} {SCORES}")
+    return Table(
+        "glance", headers, list(sections.values()), f"{legend}, – not claimed there. {RULE} {SCORES}"
+    )
 
 
 def verdict_table(verdicts: Sequence[Verdict], titles: Mapping[str, str], name: str, note: str) -> Table:
@@ -80,9 +99,29 @@ def verdict_table(verdicts: Sequence[Verdict], titles: Mapping[str, str], name: 
 
 
 def verdict_lines(judged: Mapping[Scoring, Sequence[Verdict]]) -> list[list[object]]:
-    header: list[object] = ["scoring", "claim", "sentence", "where", "dataset", "row", "verdict", "p", "because"]
+    header: list[object] = [
+        "scoring",
+        "claim",
+        "sentence",
+        "where",
+        "dataset",
+        "row",
+        "verdict",
+        "p",
+        "because",
+    ]
     lines = [
-        [scoring.name, v.claim.id, v.claim.sentence, v.claim.where, v.dataset, v.row, v.outcome, v.p, v.because]
+        [
+            scoring.name,
+            v.claim.id,
+            v.claim.sentence,
+            v.claim.where,
+            v.dataset,
+            v.row,
+            v.outcome,
+            v.p,
+            v.because,
+        ]
         for scoring, verdicts in judged.items()
         for v in verdicts
     ]

@@ -23,7 +23,10 @@ PAPER_SENSITIVITY = {"corafull": (60.51, 61.96), "clothing": (70.76, 71.72)}
 
 def paper_table2() -> Printed:
     """Every cell of Table 2, twelve methods on six datasets."""
-    return {(dataset, method.lower(), metric): cell for (dataset, method, metric), cell in _read("table2.csv").items()}
+    return {
+        (dataset, method.lower(), metric): cell
+        for (dataset, method, metric), cell in _read("table2.csv").items()
+    }
 
 
 def paper_table3() -> Printed:
@@ -31,7 +34,10 @@ def paper_table3() -> Printed:
 
     The full method has other numbers there than in Table 2 (CoraFull accuracy 66.73 against 66.71): both are as printed.
     """
-    return {(dataset, VARIANTS[variant], metric): cell for (dataset, variant, metric), cell in _read("table3.csv").items()}
+    return {
+        (dataset, VARIANTS[variant], metric): cell
+        for (dataset, variant, metric), cell in _read("table3.csv").items()
+    }
 
 
 def _read(name: str) -> Printed:
@@ -39,5 +45,7 @@ def _read(name: str) -> Printed:
     text = files("fedepd.reproduction.judging").joinpath("paper", name).read_text(encoding="utf-8")
     found: Printed = {}
     for dataset, row, metric, mean, std in list(csv.reader(text.splitlines()))[1:]:
-        found[names[dataset], row, metric] = (float("nan"), float("nan")) if mean == "OOM" else (float(mean), float(std))
+        found[names[dataset], row, metric] = (
+            (float("nan"), float("nan")) if mean == "OOM" else (float(mean), float(std))
+        )
     return found

@@ -45,11 +45,15 @@ def compare_seeds(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
     The Wilcoxon p of n seeds is never below ``smallest_wilcoxon_p(n)``: with 5 seeds it cannot show a difference at 0.05.
     """
     if len(ours) != len(theirs):
-        raise BadData(f"{len(ours)} scores stand against {len(theirs)}; give one per seed in both rows, NaN for a missing one")
+        raise BadData(
+            f"{len(ours)} scores stand against {len(theirs)}; give one per seed in both rows, NaN for a missing one"
+        )
     a, b = in_common(ours, theirs)
     difference = float(a.mean() - b.mean()) if len(a) else float("nan")
     rank_sum = float(_twice_signed_ranks(a - b).sum() / 2)
-    return Comparison(difference, paired_half_width(a - b), welch_p(a, b), wilcoxon_p(a - b), rank_sum, len(a))
+    return Comparison(
+        difference, paired_half_width(a - b), welch_p(a, b), wilcoxon_p(a - b), rank_sum, len(a)
+    )
 
 
 def in_common(ours: Sequence[float], theirs: Sequence[float]) -> npt.NDArray[np.float64]:
@@ -63,7 +67,9 @@ def paired_half_width(differences: npt.NDArray[np.float64]) -> float:
     from scipy.stats import t
 
     n = len(differences)
-    return float(t.ppf(0.975, n - 1) * differences.std(ddof=1) / n**0.5) if n >= FEWEST_PAIRS else float("nan")
+    return (
+        float(t.ppf(0.975, n - 1) * differences.std(ddof=1) / n**0.5) if n >= FEWEST_PAIRS else float("nan")
+    )
 
 
 def welch_p(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
@@ -76,7 +82,11 @@ def welch_p(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
     spreads = [0.0 if np.ptp(values) == 0 else float(values.std(ddof=1)) for values in (one, other)]
     if not any(spreads):
         return float(round(one[0] - other[0], DIGITS) == 0)
-    return float(ttest_ind_from_stats(one.mean(), spreads[0], len(one), other.mean(), spreads[1], len(other), equal_var=False).pvalue)
+    return float(
+        ttest_ind_from_stats(
+            one.mean(), spreads[0], len(one), other.mean(), spreads[1], len(other), equal_var=False
+        ).pvalue
+    )
 
 
 def wilcoxon_p(differences: npt.ArrayLike) -> float:
@@ -169,16 +179,28 @@ def critical_difference(scores: Mapping[str, Mapping[str, float]], alpha: float 
     pairwise = {(rows[i], rows[j]): p for (i, j), p in zip(pairs, corrected, strict=True)}
     friedman_p = _friedman_p(table)
     ranked = [rows[r] for r in order]
-    groups = _groups(ranked, pairwise, alpha) if friedman_p < alpha else (tuple(ranked),) if len(ranked) > 1 else ()
-    return CriticalDifference({rows[r]: float(ranks[r]) for r in order}, friedman_p, pairwise, groups, tuple(scores), left_out)
+    groups = (
+        _groups(ranked, pairwise, alpha)
+        if friedman_p < alpha
+        else (tuple(ranked),)
+        if len(ranked) > 1
+        else ()
+    )
+    return CriticalDifference(
+        {rows[r]: float(ranks[r]) for r in order}, friedman_p, pairwise, groups, tuple(scores), left_out
+    )
 
 
-def _groups(ranked: list[str], pairwise: Mapping[tuple[str, str], float], alpha: float) -> tuple[tuple[str, ...], ...]:
+def _groups(
+    ranked: list[str], pairwise: Mapping[tuple[str, str], float], alpha: float
+) -> tuple[tuple[str, ...], ...]:
     found: list[tuple[str, ...]] = []
     reached = 0
     for start in range(len(ranked)):
         end = start + 1
-        while end < len(ranked) and not any(pairwise[ranked[i], ranked[end]] < alpha for i in range(start, end)):
+        while end < len(ranked) and not any(
+            pairwise[ranked[i], ranked[end]] < alpha for i in range(start, end)
+        ):
             end += 1
         if end > max(reached, start + 1):
             found.append(tuple(ranked[start:end]))
@@ -186,9 +208,19 @@ def _groups(ranked: list[str], pairwise: Mapping[tuple[str, str], float], alpha:
     return tuple(found)
 
 
-def _complete(scores: Mapping[str, Mapping[str, float]]) -> tuple[list[str], npt.NDArray[np.float64], tuple[str, ...]]:
+def _complete(
+    scores: Mapping[str, Mapping[str, float]],
+) -> tuple[list[str], npt.NDArray[np.float64], tuple[str, ...]]:
     """Rows measured on every dataset, their scores [N, R], and the other rows."""
     everything = list(dict.fromkeys(row for of_rows in scores.values() for row in of_rows))
-    rows = [row for row in everything if all(not np.isnan(of_rows.get(row, float("nan"))) for of_rows in scores.values())]
+    rows = [
+        row
+        for row in everything
+        if all(not np.isnan(of_rows.get(row, float("nan"))) for of_rows in scores.values())
+    ]
     values = np.array([[of_rows[row] for row in rows] for of_rows in scores.values()], dtype=np.float64)
-    return rows, np.round(values.reshape(len(scores), len(rows)), DIGITS), tuple(row for row in everything if row not in rows)
+    return (
+        rows,
+        np.round(values.reshape(len(scores), len(rows)), DIGITS),
+        tuple(row for row in everything if row not in rows),
+    )

@@ -12,7 +12,13 @@ from fedepd.report.numbers import mean_std
 from fedepd.report.tables import PERSONAL
 from fedepd.reproduction.judging.claims import CLAIMS, Claim
 from fedepd.reproduction.judging.contrasts import Contrast, Found, Missing, Rows
-from fedepd.reproduction.judging.statistics import FEWEST_PAIRS, compare_seeds, holm, in_common, smallest_wilcoxon_p
+from fedepd.reproduction.judging.statistics import (
+    FEWEST_PAIRS,
+    compare_seeds,
+    holm,
+    in_common,
+    smallest_wilcoxon_p,
+)
 
 Measured = Mapping[str, Rows]
 """Dataset -> row -> measure -> one value per seed, seeds in the same order in all rows of a dataset."""
@@ -103,11 +109,19 @@ def _cases(claim: Claim, measured: Measured) -> list[Case]:
     cases = []
     for dataset in datasets:
         for row in claim.judged:
-            there = claim.contrast(measured[dataset], row) if dataset in measured else [Missing(f"{dataset} is not among the datasets")]
+            there = (
+                claim.contrast(measured[dataset], row)
+                if dataset in measured
+                else [Missing(f"{dataset} is not among the datasets")]
+            )
             cases.append(Case(claim, dataset, row, there))
     known = {case.row for case in cases if _contrasts(case)} or {claim.judged[0]}
     cases = [case for case in cases if case.row in known]
-    together = [] if claim.scope == "each" or claim.datasets else [_together([c for c in cases if c.row == row]) for row in claim.judged]
+    together = (
+        []
+        if claim.scope == "each" or claim.datasets
+        else [_together([c for c in cases if c.row == row]) for row in claim.judged]
+    )
     return (cases if claim.scope != "all" else []) + [case for case in together if case is not None]
 
 
@@ -118,7 +132,9 @@ def _together(cases: Sequence[Case]) -> Case | None:
         there.setdefault(each.names, []).append(each)
     if sum(bool(_contrasts(case)) for case in cases) < FEWEST_PAIRS:
         return None
-    missing = dict.fromkeys(each for case in cases for each in case.found if isinstance(each, Missing) and not each.undefined)
+    missing = dict.fromkeys(
+        each for case in cases for each in case.found if isinstance(each, Missing) and not each.undefined
+    )
     return Case(cases[0].claim, ALL, cases[0].row, [*map(_of_means, there.values()), *missing])
 
 
@@ -137,11 +153,17 @@ def _decide(family: Sequence[Case]) -> list[Verdict]:
     proofs, refutals = (holm([test.p for test in tests]) for tests in (above, below))
     verdicts = []
     for case, over, under, proof, refutal in zip(family, above, below, proofs, refutals, strict=True):
-        outcome: Outcome = "holds" if proof < ALPHA else "does not hold" if refutal < ALPHA else "cannot be told"
-        by_proof = outcome == "holds" or (outcome == "cannot be told" and not over.doubt >= 1)  # untested, or it speaks for the claim
+        outcome: Outcome = (
+            "holds" if proof < ALPHA else "does not hold" if refutal < ALPHA else "cannot be told"
+        )
+        by_proof = outcome == "holds" or (
+            outcome == "cannot be told" and not over.doubt >= 1
+        )  # untested, or it speaks for the claim
         decided, p, together = (over, proof, above) if by_proof else (under, refutal, below)
         tested = sum(not math.isnan(test.p) for test in together)
-        verdicts.append(Verdict(case.claim, case.dataset, case.row, outcome, p, _because(case, outcome, decided, tested)))
+        verdicts.append(
+            Verdict(case.claim, case.dataset, case.row, outcome, p, _because(case, outcome, decided, tested))
+        )
     return verdicts
 
 
@@ -156,15 +178,27 @@ def _hardest(case: Case) -> Test:
 def _plainest(case: Case) -> Test:
     """The contrast that speaks most against the claim, its p corrected for having been picked."""
     tests = [_test(case, each, each.refutal, -1) for each in _contrasts(case)]
-    known = [(test, each.weight) for test, each in zip(tests, _contrasts(case), strict=True) if not math.isnan(test.doubt)]
+    known = [
+        (test, each.weight)
+        for test, each in zip(tests, _contrasts(case), strict=True)
+        if not math.isnan(test.doubt)
+    ]
     picked = [replace(test, times=sum(weight for _, weight in known) / own) for test, own in known]
-    return min(picked, key=lambda test: (test.doubt >= 1, test.doubt * test.times), default=tests[0] if tests else Test(None, 0, math.nan))
+    return min(
+        picked,
+        key=lambda test: (test.doubt >= 1, test.doubt * test.times),
+        default=tests[0] if tests else Test(None, 0, math.nan),
+    )
 
 
 def _test(case: Case, contrast: Contrast, bound: float, sign: int) -> Test:
     """That ours minus theirs is above the bound, or with sign -1 below it."""
     outcome = compare_seeds(contrast.ours, [value + bound for value in contrast.theirs])
-    direction, p = (outcome.rank_sum, outcome.wilcoxon_p) if case.dataset == ALL else (outcome.difference, outcome.welch_p)
+    direction, p = (
+        (outcome.rank_sum, outcome.wilcoxon_p)
+        if case.dataset == ALL
+        else (outcome.difference, outcome.welch_p)
+    )
     return Test(contrast, outcome.n, p if sign * direction > 0 else 2 - p)
 
 
@@ -186,12 +220,22 @@ def _because(case: Case, outcome: Outcome, decided: Test, tested: int) -> str:
         why = f"{over} in common, and fewer than {FEWEST_PAIRS} tell nothing"
     elif (ours == theirs).all():
         why = f"the same at every {one}"
-    elif case.dataset == ALL and outcome == "cannot be told" and smallest_wilcoxon_p(decided.n) * decided.times * tested >= ALPHA:
+    elif (
+        case.dataset == ALL
+        and outcome == "cannot be told"
+        and smallest_wilcoxon_p(decided.n) * decided.times * tested >= ALPHA
+    ):
         why += ", which so few cannot show"
     ahead, level = (ours > theirs).sum(), (ours == theirs).sum()
-    where = f" on average, ahead on {ahead} of {decided.n}{f', level on {level}' if level else ''}" if case.dataset == ALL else ""
+    where = (
+        f" on average, ahead on {ahead} of {decided.n}{f', level on {level}' if level else ''}"
+        if case.dataset == ALL
+        else ""
+    )
     printed = case.claim.printed.get(case.dataset)
-    return f"{_difference(contrast)}{where}; {why}." + ("" if printed is None else f" The paper prints {printed:+.2f} points.")
+    return f"{_difference(contrast)}{where}; {why}." + (
+        "" if printed is None else f" The paper prints {printed:+.2f} points."
+    )
 
 
 def _difference(contrast: Contrast) -> str:

@@ -23,8 +23,20 @@ Panels = Mapping[str, Sequence[Group]]
 
 COLUMN, PAGE = 3.4, 7.0
 """Inches."""
-LOOK = RC | {"font.size": 7, "axes.titlesize": 7.5, "axes.titlelocation": "left", "legend.fontsize": 6.5, "legend.handlelength": 2.6}
-LOOK |= {"svg.hashsalt": "fedepd", "lines.linewidth": 1.1, "lines.markersize": 3.5, "axes.labelsize": 7, "axes.linewidth": 0.6}
+LOOK = RC | {
+    "font.size": 7,
+    "axes.titlesize": 7.5,
+    "axes.titlelocation": "left",
+    "legend.fontsize": 6.5,
+    "legend.handlelength": 2.6,
+}
+LOOK |= {
+    "svg.hashsalt": "fedepd",
+    "lines.linewidth": 1.1,
+    "lines.markersize": 3.5,
+    "axes.labelsize": 7,
+    "axes.linewidth": 0.6,
+}
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
@@ -33,8 +45,12 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
 
     png, svg = stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.svg")
     with style.context(["default", LOOK]), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # a box in the PNG; the SVG has the text itself
-        warnings.filterwarnings("ignore", "constrained_layout not applied", UserWarning)  # names too long for the figure
+        warnings.filterwarnings(
+            "ignore", "Glyph .* missing", UserWarning
+        )  # a box in the PNG; the SVG has the text itself
+        warnings.filterwarnings(
+            "ignore", "constrained_layout not applied", UserWarning
+        )  # names too long for the figure
         figure.savefig(png, dpi=300, metadata={"Software": None})
         figure.savefig(svg, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     return [png, svg]
@@ -66,7 +82,9 @@ def new_figure(width: float, height: float, title: str, note: str) -> Figure:
     return figure
 
 
-def panel_grid(count: int, columns: int, height: float, title: str, note: str, width: float = PAGE) -> tuple[Figure, list[Any]]:
+def panel_grid(
+    count: int, columns: int, height: float, title: str, note: str, width: float = PAGE
+) -> tuple[Figure, list[Any]]:
     """A figure of ``count`` axes, row by row."""
     columns = min(columns, count)
     rows = -(-count // columns)
@@ -79,7 +97,11 @@ def panel_grid(count: int, columns: int, height: float, title: str, note: str, w
 
 def legend_below(figure: Figure, axes: Iterable[Any]) -> None:
     """One legend for all axes, every label once."""
-    handles = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    handles = {
+        label: handle
+        for axis in axes
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
     longest = max((len(label) for label in handles), default=1)
     columns = max(1, min(len(handles), int(18 * figure.get_figwidth()) // (longest + 9)))
     figure.set_figheight(figure.get_figheight() + 0.1 + 0.13 * -(-len(handles) // columns))
@@ -115,12 +137,18 @@ def protocol_line(groups: Iterable[Group], all_rounds: bool = False) -> str:
     rounds = " or ".join(str(count) for count in sorted({int(run.summary["rounds"]) for run in runs}))
     seeds = sorted({len(group.runs) for group in groups})
     count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    rules = set() if all_rounds else {_select(run.config["experiment"].get("protocol", {}).get("select", "")) for run in runs}
+    rules = (
+        set()
+        if all_rounds
+        else {_select(run.config["experiment"].get("protocol", {}).get("select", "")) for run in runs}
+    )
     kinds = {run.headline for run in runs}
     model = "personal models" if kinds == {"personal"} else "global model"
     scores = ", ".join([model, "nodes of all clients pooled", *sorted(rules)])
     text = f"Protocol: {scores}; {clients} clients, {rounds} rounds, seeds: {count}."
-    return text + (f" {PERSONAL.strip()} has no global model: its clients' personal models." if len(kinds) > 1 else "")
+    return text + (
+        f" {PERSONAL.strip()} has no global model: its clients' personal models." if len(kinds) > 1 else ""
+    )
 
 
 def _select(rule: str) -> str:

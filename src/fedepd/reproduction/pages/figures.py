@@ -32,7 +32,15 @@ from fedepd.reproduction.study.measures import trajectory
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["convergence", "critical_difference_diagram", "distribution", "efficiency", "per_class", "sensitivity", "tiers"]
+__all__ = [
+    "convergence",
+    "critical_difference_diagram",
+    "distribution",
+    "efficiency",
+    "per_class",
+    "sensitivity",
+    "tiers",
+]
 
 TIER_BARS = {"head": "#4C86B8", "medium": "#B8A900", "tail": "#D55E00"}
 Grid = Mapping[tuple[float, float], Sequence[float]]
@@ -50,7 +58,11 @@ def critical_difference_diagram(
     datasets, tests = len(found.datasets), len(found.pairwise)
     note = f"Friedman: {_p(found.friedman_p)}. Bars join methods that Wilcoxon with Holm's correction does not tell apart at 0.05; with "
     note += f"{datasets} datasets and {tests} pairs its smallest possible value is {_p(min(1.0, tests * smallest_wilcoxon_p(datasets)))}."
-    note += f" Missing on some dataset and left out: {', '.join(names[row] for row in found.left_out)}." if found.left_out else ""
+    note += (
+        f" Missing on some dataset and left out: {', '.join(names[row] for row in found.left_out)}."
+        if found.left_out
+        else ""
+    )
     note += f" {protocol}"
     rows, worst = list(found.mean_ranks), max(2, len(found.mean_ranks))
     half, top = -(-len(rows) // 2), 0.4 + 0.3 * len(found.groups)
@@ -98,9 +110,19 @@ def distribution(runs: Mapping[str, Run]) -> Figure:
 
 def _draw_class_sizes(axis: Any, title: str, run: Run) -> None:
     sizes = run.partition["class_sizes"]  # [C]
-    order, tier_of = class_order(sizes), {c: tier for tier, members in run.summary["tiers"].items() for c in members}
-    axis.bar(range(1, len(order) + 1), sizes[order], 0.85, color=[TIER_BARS.get(tier_of.get(c, ""), GREY) for c in order])
-    axis.set(yscale="log", xlabel="class, largest to smallest", ylabel="nodes (log)", xlim=(0.3, len(order) + 0.7))
+    order, tier_of = (
+        class_order(sizes),
+        {c: tier for tier, members in run.summary["tiers"].items() for c in members},
+    )
+    axis.bar(
+        range(1, len(order) + 1),
+        sizes[order],
+        0.85,
+        color=[TIER_BARS.get(tier_of.get(c, ""), GREY) for c in order],
+    )
+    axis.set(
+        yscale="log", xlabel="class, largest to smallest", ylabel="nodes (log)", xlim=(0.3, len(order) + 0.7)
+    )
     axis.set_title(f"{title}: {len(order)} classes, IR {imbalance_ratio(sizes):.1f}")
     axis.xaxis.get_major_locator().set_params(integer=True)
     _log_ticks(axis.yaxis)
@@ -114,10 +136,25 @@ def _draw_clients(axis: Any, title: str, run: Run) -> Any:
     look = {"edgecolors": "white", "linewidth": 0.3} if held.shape[1] <= 45 else {}
     edges = np.arange(held.shape[1] + 1) + 0.5
     shades = LogNorm(1, max(2, held.max()))
-    mesh = axis.pcolormesh(edges, range(len(held) + 1), np.ma.masked_equal(held, 0), cmap="cividis_r", norm=shades, rasterized=True, **look)
+    mesh = axis.pcolormesh(
+        edges,
+        range(len(held) + 1),
+        np.ma.masked_equal(held, 0),
+        cmap="cividis_r",
+        norm=shades,
+        rasterized=True,
+        **look,
+    )
     axis.invert_yaxis()
-    axis.set_yticks(*ticks_of([f"{k}: {imbalance_ratio(own):.0f}" if own.any() else str(k) for k, own in enumerate(held)], most=10))
-    axis.set(xlabel="class, largest to smallest", ylabel="client: its IR", title=f"{title}: {len(held)} clients")
+    axis.set_yticks(
+        *ticks_of(
+            [f"{k}: {imbalance_ratio(own):.0f}" if own.any() else str(k) for k, own in enumerate(held)],
+            most=10,
+        )
+    )
+    axis.set(
+        xlabel="class, largest to smallest", ylabel="client: its IR", title=f"{title}: {len(held)} clients"
+    )
     axis.xaxis.get_major_locator().set_params(integer=True)
     return mesh
 
@@ -128,7 +165,9 @@ def per_class(panels: Panels) -> Figure:
     panels = finished(panels)
     most = max(len(groups) for groups in panels.values())
     note = f"Mean test accuracy of a bin's classes, higher is better{'' if most > 6 else '; whiskers: 95 % interval of an average seed'}. "
-    figure, axes = panel_grid(len(panels), 2, 2.3, "Test accuracy by class size", note + protocol_line(_all(panels)))
+    figure, axes = panel_grid(
+        len(panels), 2, 2.3, "Test accuracy by class size", note + protocol_line(_all(panels))
+    )
     look_of, drawn = looks(panels), []
     for (title, groups), size_axis in zip(panels.items(), axes, strict=True):
         sizes = groups[0].first.partition["class_sizes"]  # [C]
@@ -136,11 +175,25 @@ def per_class(panels: Panels) -> Figure:
         axis = size_axis.twinx()
         drawn.append(axis)
         draw_sizes(size_axis, parts, sizes, groups[0].first.summary["tiers"])
-        size_axis.tick_params(axis="x", labelsize=5 if len(panels) > 1 else 7, rotation=30 if len(panels) > 1 and len(sizes) > 99 else 0)
+        size_axis.tick_params(
+            axis="x",
+            labelsize=5 if len(panels) > 1 else 7,
+            rotation=30 if len(panels) > 1 and len(sizes) > 99 else 0,
+        )
         for place, group in enumerate(groups):
             mean, low, high = (100 * values for values in bin_accuracy(group, parts))  # [B] each
-            x, bars = np.arange(len(parts)) + dodge(place, len(groups), 0.5), None if most > 6 else [mean - low, high - mean]
-            axis.errorbar(x, mean, yerr=bars, label=marked_label(group), elinewidth=0.5, **line_look(look_of[group.label]))
+            x, bars = (
+                np.arange(len(parts)) + dodge(place, len(groups), 0.5),
+                None if most > 6 else [mean - low, high - mean],
+            )
+            axis.errorbar(
+                x,
+                mean,
+                yerr=bars,
+                label=marked_label(group),
+                elinewidth=0.5,
+                **line_look(look_of[group.label]),
+            )
         axis.set(ylim=(-2, 112), yticks=range(0, 101, 20), ylabel="test accuracy (%)")
         axis.yaxis.tick_left()
         axis.yaxis.set_label_position("left")
@@ -153,26 +206,48 @@ def per_class(panels: Panels) -> Figure:
 def tiers(panels: Panels) -> Figure:
     """Head, medium and tail accuracy, mean and standard deviation over seeds."""
     panels = finished(panels)
-    note = "Mean test accuracy of a tier's classes, higher is better; whiskers: standard deviation over seeds. "
+    note = (
+        "Mean test accuracy of a tier's classes, higher is better; whiskers: standard deviation over seeds. "
+    )
     columns = 1 if max(len(groups) for groups in panels.values()) > 6 else 2
-    figure, axes = panel_grid(len(panels), columns, 1.6, "Head, medium and tail accuracy", note + protocol_line(_all(panels)))
+    figure, axes = panel_grid(
+        len(panels), columns, 1.6, "Head, medium and tail accuracy", note + protocol_line(_all(panels))
+    )
     look_of = looks(panels)
     for (title, groups), axis in zip(panels.items(), axes, strict=True):
         for place, group in enumerate(groups):
-            mean, std = np.array([mean_std(100 * run.metric(f"{tier}_acc") for run in group.runs) for tier in TIER_COLOURS]).T
+            mean, std = np.array(
+                [mean_std(100 * run.metric(f"{tier}_acc") for run in group.runs) for tier in TIER_COLOURS]
+            ).T
             x, style = np.arange(3) + dodge(place, len(groups), 0.86), look_of[group.label]
             fill = {"color": style.colour, "hatch": 2 * style.hatch, "edgecolor": "white", "linewidth": 0}
             axis.bar(x, mean, 0.8 / len(groups), label=marked_label(group), **fill)
-            axis.errorbar(x, mean, np.nan_to_num(std), fmt="none", ecolor=DARK, elinewidth=0.7, capsize=1.2, capthick=0.7)
+            axis.errorbar(
+                x,
+                mean,
+                np.nan_to_num(std),
+                fmt="none",
+                ecolor=DARK,
+                elinewidth=0.7,
+                capsize=1.2,
+                capthick=0.7,
+            )
         axis.set_xticks(range(3), list(TIER_COLOURS))
-        axis.set(xlim=(-0.5, 2.5), ylim=(0, 105), yticks=range(0, 101, 20), ylabel="test accuracy (%)", title=title)
+        axis.set(
+            xlim=(-0.5, 2.5), ylim=(0, 105), yticks=range(0, 101, 20), ylabel="test accuracy (%)", title=title
+        )
         axis.grid(axis="y")
     legend_below(figure, axes)
     return figure
 
 
 @styled
-def sensitivity(grids: Mapping[str, Grid], metric: str = "macro_f1", note: str = "", settings: tuple[str, str] = ("mu", "gamma")) -> Figure:
+def sensitivity(
+    grids: Mapping[str, Grid],
+    metric: str = "macro_f1",
+    note: str = "",
+    settings: tuple[str, str] = ("mu", "gamma"),
+) -> Figure:
     """A heat map per dataset with the noise of seeds beside the range; ``note`` is the protocol, ``settings`` what the grid is over."""
     title = METRIC_WORDS.get(metric, metric)
     text = "Mean (%) over seeds, higher is better, best cell framed. Noise floor: standard deviation over seeds, pooled over "
@@ -182,18 +257,35 @@ def sensitivity(grids: Mapping[str, Grid], metric: str = "macro_f1", note: str =
     figure, axes = panel_grid(len(grids), 2, 2.5, f"Test {title} over {over}", text, width)
     for (name, grid), axis in zip(grids.items(), axes, strict=True):
         across, up = sorted({first for first, _ in grid}), sorted({second for _, second in grid})
-        means = np.array([[mean_std(grid.get((first, second), ()))[0] for first in across] for second in up])  # [up, across]
+        means = np.array(
+            [[mean_std(grid.get((first, second), ()))[0] for first in across] for second in up]
+        )  # [up, across]
         low, high = (float(end) for end in (np.nanmin(means), np.nanmax(means)))
         mesh = axis.pcolormesh(np.ma.masked_invalid(means), cmap="cividis", edgecolors="white", linewidth=0.6)
         for (row, column), value in np.ndenumerate(means):
-            text, colour = (f"{value:.1f}", "black" if value > (low + high) / 2 else "white") if value == value else ("–", GREY)
+            text, colour = (
+                (f"{value:.1f}", "black" if value > (low + high) / 2 else "white")
+                if value == value
+                else ("–", GREY)
+            )
             axis.text(column + 0.5, row + 0.5, text, ha="center", va="center", color=colour, fontsize=6.5)
         row, column = divmod(int(np.nanargmax(means)), len(across))
-        axis.plot(column + np.array([0, 1, 1, 0, 0]), row + np.array([0, 0, 1, 1, 0]), color="#D55E00", linewidth=1.8, clip_on=False)
+        axis.plot(
+            column + np.array([0, 1, 1, 0, 0]),
+            row + np.array([0, 0, 1, 1, 0]),
+            color="#D55E00",
+            linewidth=1.8,
+            clip_on=False,
+        )
         axis.set_xticks(np.arange(len(across)) + 0.5, [f"{value:g}" for value in across])
         axis.set_yticks(np.arange(len(up)) + 0.5, [f"{value:g}" for value in up])
         axis.tick_params(length=0)
-        axis.set(**{f"{side}label": AXES.get(setting, setting) for side, setting in zip("xy", settings, strict=True)})
+        axis.set(
+            **{
+                f"{side}label": AXES.get(setting, setting)
+                for side, setting in zip("xy", settings, strict=True)
+            }
+        )
         axis.set_title(f"{name}: range {high - low:.2f} points\n{_noise_floor(grid)}")
         figure.colorbar(mesh, ax=axis, pad=0.02).set_label(f"{title} (%)")
     return figure
@@ -204,7 +296,9 @@ def _noise_floor(grid: Grid) -> str:
     counts = [len(values) for values in grid.values() if len(values) > 1]
     if not counts:
         return "noise floor unknown: one seed"
-    squares = sum(float(np.var(values, ddof=1)) * (len(values) - 1) for values in grid.values() if len(values) > 1)
+    squares = sum(
+        float(np.var(values, ddof=1)) * (len(values) - 1) for values in grid.values() if len(values) > 1
+    )
     std = (squares / (sum(counts) - len(counts))) ** 0.5
     return f"noise floor {std:.2f} per seed, {std / min(counts) ** 0.5:.2f} for a mean of {min(counts)}"
 
@@ -215,7 +309,12 @@ def convergence(panels: Panels, metric: str = "acc") -> Figure:
     panels, title = finished(panels), METRIC_WORDS.get(metric, metric)
     note = "Nodes for validation, higher is better; line: mean over seeds, band: ± standard deviation. "
     note += protocol_line(_all(panels), all_rounds=True)
-    figure = new_figure(PAGE, 0.4 + 1.75 * len(panels), f"Validation {title} against rounds, processor seconds and megabytes", note)
+    figure = new_figure(
+        PAGE,
+        0.4 + 1.75 * len(panels),
+        f"Validation {title} against rounds, processor seconds and megabytes",
+        note,
+    )
     axes, look_of = figure.subplots(len(panels), 3, squeeze=False, sharey="row"), looks(panels)
     for (name, groups), row in zip(panels.items(), axes, strict=True):
         for group in groups:
@@ -223,14 +322,18 @@ def convergence(panels: Panels, metric: str = "acc") -> Figure:
             shared = sorted(set.intersection(*(set(curve[:, 0]) for curve in curves)))
             cut = np.array([curve[np.isin(curve[:, 0], shared)] for curve in curves])  # [S, T, 4]
             mean, scores = cut.mean(axis=0), 100 * cut[:, :, 3]
-            low, high = scores.mean(axis=0) + np.outer([-1, 1], scores.std(axis=0, ddof=1) if len(scores) > 1 else 0 * scores[0])
+            low, high = scores.mean(axis=0) + np.outer(
+                [-1, 1], scores.std(axis=0, ddof=1) if len(scores) > 1 else 0 * scores[0]
+            )
             look = line_look(look_of[group.label]) | ({"marker": ""} if len(shared) > 2 else {})
             for x, axis in zip(mean.T, row, strict=False):
                 if not x.all():  # nothing is sent, and a logarithmic axis has no 0
                     continue
                 axis.plot(x, scores.mean(axis=0), label=marked_label(group), **look)
                 axis.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
-        for axis, unit in zip(row, ("round", "processor seconds (log)", "MB sent, both ways (log)"), strict=True):
+        for axis, unit in zip(
+            row, ("round", "processor seconds (log)", "MB sent, both ways (log)"), strict=True
+        ):
             axis.set_xlabel(unit)
             axis.grid()
             if unit != "round":
@@ -247,26 +350,44 @@ def efficiency(panels: Panels, metric: str = "acc") -> Figure:
     panels, title = finished(panels), METRIC_WORDS.get(metric, metric)
     note = "Processor seconds of a whole run on one thread; whiskers: standard deviation over seeds. Dashed: the front of those that no "
     note += f"other beats in both time and score. {protocol_line(_all(panels))}"
-    figure = new_figure(PAGE, 0.7 + 2.3 * len(panels), f"Running time (lower is better) and test {title} (higher is better)", note)
+    figure = new_figure(
+        PAGE,
+        0.7 + 2.3 * len(panels),
+        f"Running time (lower is better) and test {title} (higher is better)",
+        note,
+    )
     axes, look_of = figure.subplots(len(panels), 2, squeeze=False, width_ratios=(1.4, 1)), looks(panels)
     for (name, groups), (bar_axis, scatter_axis) in zip(panels.items(), axes, strict=True):
-        time = np.array([mean_std(float(run.summary["cpu_seconds"]) for run in group.runs) for group in groups])  # [R, 2]
-        score = np.array([mean_std(100 * run.metric(metric) for run in group.runs) for group in groups])  # [R, 2]
+        time = np.array(
+            [mean_std(float(run.summary["cpu_seconds"]) for run in group.runs) for group in groups]
+        )  # [R, 2]
+        score = np.array(
+            [mean_std(100 * run.metric(metric) for run in group.runs) for group in groups]
+        )  # [R, 2]
         _dual_bars(bar_axis, [marked_label(group) for group in groups], time, score, title)
         bar_axis.set_title(name)
         for group, (x, dx), (y, dy) in zip(groups, np.nan_to_num(time), np.nan_to_num(score), strict=True):
             look = line_look(look_of[group.label]) | {"linestyle": "none", "markersize": 4.5}
             scatter_axis.errorbar(x, y, yerr=dy, xerr=dx, label=marked_label(group), elinewidth=0.6, **look)
         front = _front(time[:, 0], score[:, 0])
-        scatter_axis.plot(time[front, 0], score[front, 0], "--", color=GREY, linewidth=0.8, zorder=0, drawstyle="steps-post")
-        scatter_axis.set(xscale="log", xlabel="processor seconds (log)", ylabel=f"test {title} (%)", title=f"{name}: best is top left")
+        scatter_axis.plot(
+            time[front, 0], score[front, 0], "--", color=GREY, linewidth=0.8, zorder=0, drawstyle="steps-post"
+        )
+        scatter_axis.set(
+            xscale="log",
+            xlabel="processor seconds (log)",
+            ylabel=f"test {title} (%)",
+            title=f"{name}: best is top left",
+        )
         _log_ticks(scatter_axis.xaxis)
         scatter_axis.grid()
     legend_below(figure, axes[:, 1])
     return figure
 
 
-def _dual_bars(axis: Any, labels: list[str], time: npt.NDArray[np.float64], score: npt.NDArray[np.float64], title: str) -> None:
+def _dual_bars(
+    axis: Any, labels: list[str], time: npt.NDArray[np.float64], score: npt.NDArray[np.float64], title: str
+) -> None:
     x, error = np.arange(len(labels)), {"elinewidth": 0.6, "capsize": 1.2, "ecolor": DARK}
     axis.bar(x - 0.2, time[:, 0], 0.38, yerr=np.nan_to_num(time[:, 1]), color="#9BB7CF", error_kw=error)
     axis.set_ylabel("processor seconds (blue)")

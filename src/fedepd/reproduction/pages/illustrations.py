@@ -34,7 +34,10 @@ def figures_of(results: Results) -> dict[str, Figure]:
 
 def panels(results: Results) -> Panels:
     """A dataset's title -> its finished rows, references left out."""
-    found = {dataset: [entry.group for entry in results.finished(dataset, references=False)] for dataset in results.datasets}
+    found = {
+        dataset: [entry.group for entry in results.finished(dataset, references=False)]
+        for dataset in results.datasets
+    }
     return {results.title(dataset, words=True): groups for dataset, groups in found.items() if groups}
 
 
@@ -42,14 +45,26 @@ def _in_parts(results: Results, draw: Callable[[Panels], Figure], stem: str = ""
     shown = list(panels(results).items())
     parts = [dict(shown[start : start + AT_MOST]) for start in range(0, len(shown), AT_MOST)]
     numbers = [""] if len(parts) == 1 else [str(number) for number in range(1, len(parts) + 1)]
-    return {"-".join(filter(None, (stem, number))): draw(part) for number, part in zip(numbers, parts, strict=True)}
+    return {
+        "-".join(filter(None, (stem, number))): draw(part)
+        for number, part in zip(numbers, parts, strict=True)
+    }
 
 
 def _rank_diagrams(results: Results) -> dict[str, Figure]:
-    finished = [entry for dataset in results.datasets for entry in results.finished(dataset, references=False)]
-    labels, protocol = {entry.row.key: marked_label(entry.group) for entry in finished}, protocol_line(entry.group for entry in finished)
+    finished = [
+        entry for dataset in results.datasets for entry in results.finished(dataset, references=False)
+    ]
+    labels, protocol = (
+        {entry.row.key: marked_label(entry.group) for entry in finished},
+        protocol_line(entry.group for entry in finished),
+    )
     found = {metric: ranks(results, metric) for metric in METRICS}
-    return {f"ranks-{m}": figures.critical_difference_diagram(cd, m, labels, protocol) for m, cd in found.items() if cd is not None}
+    return {
+        f"ranks-{m}": figures.critical_difference_diagram(cd, m, labels, protocol)
+        for m, cd in found.items()
+        if cd is not None
+    }
 
 
 def _sensitivity(results: Results) -> dict[str, Figure]:
@@ -58,7 +73,9 @@ def _sensitivity(results: Results) -> dict[str, Figure]:
     def draw(part: Panels) -> Figure:
         grids = {
             results.title(dataset, words=True): {
-                tuple(entry.row.settings[name] for name in results.target.grid): list(entry.values("macro_f1").values())
+                tuple(entry.row.settings[name] for name in results.target.grid): list(
+                    entry.values("macro_f1").values()
+                )
                 for entry in results.finished(dataset)
             }
             for dataset in results.datasets
@@ -78,8 +95,12 @@ _FIGURES: dict[Kind, Callable[[Results], dict[str, Figure]]] = {
     "per_class": lambda results: _in_parts(results, figures.per_class),
     "tiers": lambda results: _in_parts(results, figures.tiers),
     "sensitivity": _sensitivity,
-    "convergence": lambda results: _in_parts(results, figures.convergence) | _in_parts(results, _f1_convergence, "macro_f1"),
-    "efficiency": lambda results: _in_parts(results, figures.efficiency) | _in_parts(results, _f1_efficiency, "macro_f1"),
+    "convergence": lambda results: (
+        _in_parts(results, figures.convergence) | _in_parts(results, _f1_convergence, "macro_f1")
+    ),
+    "efficiency": lambda results: (
+        _in_parts(results, figures.efficiency) | _in_parts(results, _f1_efficiency, "macro_f1")
+    ),
 }
 
 
@@ -104,7 +125,16 @@ def points_of(results: Results) -> list[Line]:
 HEADERS: dict[Kind, Line] = {
     "distribution": ["dataset", "class", "rank", "nodes", "client", "nodes_at_client"],
     "per_class": ["dataset", "row", "bin", "classes", "accuracy_percent", "low_percent", "high_percent"],
-    "convergence": ["dataset", "row", "seed", "round", "cpu_seconds", "megabytes", "metric", "validation_percent"],
+    "convergence": [
+        "dataset",
+        "row",
+        "seed",
+        "round",
+        "cpu_seconds",
+        "megabytes",
+        "metric",
+        "validation_percent",
+    ],
 }
 
 
@@ -121,8 +151,16 @@ def _per_class_points(results: Results) -> Iterator[Line]:
     for dataset in results.datasets:
         for entry in results.finished(dataset, references=False):
             parts = bins(entry.group.first.partition["class_sizes"], 10)
-            for number, (part, *values) in enumerate(zip(parts, *bin_accuracy(entry.group, parts), strict=True), start=1):
-                yield [dataset, entry.row.label, number, " ".join(map(str, part)), *(round(100 * float(value), 4) for value in values)]
+            for number, (part, *values) in enumerate(
+                zip(parts, *bin_accuracy(entry.group, parts), strict=True), start=1
+            ):
+                yield [
+                    dataset,
+                    entry.row.label,
+                    number,
+                    " ".join(map(str, part)),
+                    *(round(100 * float(value), 4) for value in values),
+                ]
 
 
 def _convergence_points(results: Results) -> Iterator[Line]:
@@ -130,7 +168,16 @@ def _convergence_points(results: Results) -> Iterator[Line]:
         for seed, run in entry.runs.items():
             for metric in ("acc", "macro_f1"):
                 for round, seconds, sent, score in trajectory(run, metric).tolist():
-                    yield [entry.dataset, entry.row.label, seed, int(round), seconds, sent, metric, 100 * score]
+                    yield [
+                        entry.dataset,
+                        entry.row.label,
+                        seed,
+                        int(round),
+                        seconds,
+                        sent,
+                        metric,
+                        100 * score,
+                    ]
 
 
 _POINTS: dict[Kind, Callable[[Results], Iterator[Line]]] = {

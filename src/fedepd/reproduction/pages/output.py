@@ -51,7 +51,9 @@ def write_target(results: Results, out: Path) -> Written:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as cause:
-        raise BadConfig(f"cannot write to the output folder '{folder}': {cause.strerror}; give another --out") from cause
+        raise BadConfig(
+            f"cannot write to the output folder '{folder}': {cause.strerror}; give another --out"
+        ) from cause
     scorings = (HEADLINE, OPENFGL) if results.target.kind in TESTED else ()
     tested = {scoring: duels(results, scoring) for scoring in scorings}
     judged = {scoring: verdicts_of(results, scoring) for scoring in scorings or (HEADLINE,)}
@@ -62,7 +64,11 @@ def write_target(results: Results, out: Path) -> Written:
     write_text(folder / f"{name}.md", _markdown(results, everything, figures))
     write_text(folder / f"{name}.tex", latex_document([latex(table) for table in everything.values()]))
     write_text(folder / f"{name}.csv", numbers_csv(results))
-    behind = {"points": points_of(results), "tests": _duel_lines(itertools.chain(*tested.values())), "verdicts": verdict_lines(judged)}
+    behind = {
+        "points": points_of(results),
+        "tests": _duel_lines(itertools.chain(*tested.values())),
+        "verdicts": verdict_lines(judged),
+    }
     behind = {f"{name}-{suffix}.csv": lines for suffix, lines in behind.items() if lines}
     for file, lines in behind.items():
         write_text(folder / file, csv_text(lines))
@@ -72,7 +78,9 @@ def write_target(results: Results, out: Path) -> Written:
 
 def _remove_others(folder: Path, name: str, current: Set[str]) -> None:
     """Files of ours that were right for other datasets or seeds, and that nothing here would replace."""
-    ours = re.compile(rf"{re.escape(name)}(-(points|tests|verdicts)\.csv|(-macro_f1|-ranks-\w+)?(-\d+)?\.(png|svg))")
+    ours = re.compile(
+        rf"{re.escape(name)}(-(points|tests|verdicts)\.csv|(-macro_f1|-ranks-\w+)?(-\d+)?\.(png|svg))"
+    )
     for path in folder.iterdir():
         if ours.fullmatch(path.name) and path.name not in current:
             path.unlink()
@@ -86,11 +94,17 @@ def tables_of(results: Results) -> dict[str, Table]:
     if kind == "tiers":
         shown |= metric_tables(results, ("tail_acc", "medium_acc", "head_acc"))
     if kind in BY_DATASET:
-        shown |= {results.title(d): BY_DATASET[kind](results, d) for d in results.datasets if results.finished(d, references=False)}
+        shown |= {
+            results.title(d): BY_DATASET[kind](results, d)
+            for d in results.datasets
+            if results.finished(d, references=False)
+        }
     if kind == "robustness":
         for dataset in (d for d in results.datasets if results.finished(d)):
             tables = robustness_tables(results, dataset)
-            shown |= {f"{results.title(dataset)}: {metric.lower()}": table for metric, table in tables.items()}
+            shown |= {
+                f"{results.title(dataset)}: {metric.lower()}": table for metric, table in tables.items()
+            }
     if kind == "distribution" and results.runs:
         shown["Datasets and clients"] = shape_table(results)
     if any(entry.failures for entry in results.entries):
@@ -104,7 +118,12 @@ def folded_tables(
     more: dict[str, dict[str, Table]] = {}
     titles = {dataset: results.title(dataset) for dataset in results.datasets}
     reasons = {
-        scoring: verdict_table(verdicts, titles, f"{results.target.name}-{scoring.name}", note(results, RULE, scoring, marked=False))
+        scoring: verdict_table(
+            verdicts,
+            titles,
+            f"{results.target.name}-{scoring.name}",
+            note(results, RULE, scoring, marked=False),
+        )
         for scoring, verdicts in judged.items()
         if verdicts
     }
@@ -112,9 +131,13 @@ def folded_tables(
         more["Every verdict with its reason"] = {"Does each claim hold?": reasons[HEADLINE]}
     if tested.get(HEADLINE):
         against = "its best rival" if results.target.kind == "comparison" else "each other row"
-        more[f"Is the difference real? FedEPD against {against}"] = {"Is the difference real?": duel_table(results, tested[HEADLINE])}
+        more[f"Is the difference real? FedEPD against {against}"] = {
+            "Is the difference real?": duel_table(results, tested[HEADLINE])
+        }
     if tested.get(OPENFGL):
-        fold = more[f"The same, {OPENFGL.words}: each client's own model, averaged over clients"] = metric_tables(results, METRICS, OPENFGL)
+        fold = more[f"The same, {OPENFGL.words}: each client's own model, averaged over clients"] = (
+            metric_tables(results, METRICS, OPENFGL)
+        )
         fold[f"Is the difference real? ({OPENFGL.words})"] = duel_table(results, tested[OPENFGL])
         if OPENFGL in reasons:
             fold[f"Does each claim hold? ({OPENFGL.words})"] = reasons[OPENFGL]
@@ -125,11 +148,22 @@ def _markdown(results: Results, tables: dict[str, Table], figures: Iterable[Path
     title = markdown_text(results.target.title)
     blocks = [f"## {markdown_text(heading)}\n\n{markdown(table)}" for heading, table in tables.items()]
     pictures = [f"![{title}]({quote(figure.with_suffix('.png').name)})\n" for figure in figures]
-    return "\n".join([f"# {title}\n", *(pictures + blocks if results.target.kind not in TESTED else blocks + pictures)])
+    return "\n".join(
+        [f"# {title}\n", *(pictures + blocks if results.target.kind not in TESTED else blocks + pictures)]
+    )
 
 
 def _duel_lines(found: Iterable[Duel]) -> list[list[object]]:
-    header: list[object] = ["scoring", "dataset", "metric", "ours", "against", "seeds", "difference_points", "half_width_95_points"]
+    header: list[object] = [
+        "scoring",
+        "dataset",
+        "metric",
+        "ours",
+        "against",
+        "seeds",
+        "difference_points",
+        "half_width_95_points",
+    ]
     lines = [[*header, "welch_p", "welch_p_holm", "wilcoxon_p", "wilcoxon_p_holm"]]
     for duel in found:
         who = [duel.scoring.name, duel.ours.dataset, duel.metric, duel.ours.row.key, duel.theirs.row.key]

@@ -21,17 +21,35 @@ PIXELS_PER_POINT = 1.9
 
 def write_reproduction(written: Sequence[Written], target: Path, command: str) -> Path:
     """The page of one target, or of all with a table of contents."""
-    links = {"verdicts": "What holds"} | {each.results.target.name: each.results.target.title for each in written}
-    title = written[0].results.target.title if len(written) == 1 else "FedEPD reproduced: every table and figure"
+    links = {"verdicts": "What holds"} | {
+        each.results.target.name: each.results.target.title for each in written
+    }
+    title = (
+        written[0].results.target.title if len(written) == 1 else "FedEPD reproduced: every table and figure"
+    )
     groups = _groups(written)
     foot = footer(groups) if groups else '<footer id="protocol"><p>No cell has been run yet.</p></footer>'
-    write_page(target, document(title, _scope(written, command), links, [_verdicts(written), *(_section(each) for each in written)], foot))
+    write_page(
+        target,
+        document(
+            title,
+            _scope(written, command),
+            links,
+            [_verdicts(written), *(_section(each) for each in written)],
+            foot,
+        ),
+    )
     return target
 
 
 def _scope(written: Sequence[Written], command: str) -> str:
     runs = {run.path for each in written for run in each.results.runs}
-    missing = {(entry.dataset, entry.row.key, seed) for each in written for entry in each.results.entries for seed in entry.failures}
+    missing = {
+        (entry.dataset, entry.row.key, seed)
+        for each in written
+        for entry in each.results.entries
+        for seed in entry.failures
+    }
     gap = f", {len(missing)} more without a number" if missing else ""
     return f"{len(runs)} runs{gap} on {', '.join(_titles(written, words=True).values())}. Made by: {command}"
 
@@ -40,7 +58,9 @@ def _titles(written: Sequence[Written], words: bool = False) -> dict[str, str]:
     """How each dataset is called: by its longest title, since a target without a run does not know of proxy features."""
     found: dict[str, str] = {}
     for results in (each.results for each in written):
-        found |= {name: max(found.get(name, ""), results.title(name, words), key=len) for name in results.datasets}
+        found |= {
+            name: max(found.get(name, ""), results.title(name, words), key=len) for name in results.datasets
+        }
     return found
 
 
@@ -48,7 +68,11 @@ def _verdicts(written: Sequence[Written]) -> str:
     """All claims at a glance, FedEPD as we read it and as printed."""
     found = [verdict for each in written for verdict in each.verdicts]
     counted = f"<p>The paper's claims, each by dataset and by reading of FedEPD: {html_text(in_words(found))}.{_otherwise(written)}</p>"
-    content = counted + html_table(glance_table(found, _titles(written))) if found else "<p>No claim can be tested with these rows.</p>"
+    content = (
+        counted + html_table(glance_table(found, _titles(written)))
+        if found
+        else "<p>No claim can be tested with these rows.</p>"
+    )
     return f'<section><h2 id="verdicts">What holds</h2>{content}</section>\n'
 
 
@@ -58,14 +82,19 @@ def _otherwise(written: Sequence[Written]) -> str:
     if not twice:
         return ""
     names = " and ".join(each.results.target.name for each in twice)
-    ours, theirs = ([verdict for each in twice for verdict in each.judged[scoring]] for scoring in (HEADLINE, OPENFGL))
+    ours, theirs = (
+        [verdict for each in twice for verdict in each.judged[scoring]] for scoring in (HEADLINE, OPENFGL)
+    )
     return html_text(f" Those of {names} alone: {in_words(ours)}; {OPENFGL.words}: {in_words(theirs)}.")
 
 
 def _section(written: Written) -> str:
     target = written.results.target
     figures = "".join(_figure(path, target.title) for path in written.figures)
-    folds = [f"<details><summary>{html_text(fold)}</summary>{_tables(tables)}</details>" for fold, tables in written.more.items()]
+    folds = [
+        f"<details><summary>{html_text(fold)}</summary>{_tables(tables)}</details>"
+        for fold, tables in written.more.items()
+    ]
     shown = [figures, _tables(written.tables)]
     files = ", ".join(sorted(path.name for path in written.folder.iterdir() if path.suffix != ".part"))
     note = f'<p class="note">In the folder {html_text(written.folder.name)}: {html_text(files)}.</p>'

@@ -7,7 +7,17 @@ from collections.abc import Mapping, Sequence
 
 from fedepd.report.numbers import mean_std
 from fedepd.report.runs import Group
-from fedepd.report.tables import METRIC_TITLES, NOTHING, Cell, Table, marked_label, measured, protocol_note, protocols, ranked
+from fedepd.report.tables import (
+    METRIC_TITLES,
+    NOTHING,
+    Cell,
+    Table,
+    marked_label,
+    measured,
+    protocol_note,
+    protocols,
+    ranked,
+)
 from fedepd.reproduction.judging.paper import Printed, paper_table2, paper_table3
 from fedepd.reproduction.study.results import HEADLINE, PROXY, Entry, Results, Scoring
 from fedepd.shown import latex_label, latex_text, sentence, shown
@@ -15,7 +25,10 @@ from fedepd.shown import latex_label, latex_text, sentence, shown
 HEADINGS = {"bacc": "Balanced accuracy", "macro_f1": "Macro-F1", "acc": "Accuracy"}
 HEADINGS |= {"head_acc": "Head accuracy", "medium_acc": "Medium accuracy", "tail_acc": "Tail accuracy"}
 PRINTED_ROWS = {"fedepd:printed": "fedepd"}
-PRINTED_ROWS |= {"fedepd:printed:consensus=False": "fedepd:without_consensus", "fedepd:printed:purify=False": "fedepd:without_purification"}
+PRINTED_ROWS |= {
+    "fedepd:printed:consensus=False": "fedepd:without_consensus",
+    "fedepd:printed:purify=False": "fedepd:without_purification",
+}
 PRINTED_ROWS |= {"fedepd:printed:recalibrate=False": "fedepd:without_recalibration"}
 """Rows that the paper's text means -> how its tables name them."""
 WHY = 400
@@ -32,15 +45,23 @@ def metric_tables(results: Results, metrics: Sequence[str], scoring: Scoring = H
     how = f", {scoring.words}" if scoring.words else ""
     if len(results.datasets) == 1:
         columns = {METRIC_TITLES[metric]: (results.datasets[0], metric) for metric in metrics}
-        return {results.title(results.datasets[0], words=True) + how: _score_table(results, columns, scoring, "all", "Higher is better.")}
+        return {
+            results.title(results.datasets[0], words=True) + how: _score_table(
+                results, columns, scoring, "all", "Higher is better."
+            )
+        }
     tables = {}
     for metric in metrics:
         columns = {results.title(dataset): (dataset, metric) for dataset in results.datasets}
-        tables[HEADINGS[metric] + how] = _score_table(results, columns, scoring, metric, f"{METRIC_TITLES[metric]}, higher is better.")
+        tables[HEADINGS[metric] + how] = _score_table(
+            results, columns, scoring, metric, f"{METRIC_TITLES[metric]}, higher is better."
+        )
     return tables
 
 
-def _score_table(results: Results, columns: Mapping[str, tuple[str, str]], scoring: Scoring, name: str, start: str) -> Table:
+def _score_table(
+    results: Results, columns: Mapping[str, tuple[str, str]], scoring: Scoring, name: str, start: str
+) -> Table:
     """A row per row of the target, references in a block of their own; in brackets the paper's value where it compares."""
     paper = paper_table3() if results.target.kind == "ablation" else paper_table2()
     found = {(entry.dataset, entry.row.key): entry for entry in results.entries}
@@ -50,10 +71,18 @@ def _score_table(results: Results, columns: Mapping[str, tuple[str, str]], scori
         runs = tuple(run for entry, _ in entries for run in entry.runs.values())
         called = shown(row.label) + (" (reference)" if row.reference else "")
         label = Cell(marked_label(Group(called, runs), scoring.model))
-        cells = [_score(entry, entry.values(metric, scoring), _printed(results, entry, metric, paper)) for entry, metric in entries]
+        cells = [
+            _score(entry, entry.values(metric, scoring), _printed(results, entry, metric, paper))
+            for entry, metric in entries
+        ]
         (references if row.reference else contest).append([label, *cells])
     sections = [section for section in (ranked(contest, range(1, len(columns) + 1)), references) if section]
-    return Table(f"{results.target.name}-{scoring.name}-{name}", ["Method", *columns], sections, note(results, start, scoring))
+    return Table(
+        f"{results.target.name}-{scoring.name}-{name}",
+        ["Method", *columns],
+        sections,
+        note(results, start, scoring),
+    )
 
 
 def note(results: Results, start: str, scoring: Scoring | None = HEADLINE, marked: bool = True) -> str:
@@ -61,7 +90,10 @@ def note(results: Results, start: str, scoring: Scoring | None = HEADLINE, marke
     groups = [entry.group for entry in results.entries if entry.runs]
     if not groups:
         return f"{start} No cell has been run yet."
-    parts = [start, protocol_note(groups, scoring.model, scoring.average, marked) if scoring else protocols(groups)]
+    parts = [
+        start,
+        protocol_note(groups, scoring.model, scoring.average, marked) if scoring else protocols(groups),
+    ]
     if all(run.config["experiment"]["partition"].get("shuffle_nodes") for run in results.runs):
         parts.append("A seed varies the partition's ties, the split, the first weights and dropout.")
     if marked and any(entry.row.reference for entry in results.entries):
@@ -76,11 +108,18 @@ def note(results: Results, start: str, scoring: Scoring | None = HEADLINE, marke
 def failure_table(results: Results) -> Table:
     """Every cell without a run, and why."""
     rows = [
-        [Cell(results.title(entry.dataset)), Cell(shown(entry.row.label)), Cell(str(seed), float(seed)), Cell(sentence(why, WHY))]
+        [
+            Cell(results.title(entry.dataset)),
+            Cell(shown(entry.row.label)),
+            Cell(str(seed), float(seed)),
+            Cell(sentence(why, WHY)),
+        ]
         for entry in results.entries
         for seed, why in entry.failures.items()
     ]
-    return Table(f"{results.target.name}-failures", ["Dataset", "Method", "Seed", "Why there is no number"], [rows])
+    return Table(
+        f"{results.target.name}-failures", ["Dataset", "Method", "Seed", "Why there is no number"], [rows]
+    )
 
 
 def latex(table: Table) -> str:
@@ -88,10 +127,16 @@ def latex(table: Table) -> str:
 
     What a page does not hold goes on in a float of its own.
     """
-    columns = list(zip(*[row for section in table.sections for row in section], strict=True)) or [()] * len(table.headers)
+    columns = list(zip(*[row for section in table.sections for row in section], strict=True)) or [()] * len(
+        table.headers
+    )
     kinds = [_column_type(column) for column in columns]
     wraps = _WRAPPED in kinds
-    opening = rf"\begin{{tabularx}}{{\linewidth}}{{{''.join(kinds)}}}" if wraps else rf"\begin{{tabular}}{{{''.join(kinds)}}}"
+    opening = (
+        rf"\begin{{tabularx}}{{\linewidth}}{{{''.join(kinds)}}}"
+        if wraps
+        else rf"\begin{{tabular}}{{{''.join(kinds)}}}"
+    )
     closing = r"\end{tabularx}" if wraps else r"\end{tabular}"
     header = _first(" & ".join(latex_text(header) for header in table.headers)) + r" \\"
     floats = []
@@ -99,7 +144,11 @@ def latex(table: Table) -> str:
         body = [line for section in sections for line in (r"\midrule", *map(_tex_row, section))]
         caption = [rf"\caption{{{latex_text(table.note)}}}", rf"\label{{tab:{latex_label(table.name)}}}"]
         caption = [r"\caption*{(continued)}"] if number else caption
-        frame = [r"\begin{table*}[p]" if number else r"\begin{table*}[t]", r"\centering\footnotesize\setlength{\tabcolsep}{3pt}", *caption]
+        frame = [
+            r"\begin{table*}[p]" if number else r"\begin{table*}[t]",
+            r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
+            *caption,
+        ]
         floats += [*frame, opening, r"\toprule", header, *body, r"\bottomrule", closing, r"\end{table*}", ""]
     return "\n".join(floats)
 
@@ -125,7 +174,10 @@ def _pages(sections: Sequence[list[list[Cell]]], rows: int) -> list[list[list[li
 def _tex_row(row: Sequence[Cell]) -> str:
     styles = ("{}", r"\textbf{{{}}}", r"\underline{{{}}}")
     spreads = [rf"{{\scriptsize {latex_text(cell.spread)}}}" if cell.spread else "" for cell in row]
-    cells = " & ".join(styles[cell.rank].format(latex_text(cell.text)) + spread for cell, spread in zip(row, spreads, strict=True))
+    cells = " & ".join(
+        styles[cell.rank].format(latex_text(cell.text)) + spread
+        for cell, spread in zip(row, spreads, strict=True)
+    )
     return f"{_first(cells)} \\\\"
 
 
@@ -137,8 +189,14 @@ def _first(line: str) -> str:
 def latex_document(tables: Sequence[str]) -> str:
     """The tables in a document that compiles as it is."""
     opening = [r"\documentclass{article}", r"\usepackage[T1]{fontenc}", r"\usepackage[utf8]{inputenc}"]
-    opening += [r"\usepackage[a4paper,landscape,margin=1.5cm]{geometry}", r"\usepackage{booktabs,caption,tabularx}"]
-    opening += [r"\extrafloats{500}", r"\begin{document}"]  # LaTeX alone holds 52 tables without text between them
+    opening += [
+        r"\usepackage[a4paper,landscape,margin=1.5cm]{geometry}",
+        r"\usepackage{booktabs,caption,tabularx}",
+    ]
+    opening += [
+        r"\extrafloats{500}",
+        r"\begin{document}",
+    ]  # LaTeX alone holds 52 tables without text between them
     return "\n".join([*opening, *tables, r"\end{document}", ""])
 
 
@@ -153,7 +211,9 @@ def _printed(results: Results, entry: Entry, metric: str, paper: Printed) -> flo
 def _state(entry: Entry) -> str:
     """Of a row without any run."""
     reasons = [why for why in entry.failures.values() if why != "not run yet"]
-    return "not run" if not reasons else "OOM" if all("memory" in why.lower() for why in reasons) else "failed"
+    return (
+        "not run" if not reasons else "OOM" if all("memory" in why.lower() for why in reasons) else "failed"
+    )
 
 
 def _score(entry: Entry, values: Mapping[int, float], printed: float | None) -> Cell:

@@ -68,7 +68,10 @@ def datasets_of(target: Target, data_dir: str | Path | None) -> tuple[list[str],
     """
     present = [row.name for row in available(data_dir) if row.present]
     missing = [name for name in target.datasets if name in DATASETS and name not in present]
-    lines = [f"{DATASETS[name].description.split(':')[0]} is not at hand; 'fedepd data fetch {name}' gets it" for name in missing]
+    lines = [
+        f"{DATASETS[name].description.split(':')[0]} is not at hand; 'fedepd data fetch {name}' gets it"
+        for name in missing
+    ]
     at_hand = [name for name in target.datasets if name not in missing]
     others = [name for name in present if name not in DATASETS] if target.name in target_names() else []
     return [*at_hand, *others] or ["synthetic"], lines
@@ -93,7 +96,11 @@ def plan(
             for seed in range(first, first + (target.seeds if seeds is None else seeds)):
                 for row in target.rows:
                     own = target.settings_of(row, {**settings, "seed": seed})
-                    folder = out / "cells" / _config_hash(Experiment.make(row.method, row.preset, **own), graph, hashes)
+                    folder = (
+                        out
+                        / "cells"
+                        / _config_hash(Experiment.make(row.method, row.preset, **own), graph, hashes)
+                    )
                     cell = Cell(row.method, row.preset, dataset, folder, data_dir, own, CHECKPOINT_EVERY)
                     found.append(Planned(target.name, row, dataset, seed, cell))
     return sorted(found, key=lambda planned: planned.seed)
@@ -112,7 +119,9 @@ def to_run(planned: Iterable[Planned]) -> list[Planned]:
     return list({each.cell.out: each for each in planned if not each.cell.is_finished}.values())
 
 
-def run_planned(planned: Sequence[Planned], workers: int, watch: Callable[[], None], ended: Callable[[Planned, str], None]) -> int:
+def run_planned(
+    planned: Sequence[Planned], workers: int, watch: Callable[[], None], ended: Callable[[Planned, str], None]
+) -> int:
     """Run cells and remember why those that fail do; returns how many. One process at a time works in a study's folder."""
     if not planned:
         return 0
@@ -121,7 +130,9 @@ def run_planned(planned: Sequence[Planned], workers: int, watch: Callable[[], No
     try:
         cells.mkdir(parents=True, exist_ok=True)
     except OSError as cause:
-        raise BadConfig(f"cannot write to the output folder '{cells.parent}': {cause.strerror}; give another --out") from cause
+        raise BadConfig(
+            f"cannot write to the output folder '{cells.parent}': {cause.strerror}; give another --out"
+        ) from cause
     failures = 0
     with held(cells), closing(outcomes([each.cell for each in planned], workers, watch)) as outcome_of:
         for outcome in outcome_of:

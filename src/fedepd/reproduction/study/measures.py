@@ -35,7 +35,9 @@ def score_run(run: Run, scoring: Scoring = HEADLINE) -> dict[str, float]:
     return {name: 100 * run.metric(name, scoring.model, scoring.average) for name in METRICS}
 
 
-def align_seeds(runs: Mapping[int, Run], seeds: Iterable[int], scoring: Scoring = HEADLINE) -> dict[str, list[float]]:
+def align_seeds(
+    runs: Mapping[int, Run], seeds: Iterable[int], scoring: Scoring = HEADLINE
+) -> dict[str, list[float]]:
     """Each of ``MEASURES`` with one value per seed, in their order; NaN where a seed has no run.
 
     Costs and curves go with HEADLINE; any other scoring has the scores alone.

@@ -54,7 +54,9 @@ class Entry:
 
     def values(self, metric: str, scoring: Scoring = HEADLINE) -> dict[int, float]:
         """In percent, by seed."""
-        return {seed: 100 * run.metric(metric, scoring.model, scoring.average) for seed, run in self.runs.items()}
+        return {
+            seed: 100 * run.metric(metric, scoring.model, scoring.average) for seed, run in self.runs.items()
+        }
 
     def mean(self, metric: str, scoring: Scoring = HEADLINE) -> float:
         return mean_std(self.values(metric, scoring).values())[0]
@@ -94,7 +96,11 @@ class Results:
         return name + ((" (proxy features)" if words else PROXY) if self.is_proxy(dataset) else "")
 
     def is_proxy(self, dataset: str) -> bool:
-        return any(bool(run.dataset.get("proxy_features")) for entry in self.of(dataset) for run in entry.runs.values())
+        return any(
+            bool(run.dataset.get("proxy_features"))
+            for entry in self.of(dataset)
+            for run in entry.runs.values()
+        )
 
     def is_official(self, dataset: str) -> bool:
         """Whether the paper's numbers may stand beside these."""
@@ -109,13 +115,17 @@ def read_results(target: Target, planned: Iterable[Planned]) -> Results:
     entries = [_entry(cells) for cells in found.values()]
     order = list(dict.fromkeys(entry.dataset for entry in entries))
     rows = [row.key for row in target.rows]
-    return Results(target, sorted(entries, key=lambda entry: (order.index(entry.dataset), rows.index(entry.row.key))))
+    return Results(
+        target, sorted(entries, key=lambda entry: (order.index(entry.dataset), rows.index(entry.row.key)))
+    )
 
 
 def _entry(cells: Sequence[Planned]) -> Entry:
     by_seed = sorted(cells, key=lambda each: each.seed)
     runs = {each.seed: read_run(each.cell.out) for each in by_seed if each.cell.is_finished}
-    return Entry(cells[0].row, cells[0].dataset, runs, {each.seed: each.failure for each in by_seed if each.failure})
+    return Entry(
+        cells[0].row, cells[0].dataset, runs, {each.seed: each.failure for each in by_seed if each.failure}
+    )
 
 
 def numbers_csv(results: Results) -> str:
@@ -123,7 +133,14 @@ def numbers_csv(results: Results) -> str:
     lines: list[Sequence[object]] = [COLUMNS]
     for entry in results.entries:
         row, proxy = entry.row, results.is_proxy(entry.dataset)
-        head = [entry.dataset, str(proxy).lower(), row.label, row.method, row.preset, json.dumps(dict(row.settings))]
+        head = [
+            entry.dataset,
+            str(proxy).lower(),
+            row.label,
+            row.method,
+            row.preset,
+            json.dumps(dict(row.settings)),
+        ]
         for seed, run in entry.runs.items():
             lines += [[*head, seed, run.config["config_hash"], *line, ""] for line in _numbers(run)]
         for seed, why in entry.failures.items():

@@ -14,14 +14,39 @@ from fedepd.files import read_toml
 from fedepd.methods import METHODS
 from fedepd.shown import shown, slug
 
-Kind = Literal["comparison", "ablation", "distribution", "per_class", "tiers", "sensitivity", "convergence", "efficiency", "robustness"]
+Kind = Literal[
+    "comparison",
+    "ablation",
+    "distribution",
+    "per_class",
+    "tiers",
+    "sensitivity",
+    "convergence",
+    "efficiency",
+    "robustness",
+]
 Types = dict[str, tuple[Any, str]]
 """Key -> what it must be, and that in words."""
 
 TEXT, TABLE = (str, "a text in quotes"), (dict, "a table, as { name = value }")
-TARGET_KEYS: Types = {"title": TEXT, "kind": TEXT, "settings": TABLE, "grid": TABLE, "seeds": (int, "a whole number, 1 or more")}
-TARGET_KEYS |= {"datasets": (list, 'a list of names, as ["email"]'), "rows": (list | str, "[[rows]], or a target's name")}
-ROW_KEYS: Types = {"method": TEXT, "preset": TEXT, "label": TEXT, "settings": TABLE, "reference": (bool, "true or false")}
+TARGET_KEYS: Types = {
+    "title": TEXT,
+    "kind": TEXT,
+    "settings": TABLE,
+    "grid": TABLE,
+    "seeds": (int, "a whole number, 1 or more"),
+}
+TARGET_KEYS |= {
+    "datasets": (list, 'a list of names, as ["email"]'),
+    "rows": (list | str, "[[rows]], or a target's name"),
+}
+ROW_KEYS: Types = {
+    "method": TEXT,
+    "preset": TEXT,
+    "label": TEXT,
+    "settings": TABLE,
+    "reference": (bool, "true or false"),
+}
 
 
 @dataclass(frozen=True)
@@ -38,7 +63,11 @@ class Row:
     @property
     def key(self) -> str:
         """How the statistics and the paper's numbers name it, e.g. ``fedepd:printed``."""
-        parts = [self.method, *([self.preset] if self.preset != "default" else []), *(f"{k}={v}" for k, v in self.settings.items())]
+        parts = [
+            self.method,
+            *([self.preset] if self.preset != "default" else []),
+            *(f"{k}={v}" for k, v in self.settings.items()),
+        ]
         return ":".join(parts)
 
 
@@ -64,7 +93,10 @@ class Target:
 def target_names() -> list[str]:
     """Tables first, then figures."""
     folder = resources.files("fedepd") / "experiments"
-    return sorted((Path(f.name).stem for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda name: (name[:3] == "fig", name))
+    return sorted(
+        (Path(f.name).stem for f in folder.iterdir() if f.name.endswith(".toml")),
+        key=lambda name: (name[:3] == "fig", name),
+    )
 
 
 def read_targets(name: str) -> list[Target]:
@@ -77,7 +109,9 @@ def read_targets(name: str) -> list[Target]:
 def read_target(name: str, for_rows: bool = False) -> Target:
     """``for_rows``: on behalf of another target that takes its rows from this one."""
     if name.endswith(".toml"):
-        return _target(slug(Path(name).stem), read_toml(Path(name), f"the target '{shown(name, 300)}'"), name, for_rows)
+        return _target(
+            slug(Path(name).stem), read_toml(Path(name), f"the target '{shown(name, 300)}'"), name, for_rows
+        )
     if name not in target_names():
         raise UnknownName("target", name, ["all", *target_names()])
     with resources.as_file(resources.files("fedepd") / "experiments" / f"{name}.toml") as path:
@@ -91,16 +125,23 @@ def _target(name: str, content: dict[str, Any], place: str, for_rows: bool) -> T
             raise BadConfig(f"'{place}' has no '{key}'; add it")
     if content["kind"] not in get_args(Kind):
         raise UnknownName(f"kind in '{place}'", str(content["kind"]), get_args(Kind))
-    for key, fits in (("seeds", content.get("seeds", 1) >= 1), ("datasets", all(isinstance(each, str) for each in content["datasets"]))):
+    for key, fits in (
+        ("seeds", content.get("seeds", 1) >= 1),
+        ("datasets", all(isinstance(each, str) for each in content["datasets"])),
+    ):
         if not fits:
             raise _unfit(key, content[key], TARGET_KEYS, place)
     if for_rows and isinstance(content.get("rows"), str):
-        raise BadConfig(f"'{place}' gives its rows to another target but has none of its own; take them from '{content['rows']}'")
+        raise BadConfig(
+            f"'{place}' gives its rows to another target but has none of its own; take them from '{content['rows']}'"
+        )
     grid = {setting: tuple(values) for setting, values in _grid(content.get("grid", {}), place).items()}
     rows = _rows(content.get("rows", []), place)
     needed = {"sensitivity": 2, "robustness": 1}.get(content["kind"], len(grid))
     if len(grid) != needed:
-        raise BadConfig(f"'{place}' needs a [grid] of {'one setting' if needed == 1 else 'two settings'}; it has {len(grid)}")
+        raise BadConfig(
+            f"'{place}' needs a [grid] of {'one setting' if needed == 1 else 'two settings'}; it has {len(grid)}"
+        )
     made = {"name": name, "rows": over_grid(rows, grid), "grid": grid, "datasets": tuple(content["datasets"])}
     target = Target(**{**content, **made})
     if not rows:
@@ -120,11 +161,18 @@ def _rows(content: Any, place: str) -> tuple[Row, ...]:
         _check_keys(row, ROW_KEYS, place)
         if row.get("method") not in METHODS:
             raise UnknownName(f"method in '{place}'", str(row.get("method")), METHODS)
-    return tuple(Row(**{**row, "label": row.get("label") or _label(row["method"], row.get("preset", "default"))}) for row in content)
+    return tuple(
+        Row(**{**row, "label": row.get("label") or _label(row["method"], row.get("preset", "default"))})
+        for row in content
+    )
 
 
 def _label(method: str, preset: str) -> str:
-    return METHODS[method].label if preset == "default" else f"{METHODS[method].label} ({preset.replace('_', ' ')})"
+    return (
+        METHODS[method].label
+        if preset == "default"
+        else f"{METHODS[method].label} ({preset.replace('_', ' ')})"
+    )
 
 
 def over_grid(rows: tuple[Row, ...], grid: Mapping[str, tuple[Any, ...]]) -> tuple[Row, ...]:
@@ -132,7 +180,12 @@ def over_grid(rows: tuple[Row, ...], grid: Mapping[str, tuple[Any, ...]]) -> tup
         return rows
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     return tuple(
-        Row(row.method, row.preset, f"{row.label}, {', '.join(map(in_words, point.items()))}", {**row.settings, **point})
+        Row(
+            row.method,
+            row.preset,
+            f"{row.label}, {', '.join(map(in_words, point.items()))}",
+            {**row.settings, **point},
+        )
         for row in rows
         for point in points
     )
@@ -146,8 +199,12 @@ def in_words(setting: tuple[str, Any]) -> str:
 def _grid(content: dict[str, Any], place: str) -> dict[str, list[Any]]:
     for setting, values in content.items():
         kinds = (int | float, str)
-        if not isinstance(values, list) or not any(values and all(isinstance(v, kind) for v in values) for kind in kinds):
-            raise BadConfig(f"'{shown(setting)}' in the [grid] of '{place}' is {shown(repr(values))}; give a list of numbers or of texts")
+        if not isinstance(values, list) or not any(
+            values and all(isinstance(v, kind) for v in values) for kind in kinds
+        ):
+            raise BadConfig(
+                f"'{shown(setting)}' in the [grid] of '{place}' is {shown(repr(values))}; give a list of numbers or of texts"
+            )
     return content
 
 
