@@ -1,7 +1,11 @@
-"""``METHODS``: every method by the name that code, TOML, command line and tables share. To add one: one file, one line here."""
+"""``METHODS``: every method by the name that code, TOML, command line and tables share.
+
+To add one of our own: one file, one line here. Other packages add theirs by an entry point in the group ``fedepd.methods``.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -9,6 +13,7 @@ from typing import Any
 from fedepd.errors import BadConfig, UnknownName
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.centralised import Centralised
+from fedepd.methods.contract import check_class, check_named_class
 from fedepd.methods.creff import CReFF
 from fedepd.methods.fedavg import FedAvg
 from fedepd.methods.fedepd.method import FedEPD
@@ -22,8 +27,12 @@ from fedepd.methods.graphsmote import GraphSMOTE
 from fedepd.methods.hiertail import HierTail
 from fedepd.methods.isolated import Isolated
 from fedepd.methods.lws import LWS
+from fedepd.plugins import Registry
+from fedepd.shown import shown
 
-METHODS: dict[str, type[Method[Any]]] = {
+CLASS_NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.<>]*")
+"""``module:Class``, as a run folder names a method that was given as an object."""
+_OURS: dict[str, type[Method[Any]]] = {
     "fedepd": FedEPD,
     "fedavg": FedAvg,
     "fedproto": FedProto,
@@ -39,13 +48,33 @@ METHODS: dict[str, type[Method[Any]]] = {
     "isolated": Isolated,
     "centralised": Centralised,
 }
+METHODS: Registry[type[Method[Any]]] = Registry(
+    "fedepd.methods", "method", _OURS, lambda name, found: check_named_class(found)
+)
+
+
+def method_class(name: str) -> type[Method[Any]]:
+    """The class behind a name; an unknown name is refused."""
+    if name in METHODS:
+        return METHODS[name]
+    if CLASS_NAME.fullmatch(name) and name.partition(":")[0] not in METHODS:
+        raise BadConfig(
+            f"method '{shown(name)}' is a class that has no name here; pass an object of it in Python, as in"
+            " fedepd.run(data, METHOD) or fedepd.resume(folder, method=METHOD), or register it through an entry"
+            " point of the group 'fedepd.methods'"
+        )
+    raise UnknownName("method", name, METHODS)
+
+
+def name_of(method: Method[Any]) -> str:
+    """What an object's class is called: its registered name, else ``module:Class``."""
+    cls = type(method)
+    return METHODS.name_of(cls) or f"{cls.__module__}:{cls.__qualname__}"
 
 
 def make_method(name: str, preset: str = "default", settings: Mapping[str, Any] | None = None) -> Method[Any]:
     """A method by name: its preset's values, overridden by ``settings``."""
-    if name not in METHODS:
-        raise UnknownName("method", name, METHODS)
-    cls = METHODS[name]
+    cls = method_class(name)
     if preset not in cls.presets:
         raise UnknownName(f"preset of {name}", preset, cls.presets)
     settings = {**cls.presets[preset], **(settings or {})}
@@ -60,4 +89,4 @@ def make_method(name: str, preset: str = "default", settings: Mapping[str, Any] 
     return cls(**settings)
 
 
-__all__ = ["METHODS", "Client", "Method", "Server", "make_method"]
+__all__ = ["METHODS", "Client", "Method", "Server", "check_class", "make_method", "method_class", "name_of"]
