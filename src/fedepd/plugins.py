@@ -49,23 +49,36 @@ class Plugin:
 
     name: str
     package: str
+    module: str
+    attribute: str
+    """Empty where the entry point names nothing inside a module."""
     entry: EntryPoint
 
     @classmethod
     def of(cls, entry: EntryPoint) -> Plugin:
-        dist = entry.dist
-        package = f"{dist.name} {dist.version}" if dist is not None else "an unknown package"
-        return cls(entry.name, shown(package), entry)
+        try:
+            module, attribute = entry.module, entry.attr
+        except (AttributeError, ValueError):  # its value has another form
+            module, attribute = "", ""
+        return cls(entry.name, _package(entry), module, attribute, entry)
 
     @property
     def full_name(self) -> str:
         """``package.module.Class``: what an owner allows."""
-        return f"{self.entry.module}.{self.entry.attr}"
+        return f"{self.module}.{self.attribute}"
 
     @property
     def permitted(self) -> bool:
         allowed = _only.get()
         return allowed is None or self.full_name in allowed
+
+
+def _package(entry: EntryPoint) -> str:
+    try:
+        dist = entry.dist
+        return shown(f"{dist.name} {dist.version}" if dist is not None else "without a name")
+    except Exception:  # metadata of a package that is installed badly
+        return "without a name"
 
 
 class Registry(Mapping[str, T], Generic[T]):
@@ -134,7 +147,7 @@ class Registry(Mapping[str, T], Generic[T]):
                 return name
         root = str(getattr(thing, "__module__", "")).partition(".")[0]
         for name, plugin in self.plugins().items():
-            if plugin.permitted and plugin.entry.module.partition(".")[0] == root and self.get(name) is thing:
+            if plugin.permitted and plugin.module.partition(".")[0] == root and self.get(name) is thing:
                 return name
         return None
 
@@ -175,8 +188,8 @@ class Registry(Mapping[str, T], Generic[T]):
             return f"fedepd has a {self.kind} of that name; rename its entry point"
         if names.count(plugin.name) > 1:
             return "another package brings one of that name, too; install one of them"
-        if not plugin.entry.attr:
-            return "its entry point names a module alone; write it as package.module:NAME"
+        if not plugin.attribute:
+            return "its entry point names no object; write it as package.module:NAME"
         return None
 
     def _load(self, plugin: Plugin) -> T | None:

@@ -19,7 +19,6 @@ from fedepd.datasets.npz import read_npz
 from fedepd.deploy.agreement import NOTHING_AGREED, Agreement, agreement_of, check_agrees, schema_sha256
 from fedepd.deploy.task import FederationTask
 from fedepd.errors import BadConfig, BadMessage, UnknownName
-from fedepd.methods import METHODS
 from fedepd.runs.experiment import read_toml, setting_owners
 from fedepd.shown import listed, shown
 
@@ -101,7 +100,13 @@ def _start(parser: Parser, arguments: list[str]) -> int:
     from fedepd.deploy.kits import prepare_server
 
     parser.add_argument("kit", metavar="KIT", help="the server's kit")
-    return _become(prepare_server(Path(parser.parse(arguments).kit)))
+    _allow_option(parser, "a method of another package that jobs may name, in full: package.module.Class")
+    values = parser.parse(arguments)
+    return _become(prepare_server(Path(values.kit), values.allow))
+
+
+def _allow_option(parser: Parser, text: str) -> None:
+    parser.add_argument("--allow", action="append", default=[], metavar="CLASS", help=text)
 
 
 def _join(parser: Parser, arguments: list[str]) -> int:
@@ -113,12 +118,9 @@ def _join(parser: Parser, arguments: list[str]) -> int:
     parser.add_argument(
         "--data", required=True, metavar="FILE.npz", help="your graph; it is read here and stays here"
     )
-    parser.add_argument(
-        "--allow",
-        action="append",
-        default=[],
-        metavar="CLASS",
-        help="an own class that jobs may name, in full",
+    _allow_option(
+        parser,
+        "an own class that jobs may name, or a method of another package, in full: package.module.Class",
     )
     parser.add_argument(
         "--pin",
@@ -190,8 +192,6 @@ def _task_options(parser: Parser, method: str) -> None:
 
 def task_settings(method: str) -> list[str]:
     """What may be set: all but how to cut one graph into clients, because here the sites are the clients."""
-    if method not in METHODS:
-        raise UnknownName("method", method, METHODS)
     return [name for name, (group, _) in setting_owners(method).items() if group != "partition"]
 
 
@@ -217,7 +217,7 @@ def _task(
     preset = str(settings.pop("preset", values.preset)) if values.preset == "default" else values.preset
     settings = {name: value for name, value in settings.items() if name != "method"}
     settings |= {name: getattr(values, name) for name in task_settings(method) if hasattr(values, name)}
-    run = values.run or f"{method}-{time.strftime('%Y%m%d-%H%M%S')}"
+    run = values.run or f"{method.replace('_', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
     given = {name: getattr(values, name, None) for name in ("min_sites", "deadline", "max_nodes")}
     limits: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if agreed.label_names or agreed.schema:

@@ -11,6 +11,8 @@ from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 from fedepd.errors import BadConfig
 from fedepd.shown import shown
 
+METAVARS: dict[Any, str] = {str: "NAME", int: "INT", float: "FLOAT"}
+
 
 class Parser(argparse.ArgumentParser):
     """argparse with errors of one sentence and a guess for a mistyped option."""
@@ -50,6 +52,6 @@ def add_settings(parser: Parser, title: str, cls: type[Any], but: Sequence[str] 
             choices = get_args(kind) if get_origin(kind) is Literal else ()
             group.add_argument(
                 flag,
-                metavar="|".join(map(str, choices)) or getattr(kind, "__name__", "VALUE").upper(),
+                metavar="|".join(map(str, choices)) or METAVARS.get(kind, "VALUE"),
                 help=text,
             )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fedepd.cli.console import console, progress_bar, say
 from fedepd.cli.parser import Parser, add_checkpoint_option, add_settings
-from fedepd.errors import BadConfig, UnknownName
+from fedepd.errors import BadConfig
 
 if TYPE_CHECKING:
     from fedepd.runs.jobs import Cell
@@ -55,14 +55,12 @@ RUN_ONLY = ("config", "out", "workers", "checkpoint_every", "data_dir", "clients
 
 
 def _run_parser(method: str) -> Parser:
-    from fedepd.methods import METHODS
+    from fedepd.methods import METHODS, method_class
     from fedepd.runs.experiment import GROUPS
 
-    if method not in METHODS:
-        raise UnknownName("method", method, METHODS)
-    description = (
-        f"Train {METHODS[method].label}. Usage: fedepd run METHOD [options]; methods: {', '.join(METHODS)}."
-    )
+    cls_of_method = method_class(method)
+    names = ", ".join(METHODS.names())
+    description = f"Train {cls_of_method.label}. Usage: fedepd run METHOD [options]; methods: {names}."
     parser = Parser(
         prog=f"fedepd run {method}",
         allow_abbrev=False,
@@ -77,7 +75,7 @@ def _run_parser(method: str) -> Parser:
         help="instead of --data: the folder of 'fedepd data split'",
     )
     parser.add_argument(
-        "--preset", metavar="NAME", help=f"named settings: {', '.join(METHODS[method].presets)}"
+        "--preset", metavar="NAME", help=f"named settings: {', '.join(cls_of_method.presets)}"
     )
     parser.add_argument(
         "--out", default=None, metavar="FOLDER", help="new folder for everything behind the numbers"
@@ -86,7 +84,7 @@ def _run_parser(method: str) -> Parser:
     parser.add_argument(
         "--json", action="store_true", default=False, help="print one JSON object and nothing else"
     )
-    add_settings(parser, f"settings of {METHODS[method].label}", METHODS[method])
+    add_settings(parser, f"settings of {cls_of_method.label}", cls_of_method)
     for name, cls in GROUPS.items():
         add_settings(parser, name, cls)
     return parser
@@ -242,12 +240,16 @@ def methods(arguments: list[str]) -> int:
     from fedepd.methods import METHODS
 
     table = Table(
-        Column("name", no_wrap=True), Column("method", no_wrap=True), "headline model", "presets", "settings"
+        Column("name", no_wrap=True),
+        Column("method", no_wrap=True),
+        "headline model",
+        "presets",
+        "settings",
+        "from",
     )
     for name, cls in METHODS.items():
         headline = "global" if cls.has_global else "personal"
-        table.add_row(
-            name, cls.label, headline, ", ".join(cls.presets), ", ".join(f.name for f in fields(cls))
-        )
+        settings = ", ".join(f.name for f in fields(cls))
+        table.add_row(name, cls.label, headline, ", ".join(cls.presets), settings, METHODS.origin(name))
     console().print(table)
     return 0

@@ -6,7 +6,6 @@ import hashlib
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,14 +13,18 @@ import torch
 from torch import Tensor
 
 from fedepd.cache import remembered
-from fedepd.errors import BadConfig, BadData, UnknownName
+from fedepd.errors import BadConfig, BadData, FedEPDError, UnknownName
 from fedepd.network.sparse import adjacency, csr_tensor, to_scipy
 from fedepd.options import option
+from fedepd.plugins import Registry
 from fedepd.rng import seeded_numpy
+from fedepd.shown import shown
 from fedepd.types import Graph, Partition
 
-PartitionRule = Literal["auto", "openfgl", "balanced", "dirichlet", "owner"]
 Ints = npt.NDArray[np.int64]
+Rule = Callable[[Graph, "PartitionConfig", np.random.Generator], Ints]
+SPECIAL = ("auto", "owner")
+"""What a graph with or without an owner column decides; no rule of ours cuts it."""
 
 GIVE_UP = 1000
 """OpenFGL stops looking for a client with room after so many steps of its pointer."""
@@ -32,7 +35,7 @@ class PartitionConfig:
     """How the graph is divided among clients."""
 
     clients: int = option(10, "number of clients; an owner column brings its own")
-    partition: PartitionRule = option(
+    partition: str = option(
         "auto",
         "auto: owner where the graph has an owner column, else openfgl; "
         "openfgl: Louvain communities, the big ones cut by node number; balanced: whole communities; "
@@ -46,8 +49,8 @@ class PartitionConfig:
     )
 
     def __post_init__(self) -> None:
-        if self.partition not in get_args(PartitionRule):
-            raise UnknownName("partition rule", self.partition, get_args(PartitionRule))
+        if self.partition not in SPECIAL and self.partition not in PARTITIONS:
+            raise UnknownName("partition rule", self.partition, [*SPECIAL, *PARTITIONS])
         if self.clients < 1:
             raise BadConfig(f"clients is {self.clients}; there must be at least 1 client")
         for name in ("resolution", "dirichlet_alpha"):
@@ -75,7 +78,7 @@ def partition(graph: Graph, config: PartitionConfig, seed: int) -> Partition:
         raise BadConfig(
             f"{config.clients} clients for the {graph.num_nodes} nodes of graph '{graph.name}'; lower --clients"
         )
-    owner = _RULES[config.partition](graph, config, seeded_numpy(seed, "partition", config.partition))
+    owner = PARTITIONS[config.partition](graph, config, seeded_numpy(seed, "partition", config.partition))
     return Partition(torch.from_numpy(_fill_empty(owner, config.clients)), config.clients, config.partition)
 
 
@@ -243,11 +246,51 @@ def _owner(graph: Graph) -> Ints:
     return np.unique(graph.owner.numpy(), return_inverse=True)[1].astype(np.int64)
 
 
-_RULES: dict[str, Callable[[Graph, PartitionConfig, np.random.Generator], Ints]] = {
+def plugin_partition(name: str, function: object) -> Rule:
+    """The rule of another package: a function of graph, number of clients and seed that gives each node its client.
+
+    Its seed is a number drawn from this rule's own stream, so that it shares no random numbers with the rest of a run.
+    """
+    if not callable(function):
+        raise BadConfig(
+            f"it is {shown(type(function).__name__)}, not a function of (graph, clients, seed); name one"
+        )
+
+    def rule(graph: Graph, config: PartitionConfig, generator: np.random.Generator) -> Ints:
+        try:
+            owner = function(graph, config.clients, int(generator.integers(2**31)))
+        except FedEPDError:
+            raise
+        except Exception as cause:
+            raise BadConfig(
+                f"partition '{name}' failed ({type(cause).__name__}: {shown(cause, 200)}); repair its package"
+            ) from cause
+        return checked_owner(name, owner, graph.num_nodes, config.clients)
+
+    return rule
+
+
+def checked_owner(name: str, owner: object, nodes: int, clients: int) -> Ints:
+    """What a rule returned, if it gives each of the nodes one of the clients 0..K-1."""
+    found = owner.numpy() if isinstance(owner, Tensor) else owner
+    if not isinstance(found, np.ndarray) or found.dtype != np.int64 or found.shape != (nodes,):
+        what = f"{found.dtype} {list(found.shape)}" if isinstance(found, np.ndarray) else type(found).__name__
+        raise BadConfig(
+            f"partition '{name}' gave {shown(what)}; return int64 [{nodes}], a client for each node"
+        )
+    if nodes and not 0 <= int(found.min()) <= int(found.max()) < clients:
+        raise BadConfig(
+            f"partition '{name}' gave clients {found.min()} to {found.max()}; number them 0..{clients - 1}"
+        )
+    return found.copy()
+
+
+_RULES: dict[str, Rule] = {
     "openfgl": _openfgl,
     "balanced": _balanced,
     "dirichlet": _dirichlet,
 }
+PARTITIONS: Registry[Rule] = Registry("fedepd.partitions", "partition", _RULES, plugin_partition)
 
 
 def _communities(

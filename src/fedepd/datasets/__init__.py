@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fedepd.datasets.fetch import fetch
 from fedepd.datasets.folder import data_folder
@@ -18,10 +20,11 @@ from fedepd.datasets.npz import read_npz, write_npz
 from fedepd.datasets.official import RAW_FILES, read_official
 from fedepd.datasets.published import TABLE1, Table1, check_table1, class_sizes
 from fedepd.datasets.synthetic import synthetic, twin
-from fedepd.errors import BadData, UnknownName
+from fedepd.errors import BadConfig, BadData, FedEPDError, UnknownName
 from fedepd.longtail import imbalance_ratio, tiers
+from fedepd.plugins import Registry
 from fedepd.shown import shown
-from fedepd.types import Graph
+from fedepd.types import Graph, check_graph, undirected
 
 __all__ = [
     "DATASETS",
@@ -58,7 +61,53 @@ def _synthetic(make: Callable[[], Graph], description: str) -> Dataset:
     return Dataset(description, None, lambda _: make())
 
 
-DATASETS: dict[str, Dataset] = {
+def plugin_dataset(name: str, function: object) -> Dataset:
+    """The dataset of another package: a function of nothing, or of the data folder, that returns a ``Graph``."""
+    if not callable(function):
+        raise BadConfig(
+            f"it is {shown(type(function).__name__)}, not a function that returns a Graph; name one"
+        )
+    try:
+        takes_folder = len(inspect.signature(function).parameters) > 0
+    except (TypeError, ValueError) as cause:
+        raise BadConfig(
+            "its parameters cannot be read; name a plain function that returns a Graph"
+        ) from cause
+
+    def read(folder: Path) -> Graph:
+        try:
+            graph = function(folder) if takes_folder else function()
+        except FedEPDError:
+            raise
+        except Exception as cause:
+            raise BadData(
+                f"dataset '{name}' of {DATASETS.origin(name)} failed ({type(cause).__name__}: {shown(cause, 200)});"
+                " repair that package"
+            ) from cause
+        return checked(name, graph)
+
+    first_line = (inspect.getdoc(function) or "no description").partition("\n")[0]
+    return Dataset(shown(first_line, 100), None, read)
+
+
+def checked(name: str, graph: object) -> Graph:
+    """What a dataset's function returned, if it is a graph as ``Graph.make`` would make it."""
+    if not isinstance(graph, Graph):
+        raise BadData(
+            f"dataset '{name}' gave {shown(type(graph).__name__)}, not a Graph; return Graph.make(...)"
+        )
+    form = f"dataset '{name}' gave a graph that is not in the form of Graph.make; return Graph.make(...)"
+    sound = [isinstance(part, Tensor) and part.is_cpu for part in (graph.x, graph.edge_index, graph.y)]
+    if not all(sound) or graph.x.dtype != torch.float32 or graph.y.dtype != torch.int64 or graph.y.ndim != 1:
+        raise BadData(form)
+    check_graph(graph)
+    edges = undirected(graph.edge_index, graph.num_nodes)
+    if graph.edge_index.dtype != torch.int64 or not torch.equal(graph.edge_index, edges):
+        raise BadData(form)
+    return graph
+
+
+_OURS: dict[str, Dataset] = {
     "synthetic": _synthetic(
         synthetic, "small long-tailed graph for demonstrations: 1,500 nodes, 10 classes, ratio 50"
     ),
@@ -75,6 +124,7 @@ DATASETS: dict[str, Dataset] = {
         for name, row in TABLE1.items()
     },
 }
+DATASETS: Registry[Dataset] = Registry("fedepd.datasets", "dataset", _OURS, plugin_dataset)
 
 
 @dataclass(frozen=True)
@@ -114,7 +164,9 @@ def available(data_dir: str | Path | None = None) -> list[Listed]:
         Listed(
             name,
             name in ready or all((folder / file).is_file() for file in dataset.files),
-            dataset.description,
+            dataset.description
+            if name in DATASETS.built_in
+            else f"{dataset.description} (from {DATASETS.origin(name)})",
         )
         for name, dataset in DATASETS.items()
     ]

@@ -12,9 +12,11 @@ import torch
 from nvflare.apis.impl.controller import Controller
 from nvflare.fuel.utils.memory_utils import cleanup_memory
 
+from fedepd import plugins
 from fedepd.deploy.exchange import OverNVFlare, QuorumLost, Stopped
 from fedepd.deploy.intake import Intake, guarded, reply_bytes
 from fedepd.deploy.ledger import Ledger
+from fedepd.deploy.policy import allowed_at
 from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import STATUS, TIDY_EVERY
 from fedepd.errors import BadConfig, FedEPDError
@@ -48,9 +50,10 @@ class FederationController(Controller):  # type: ignore[misc]
         result = Path(workspace.get_run_dir(fl_ctx.get_job_id())) / RESULT
         result.mkdir(parents=True, exist_ok=True)
         try:
-            task = FederationTask.from_json(self.task)
-            folder = Path(workspace.get_root_dir()) / "runs" / task.run
-            self._train(task, folder, fl_ctx, abort_signal)
+            with plugins.only(allowed_at(workspace)):
+                task = FederationTask.from_json(self.task)
+                folder = Path(workspace.get_root_dir()) / "runs" / task.run
+                self._train(task, folder, fl_ctx, abort_signal)
             shutil.copytree(
                 folder, result, dirs_exist_ok=True, ignore=shutil.ignore_patterns("checkpoint-*", ".*")
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +17,12 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.fuel.utils.memory_utils import cleanup_memory
 
+from fedepd import plugins
 from fedepd.deploy.agreement import schema_sha256
 from fedepd.deploy.intake import Intake, guarded, message_bytes
 from fedepd.deploy.kits import SITE_FILE
 from fedepd.deploy.limits import LIMITS_FILE, Limits, Tally, expected_message
+from fedepd.deploy.policy import allowed_at
 from fedepd.deploy.state import SiteState
 from fedepd.deploy.task import FederationTask, site_data
 from fedepd.deploy.wire import (
@@ -83,15 +86,19 @@ class SiteExecutor(Executor):  # type: ignore[misc]
                 PING, lambda topic, request, fl_ctx: make_reply(ReturnCode.OK)
             )
             try:
-                self._start(fl_ctx)
+                allowed = allowed_at(fl_ctx.get_engine().get_workspace())
+                with plugins.only(
+                    allowed
+                ):  # the task names its method: nothing else that is installed may run
+                    self._start(fl_ctx, allowed)
             except FedEPDError as mistake:
                 self.log_error(fl_ctx, f"this site takes no part in the run: {mistake}")
 
-    def _start(self, fl_ctx: Any) -> None:
+    def _start(self, fl_ctx: Any, allowed: Sequence[str] = ()) -> None:
         torch.set_num_threads(1)
         workspace, site = fl_ctx.get_engine().get_workspace(), fl_ctx.get_identity_name()
         task = FederationTask.from_json(self.task)
-        limits = self._limits(workspace, task)
+        limits = self._limits(workspace, task, allowed)
         settings = workspace.get_file_path_in_site_config(SITE_FILE)
         if not os.path.lexists(settings):
             raise BadConfig(
@@ -113,11 +120,11 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         self._agreement = data.graph.label_names, schema_sha256(data.graph.schema)
         self._admitted = Admitted(participant, states, tally, limits, expected, every)
 
-    def _limits(self, workspace: Any, task: FederationTask) -> Limits:
+    def _limits(self, workspace: Any, task: FederationTask, allowed: Sequence[str]) -> Limits:
         """The owner's limits, if they allow this run; a kit without the file has the safe ones."""
         path = workspace.get_file_path_in_site_config(LIMITS_FILE)
         limits = Limits.read(Path(path)) if os.path.lexists(path) else Limits()
-        refusal = limits.refusal(task)
+        refusal = limits.refusal(task, allowed)
         if refusal:
             self._told = refusal if limits.tell_reasons else ""
             raise BadConfig(refusal)

@@ -28,7 +28,7 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ MOST_BYTES = 64 * 1024
 COUNTS = (".count", ".votes", ".size")
 """Tensors of a message that count nodes or sites: they grow with the federation and have no largest norm."""
 CHOICES: dict[str, tuple[str, ...]] = {
-    "methods": tuple(name for name, method in METHODS.items() if not method.merges_clients),
+    "methods": tuple(name for name, method in METHODS.built_in.items() if not method.merges_clients),
     "backbones": ("gcn", "sage"),
     "optimizers": ("adam", "sgd"),
 }
@@ -149,9 +149,15 @@ class Limits:
                 out.append(self.line(name))
         return out
 
-    def refusal(self, task: FederationTask) -> str | None:
-        """Why this site takes no part in the run, by the first line that forbids it."""
+    def refusal(self, task: FederationTask, allowed: Collection[str] = ()) -> str | None:
+        """Why this site takes no part in the run, by the first line that forbids it.
+
+        ``allowed`` are the owner's further classes, by full name: a method among them need not stand in the file.
+        """
+        methods = METHODS.allowed(allowed)
         for setting, value, limit in self._broken(task.experiment(), task.num_classes):
+            if limit == "methods" and value in methods:
+                continue
             asked = f"{setting} = {json.dumps(value)}"
             return f"the run asks for {shown(asked)}, but this site's {LIMITS_FILE} says '{shown(self.line(limit), 300)}'"
         return None

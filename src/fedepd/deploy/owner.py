@@ -9,6 +9,7 @@ from typing import Any
 from fedepd.deploy.templates import FILTERS
 from fedepd.errors import BadConfig, BadData
 from fedepd.files import read_json
+from fedepd.methods import Method
 from fedepd.shown import listed, shown
 
 PRIVACY = "local/privacy.json"
@@ -18,12 +19,12 @@ CHAINS = ("task_result_filters", "task_data_filters")
 MAX_K = 10**9
 
 
-def check_allowed(classes: Sequence[str]) -> list[str]:
-    """The owner's own list of further classes: each an executor or a filter that is installed here."""
+def check_allowed(classes: Sequence[str], kind: str = "client") -> list[str]:
+    """The owner's own list of further classes: each a method that is installed here, or at a site an executor or a filter."""
     from fedepd.deploy.policy import BASES, named_class
 
     for path in classes:
-        named_class(path, BASES["client"])
+        named_class(path, (*(BASES["client"] if kind == "client" else ()), Method))
     return sorted(set(classes))
 
 

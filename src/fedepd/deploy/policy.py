@@ -7,6 +7,7 @@ checks of ours: ``JobForm`` looks at a job's folder where it arrives, before any
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Mapping
 from importlib import import_module
@@ -22,11 +23,13 @@ from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_exception import UnsafeComponentError
 from nvflare.apis.impl.controller import Controller
 
+from fedepd import plugins
 from fedepd.deploy.contents import entries
 from fedepd.deploy.task import MAX_TASK, FederationTask
 from fedepd.deploy.templates import CONTROLLER, EXECUTOR, FILTERS, job
 from fedepd.errors import BadConfig, BadMessage, FedEPDError
 from fedepd.files import read_json
+from fedepd.shapes import TEXT, expect
 from fedepd.shown import shown
 
 CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
@@ -53,6 +56,7 @@ PARTS = {
     },
 }
 MAX_LIST = 100
+RESOURCES, MAX_RESOURCES = "resources.json", 2**20
 
 
 def named_class(path: object, bases: tuple[type, ...]) -> type:
@@ -128,6 +132,17 @@ class JobForm(AppValidator):  # type: ignore[misc]
         return "", {}
 
 
+def allowed_at(workspace: Any) -> list[str]:
+    """The classes that the kit's owner allowed at this start, from the file that the start wrote; none where it is missing."""
+    path = workspace.get_file_path_in_site_config(RESOURCES)
+    if not os.path.lexists(path):
+        return []
+    content = read_json(Path(path), MAX_RESOURCES)
+    expect(content, {"app_validator": {"args": {"allowed": [TEXT]}}}, f"'{shown(path, 200)}'", "start again")
+    allowed: list[str] = content["app_validator"]["args"]["allowed"]
+    return allowed
+
+
 def check_job(folder: Path, side: str, allowed: Collection[str]) -> None:
     """Exactly the two files, and in the one that this side reads nothing but the known parts with allowed classes."""
     check_job_files(folder)
@@ -166,7 +181,7 @@ def _check_executors(config: Mapping[str, Any], allowed: Collection[str]) -> Non
     for each in _tables(config["executors"], {"tasks", "executor"}):
         check_component(each.get("executor"), allowed, (Executor,))
         if each["executor"]["path"] == EXECUTOR:
-            _check_task(each["executor"].get("args", {}).get("task"))
+            _check_task(each["executor"].get("args", {}).get("task"), allowed)
 
 
 def _check_workflows(config: Mapping[str, Any], allowed: Collection[str]) -> None:
@@ -179,12 +194,13 @@ def _check_workflows(config: Mapping[str, Any], allowed: Collection[str]) -> Non
             f"the job has {len(workflows)} workflows instead of one; submit with the same fedepd version"
         )
     check_component(workflows[0], allowed, BASES["server"])
-    _check_task(workflows[0].get("args", {}).get("task"))
+    _check_task(workflows[0].get("args", {}).get("task"), allowed)
 
 
-def _check_task(text: object) -> None:
+def _check_task(text: object, allowed: Collection[str]) -> None:
     try:
-        FederationTask.from_json(text)
+        with plugins.only(allowed):
+            FederationTask.from_json(text)
     except FedEPDError as fault:
         raise BadMessage(f"the job's task cannot be used: {fault}") from fault
 

@@ -79,7 +79,7 @@ def resources(kind: str, folder: Path, allowed: Sequence[str] = ()) -> dict[str,
             "prompt": "> ",
         }
         return {"format_version": 1, "admin": limits}
-    classes = [CONTROLLER] if kind == "server" else [EXECUTOR, *FILTERS, *allowed]
+    classes = [*([CONTROLLER] if kind == "server" else [EXECUTOR, *FILTERS]), *allowed]
     policy = {"side": kind, "allowed": classes}
     components = [
         {"id": "exact_classes", "path": "fedepd.deploy.policy.ExactClasses", "args": policy},

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -18,7 +18,7 @@ from fedepd import files
 from fedepd.clients.partition import PartitionConfig
 from fedepd.clients.split import SplitConfig
 from fedepd.errors import BadConfig, UnknownName
-from fedepd.methods import METHODS, Method, make_method
+from fedepd.methods import Method, check_class, make_method, method_class, name_of
 from fedepd.network.backbones import Backbone
 from fedepd.network.training import Training
 from fedepd.options import option
@@ -78,22 +78,30 @@ class Experiment:
     attack: Attack = Attack()
 
     @classmethod
-    def make(cls, method: str = "fedepd", preset: str = "default", **settings: Any) -> Experiment:
-        """From flat settings; a name may belong to the method or to one of the groups."""
-        if method not in METHODS:
-            raise UnknownName("method", method, METHODS)
-        owners = setting_owners(method)
+    def make(
+        cls, method: str | Method[Any] = "fedepd", preset: str = "default", **settings: Any
+    ) -> Experiment:
+        """From flat settings; a name may belong to the method or to one of the groups.
+
+        A method that is an object brings its own settings, so that only those of the groups are given beside it.
+        """
+        chosen = None if isinstance(method, str) else plain_object(method, preset)
+        owners = setting_owners(method if isinstance(method, str) else type(method))
         for name in settings:
             if name not in owners:
                 raise UnknownName("setting", name, owners)
+            if chosen is not None and owners[name][0] == "method":
+                raise BadConfig(
+                    f"'{name}' is a setting of the {chosen.label} object; set it where that is made"
+                )
         of: dict[str, dict[str, Any]] = {group: {} for group in (*GROUPS, "method")}
         for name, value in settings.items():
             group, kind = owners[name]
             of[group][name] = coerced(name, value, kind)
         return cls(
-            method,
+            method if isinstance(method, str) else name_of(method),
             preset,
-            make_method(method, preset, of["method"]),
+            make_method(str(method), preset, of["method"]) if chosen is None else chosen,
             **{name: GROUPS[name](**of[name]) for name in GROUPS},
         )
 
@@ -145,15 +153,35 @@ class Experiment:
         return "; ".join(parts)
 
 
-def setting_owners(method: str) -> dict[str, tuple[str, Any]]:
+def plain_object(method: object, preset: str = "default") -> Method[Any]:
+    """A method given as an object, with settings that are plain values of their types."""
+    if isinstance(method, type):
+        raise BadConfig(
+            f"{shown(method.__name__)} is a class; give an object of it: {shown(method.__name__)}()"
+        )
+    cls = check_class(type(method))
+    if preset != "default":
+        raise BadConfig(
+            f"preset is '{shown(preset)}', and the {cls.label} object has its own settings; leave preset out"
+        )
+    assert isinstance(method, Method)
+    hints = get_type_hints(cls)
+    given = {f.name: getattr(method, f.name) for f in fields(cls)}
+    plain = {name: coerced(name, value, hints[name]) for name, value in given.items()}
+    same = all(type(plain[name]) is type(value) and plain[name] == value for name, value in given.items())
+    return method if same else replace(method, **plain)
+
+
+def setting_owners(method: str | type[Method[Any]]) -> dict[str, tuple[str, Any]]:
     """Every setting's group and type, the method's own last."""
     out: dict[str, tuple[str, Any]] = {}
-    for group, cls in {**GROUPS, "method": METHODS[method]}.items():
+    own = method_class(method) if isinstance(method, str) else method
+    for group, cls in {**GROUPS, "method": own}.items():
         hints = get_type_hints(cls)
         for f in fields(cls):
             if f.name in out:
                 raise BadConfig(
-                    f"'{f.name}' is a setting of both {out[f.name][0]} and {method}; rename the method's field"
+                    f"'{f.name}' is a setting of both {out[f.name][0]} and {own.label}; rename the method's field"
                 )
             out[f.name] = (group, hints[f.name])
     return out
@@ -172,6 +200,10 @@ def coerced(name: str, value: Any, kind: Any) -> Any:
             if value == choice or str(value) == str(choice):
                 return choice
         raise UnknownName(f"value of {name}", str(value), [str(c) for c in choices])
+    if kind is str:
+        if not isinstance(value, str):
+            raise BadConfig(f"{name} is '{shown(value)}'; give a text")
+        return value
     if kind is bool:
         word = str(value).lower()
         if word in ("true", "yes", "1", "on"):

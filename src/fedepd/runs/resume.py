@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from fedepd.errors import BadConfig, BadData
 from fedepd.files import read_json
 from fedepd.folders import held
+from fedepd.methods import METHODS, Method
 from fedepd.rounds.loop import Round
 from fedepd.runs import checkpoint
 from fedepd.runs.experiment import ADDED, GROUPS, Experiment
@@ -29,6 +31,7 @@ def resume(
     folder: str | Path,
     data: Data | str | Path | None = None,
     *,
+    method: Method[Any] | None = None,
     workers: int = 1,
     data_dir: str | Path | None = None,
     on_round: Callable[[Round], None] | None = None,
@@ -36,7 +39,8 @@ def resume(
 ) -> RunResult:
     """Finish the run in ``folder``: the weights, the metrics and rounds.jsonl (but for its seconds) are those of a run never interrupted.
 
-    ``data`` is needed only where the run was given a graph from memory, or its file has moved.
+    ``data`` is needed only where the run was given a graph from memory, or its file has moved. ``method`` is needed only
+    where the run was given an object of a class that has no name: give an equal one.
     """
     folder, started = Path(folder), (time.perf_counter(), time.process_time())
     if is_finished(folder):
@@ -44,7 +48,8 @@ def resume(
             f"the run in '{folder}' is already finished; read its summary.json or start another with 'fedepd run'"
         )
     with held(folder):
-        simulation, notes = rebuild(folder, data, data_dir, workers), read_config(folder).get("notes", [])
+        simulation = rebuild(folder, data, data_dir, workers, method)
+        notes = read_config(folder).get("notes", [])
         return complete(simulation, folder, on_round, checkpoint_every, started, notes)
 
 
@@ -68,11 +73,15 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def rebuild(
-    folder: Path, data: Data | str | Path | None = None, data_dir: str | Path | None = None, workers: int = 1
+    folder: Path,
+    data: Data | str | Path | None = None,
+    data_dir: str | Path | None = None,
+    workers: int = 1,
+    method: Method[Any] | None = None,
 ) -> Simulation:
     """The simulation of a run folder as it was before its first round, on the very same data."""
     config = read_config(folder)
-    experiment = experiment_of(config)
+    experiment = experiment_of(config, method=method)
     if data is None or isinstance(data, (str, Path)):
         data = _source(folder, config, data, data_dir).load(experiment)
     simulation = build(experiment, data, workers)
@@ -101,18 +110,45 @@ def _source(
     return known if data_dir is None or known.data is None else Source.make(known.data, data_dir)
 
 
-def experiment_of(config: dict[str, Any], where: str = "config.json", cure: str = AGAIN) -> Experiment:
-    """From the resolved settings in a config.json; a name that no longer exists is refused by name."""
+def experiment_of(
+    config: dict[str, Any],
+    where: str = "config.json",
+    cure: str = AGAIN,
+    method: Method[Any] | None = None,
+) -> Experiment:
+    """From the resolved settings in a config.json; a name that no longer exists is refused by name.
+
+    ``method`` is the object that the run was given, where its class has no name.
+    """
     settings = config["experiment"]
     expect(settings, EXPERIMENT, f"{where}: 'experiment'", cure)
+    name, preset = settings["method"]["name"], settings["method"]["preset"]
+    own = {key: value for key, value in settings["method"].items() if key not in ("name", "preset")}
     flat: dict[str, Any] = {}
-    for group in (*GROUPS, "method"):
-        own = {
-            name: value
-            for name, value in settings.get(group, {}).items()
-            if group != "method" or name not in ("name", "preset")
-        }
-        if twice := sorted(own.keys() & {*flat, "method", "preset"}):
+    for group, part in {**{group: settings.get(group, {}) for group in GROUPS}, "method": own}.items():
+        if twice := sorted(part.keys() & {*flat, "method", "preset"}):
             raise BadData(f"{where}: '{shown(twice[0])}' in '{group}' has no place there; {cure}")
-        flat |= own
-    return Experiment.make(settings["method"]["name"], settings["method"]["preset"], **flat)
+        flat |= part
+    if method is None:
+        return Experiment.make(name, preset, **flat)
+    others = {key: value for key, value in flat.items() if key not in own}
+    made = Experiment.make(method, **others)
+    check_same(name, own, made)
+    return replace(made, method_name=name, preset=preset)
+
+
+def check_same(name: str, settings: dict[str, Any], made: Experiment) -> None:
+    """Refuse another method than the run had. Its class may have moved to another module, e.g. out of a script."""
+    cls = type(made.method)
+    if name not in (made.method_name, METHODS.name_of(cls)) and name.partition(":")[2] != cls.__qualname__:
+        raise BadConfig(
+            f"the run was made with the method '{shown(name)}', not {shown(cls.__qualname__)}; give that one"
+        )
+    given = asdict(made.method)
+    for key in sorted(settings.keys() | given.keys()):
+        was, now = settings.get(key, "missing"), given.get(key, "missing")
+        if was != now:
+            raise BadConfig(
+                f"the run was made with {shown(key)} = {shown(was)}, and the {made.method.label} object has {shown(now)};"
+                " give an equal one"
+            )

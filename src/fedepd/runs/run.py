@@ -22,7 +22,7 @@ from fedepd.errors import BadConfig
 from fedepd.files import append_line, as_line, write_bytes, write_json
 from fedepd.folders import claim_folder, held
 from fedepd.longtail import imbalance_ratio, tiers
-from fedepd.methods import Server
+from fedepd.methods import Method, Server
 from fedepd.network.sparse import csr_tensor, to_scipy
 from fedepd.rounds.attack import Attacked, poisoned
 from fedepd.rounds.in_process import InProcess
@@ -54,7 +54,7 @@ class RunResult:
 
 def run(
     data: Graph | Sequence[ClientData] | str | Path,
-    method: str = "fedepd",
+    method: str | Method[Any] = "fedepd",
     *,
     preset: str = "default",
     out: str | Path | None = None,
@@ -65,6 +65,8 @@ def run(
     **settings: Any,
 ) -> RunResult:
     """Train ``method`` on ``data`` (a graph, a dataset's name, a file, or clients from ``read_clients``) and evaluate it.
+
+    ``method`` is a name of ``fedepd methods``, or an object of a class of your own (docs/extend.md).
 
     ``settings`` are the flat names of ``fedepd run METHOD --help``. ``out`` is a new folder for everything behind the numbers; ``workers``
     threads share the clients and change no bit; ``checkpoint_every`` rounds the folder gets what ``fedepd.resume`` needs (0: never).
