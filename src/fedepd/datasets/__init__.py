@@ -62,27 +62,37 @@ def _synthetic(make: Callable[[], Graph], description: str) -> Dataset:
 
 
 def plugin_dataset(name: str, function: object) -> Dataset:
-    """The dataset of another package: a function of nothing, or of the data folder, that returns a ``Graph``."""
+    """The dataset of another package: a function of nothing, or of the data folder, that returns a ``Graph``.
+
+    Parameters with defaults keep them, unless one is called ``data_dir``.
+    """
     if not callable(function):
         raise BadConfig(
             f"it is {shown(type(function).__name__)}, not a function that returns a Graph; name one"
         )
     try:
-        takes_folder = len(inspect.signature(function).parameters) > 0
+        parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as cause:
         raise BadConfig(
             "its parameters cannot be read; name a plain function that returns a Graph"
         ) from cause
 
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in variable]
+    if len(needed) > 1:
+        raise BadConfig(
+            f"it needs {shown(', '.join(needed))}; write a function of nothing, or of the data folder"
+        )
+    by_name = "data_dir" in [p.name for p in parameters]
+
     def read(folder: Path) -> Graph:
         try:
-            graph = function(folder) if takes_folder else function()
+            graph = function(data_dir=folder) if by_name else function(folder) if needed else function()
         except FedEPDError:
             raise
         except Exception as cause:
             raise BadData(
-                f"dataset '{name}' of {DATASETS.origin(name)} failed ({type(cause).__name__}: {shown(cause, 200)});"
-                " repair that package"
+                f"dataset '{name}' failed ({type(cause).__name__}: {shown(cause, 200)}); repair its package"
             ) from cause
         return checked(name, graph)
 

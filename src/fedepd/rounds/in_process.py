@@ -23,11 +23,13 @@ THREADED_FROM = 1000
 class InProcess:
     """Calls the participants in turn, or in ``workers`` threads with one BLAS thread each where that pays: the same bits either way."""
 
-    def __init__(self, participants: Iterable[Participant], workers: int = 1) -> None:
+    def __init__(
+        self, participants: Iterable[Participant], workers: int = 1, threaded_from: int | None = None
+    ) -> None:
         self.participants = {p.client_id: p for p in participants}
-        pays = workers > 1 and sum(p.size for p in self.participants.values()) >= THREADED_FROM * len(
-            self.participants
-        )
+        least = THREADED_FROM if threaded_from is None else threaded_from
+        nodes = sum(p.size for p in self.participants.values())
+        pays = workers > 1 and nodes >= least * len(self.participants)
         self._pool = (
             ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) if pays else None
         )
