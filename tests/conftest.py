@@ -4,6 +4,9 @@ No property fails for being slow: that says something of the machine alone.
 """
 
 import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,3 +23,39 @@ def threads_for_small_clients_too(monkeypatch: pytest.MonkeyPatch) -> None:
     from fedepd.rounds import in_process as simulate  # after the environment is set
 
     monkeypatch.setattr(simulate, "THREADED_FROM", 0)
+
+
+def registries() -> list:  # type: ignore[type-arg]
+    from fedepd.clients.partition import PARTITIONS
+    from fedepd.datasets import DATASETS
+    from fedepd.methods import METHODS
+
+    return [METHODS, DATASETS, PARTITIONS]
+
+
+@pytest.fixture
+def plugged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
+    """Installs packages of one module for a test: ``plugged("package", code, methods={"name": "package:Class"})``."""
+    folder, before = tmp_path / "site", set(sys.modules)
+    monkeypatch.syspath_prepend(str(folder))
+
+    def install(package: str, code: str, **groups: dict[str, str]) -> Path:
+        about = folder / f"{package}-1.0.dist-info"
+        about.mkdir(parents=True)
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        lines = []
+        for group, entries in groups.items():
+            lines += [f"[fedepd.{group}]", *(f"{name} = {value}" for name, value in entries.items())]
+        (about / "entry_points.txt").write_text("\n".join(lines) + "\n")
+        (folder / f"{package}.py").write_text(code)
+        for registry in registries():
+            registry.refresh()
+        return folder
+
+    yield install
+    for name in set(sys.modules) - before:
+        if str(folder) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+    monkeypatch.undo()
+    for registry in registries():
+        registry.refresh()
