@@ -15,6 +15,7 @@ from fedepd.clients.partition import PartitionConfig, partition, plugin_partitio
 from fedepd.clients.split import SplitConfig, make_clients
 from fedepd.datasets import graph_sha256, plugin_dataset
 from fedepd.methods.fedavg import FedAvg
+from fedepd.network.backbones import Backbone
 from fedepd.network.kernels import cross_entropy_
 from fedepd.network.training import Training
 from fedepd.rng import fast_numpy, seeded_numpy
@@ -97,11 +98,12 @@ def check_backbone(model: Any) -> None:
     """Whether a network can be trained by FedAvg: names, shapes, the gradient by its own loss, and that it learns.
 
     Args:
-        model: an object with the functions of ``fedepd.network.backbones.Backbone``.
+        model: a ``fedepd.network.backbones.Backbone``, or a network that one can be made with.
 
     Raises:
         CheckFailed: names the check, what is wrong, and what to do.
     """
+    model = model if hasattr(model, "initial") else Backbone(model, hidden=8)
     data = toy_client(nodes=30).hidden()
     info = TaskInfo(data.graph.num_features, data.graph.num_classes, 3)
 
@@ -151,10 +153,12 @@ def _gradient(model: Any, info: TaskInfo, data: Any) -> None:
 
     grads = loss_at(params)[1]
     require_same(before, copies(params))
-    require(grads.keys() == params.keys(), f"{sorted(grads.keys() ^ params.keys())} have no gradient")
+    require(grads.keys() <= params.keys(), f"{sorted(grads.keys() - params.keys())} are no parameters")
     step, size = 1e-3, sum(float((grad**2).sum()) for grad in grads.values()) ** 0.5
     ends = [
-        loss_at({name: value + sign * step * grads[name] / size for name, value in params.items()})[0]
+        loss_at(
+            {**params, **{name: params[name] + sign * step * grad / size for name, grad in grads.items()}}
+        )[0]
         for sign in (1, -1)
     ]
     slope = (ends[0] - ends[1]) / (2 * step)
