@@ -9,7 +9,7 @@ from fedepd.testing import check_dataset
 
 
 def villages() -> fedepd.Graph:
-    """Villages: 600 people in 30 villages, who mostly know their neighbours; the four trades are unevenly common."""
+    """Villages: 600 people in 30 villages, who mostly know their neighbours; four trades of uneven size."""
     draws = torch.Generator().manual_seed(7)
     trade = torch.multinomial(torch.tensor([0.60, 0.25, 0.10, 0.05]), 600, replacement=True, generator=draws)
     village = torch.arange(600) // 20

@@ -35,7 +35,7 @@ def registries() -> list:  # type: ignore[type-arg]
 
 @pytest.fixture
 def plugged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
-    """Installs packages of one module for a test: ``plugged("package", code, methods={"name": "package:Class"})``."""
+    """Installs packages of one module: ``plugged("package", code, methods={"name": "package:Class"})``."""
     folder, before = tmp_path / "site", set(sys.modules)
     monkeypatch.syspath_prepend(str(folder))
 

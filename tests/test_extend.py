@@ -1,4 +1,4 @@
-"""docs/extend.md as written: its Python from top to bottom, its tables, and its commands with the example installed."""
+"""docs/extend.md as written: its Python from top to bottom, its tables, and its commands."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def blocks(language: str) -> list[str]:
 def test_the_python_of_the_page_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One module, as somebody pastes it. The battery alone takes seconds, so that here three of its checks stand for it."""
+    """One module, as somebody pastes it. The battery takes seconds: here its first checks stand for it."""
     monkeypatch.chdir(tmp_path)
     module = ModuleType("pasted")
     monkeypatch.setitem(sys.modules, "pasted", module)

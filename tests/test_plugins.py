@@ -1,4 +1,4 @@
-"""Other packages' methods, datasets and partitions: found by name, checked, and left out with one warning if unfit."""
+"""Other packages' methods, datasets and partitions: found by name, checked, left out if unfit."""
 
 from __future__ import annotations
 
@@ -79,17 +79,41 @@ BROKEN = {
     "lacks it": ("", "theirs:Mine", "has no attribute 'Mine'"),
     "is no class": ("Mine = 3", "theirs:Mine", "'3' is not derived from fedepd.methods.Method"),
     "is no method": ("class Mine: pass", "theirs:Mine", "'Mine' is not derived from fedepd.methods.Method"),
-    "is not frozen": (METHOD.replace("frozen=True", "").replace("(Method)", "(Method)"), "theirs:Mine", "frozen"),
+    "is not frozen": (
+        METHOD.replace("frozen=True", "").replace("(Method)", "(Method)"),
+        "theirs:Mine",
+        "frozen",
+    ),
     "lacks a half": (METHOD.replace("def predict", "def guess"), "theirs:Mine", "does not define predict"),
-    "has no label": (METHOD.replace('label: ClassVar[str] = "Mine"', ""), "theirs:Mine", "has no label for tables"),
-    "has a hostile label": (METHOD.replace('= "Mine"', '= "a\\x1b[31mb"'), "theirs:Mine", "has no label for tables"),
-    "has no help": (METHOD.replace('option(1.0, "what the loss is divided by")', "1.0"), "theirs:Mine", "no help text"),
-    "has no default": (METHOD.replace(' = option(1.0, "what the loss is divided by")', ""), "theirs:Mine", "no default"),
+    "has no label": (
+        METHOD.replace('label: ClassVar[str] = "Mine"', ""),
+        "theirs:Mine",
+        "has no label for tables",
+    ),
+    "has a hostile label": (
+        METHOD.replace('= "Mine"', '= "a\\x1b[31mb"'),
+        "theirs:Mine",
+        "has no label for tables",
+    ),
+    "has no help": (
+        METHOD.replace('option(1.0, "what the loss is divided by")', "1.0"),
+        "theirs:Mine",
+        "no help text",
+    ),
+    "has no default": (
+        METHOD.replace(' = option(1.0, "what the loss is divided by")', ""),
+        "theirs:Mine",
+        "no default",
+    ),
     "has an odd field": (METHOD.replace("tau: float", "tau: list"), "theirs:Mine", "use bool, int, float"),
-    "has an odd preset": (METHOD + "\nMine.presets = {'default': {'rho': 1}}", "theirs:Mine", "sets what is no field"),
+    "has an odd preset": (
+        METHOD + "\nMine.presets = {'default': {'rho': 1}}",
+        "theirs:Mine",
+        "sets what is no field",
+    ),
     "is a module": (METHOD, "theirs", "names no object"),
     "has an odd value": (METHOD, "the irs!:x", "names no object"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", BROKEN)
@@ -112,9 +136,17 @@ def test_a_broken_method_is_named_once_and_left_out(
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("fedavg", "fedepd has a method of that name"), ("../up", "rename"), ("a:b", "rename"), ("\x1b[31mred", "rename"),
-     ("Upper", "rename"), ("a" * 41, "rename"), ("-rf", "rename"), ("a b", "rename")],
-)  # fmt: skip
+    [
+        ("fedavg", "fedepd has a method of that name"),
+        ("../up", "rename"),
+        ("a:b", "rename"),
+        ("\x1b[31mred", "rename"),
+        ("Upper", "rename"),
+        ("a" * 41, "rename"),
+        ("-rf", "rename"),
+        ("a b", "rename"),
+    ],
+)
 def test_a_name_that_is_taken_or_hostile_is_left_out(
     name: str, reason: str, plugged: Install, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -157,9 +189,10 @@ def test_what_is_not_allowed_is_neither_used_nor_imported(plugged: Install) -> N
 
 
 def test_the_command_line_says_one_sentence_and_goes_on(plugged: Install) -> None:
-    """In a process of its own: the warning is on stderr, the result on stdout, and what a plug-in prints is no result."""
+    """In a process of its own: the warning is on stderr, and what a plug-in prints is no result."""
     folder = plugged("theirs", "print('hello'); 1/0", methods={"mine": "theirs:Mine"})
-    code = f"import sys; sys.path.insert(0, {str(folder)!r}); from fedepd.cli import main; sys.exit(main(sys.argv[1:]))"
+    start = f"import sys; sys.path.insert(0, {str(folder)!r}); from fedepd.cli import main; "
+    code = start + "sys.exit(main(sys.argv[1:]))"
     done = subprocess.run(
         [sys.executable, "-c", code, "methods"], capture_output=True, text=True, check=False
     )
@@ -185,7 +218,8 @@ from fedepd import Graph
 def ring():
     """Ring: thirty nodes in a circle."""
     n = torch.arange(30)
-    return Graph.make(torch.randn(30, 4, generator=torch.Generator().manual_seed(0)), torch.stack([n, (n + 1) % 30]), n % 3)
+    x = torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
+    return Graph.make(x, torch.stack([n, (n + 1) % 30]), n % 3)
 def in_folder(folder):
     assert isinstance(folder, Path)
     return ring()
@@ -225,8 +259,12 @@ def test_a_dataset_is_listed_with_its_first_line_and_its_package(
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("no_graph", "gave int, not a Graph"), ("fails", r"failed \(ValueError: gone\?\[31m\)"), ("crooked", "not in the form")],
-)  # fmt: skip
+    [
+        ("no_graph", "gave int, not a Graph"),
+        ("fails", r"failed \(ValueError: gone\?\[31m\)"),
+        ("crooked", "not in the form"),
+    ],
+)
 def test_a_dataset_that_gives_no_graph_is_refused(
     name: str, reason: str, graphs: None, tmp_path: Path
 ) -> None:
@@ -276,9 +314,15 @@ def test_a_partition_is_a_function_of_graph_clients_and_seed(rules: None) -> Non
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("short", r"gave int64 \[3\]; return int64 \[1500\]"), ("floats", "gave float64"), ("texts", "gave str"),
-     ("beyond", r"gave clients 3 to 3; number them 0\.\.2"), ("below", "gave clients -1 to -1"), ("fails", "ZeroDivisionError")],
-)  # fmt: skip
+    [
+        ("short", r"gave int64 \[3\]; return int64 \[1500\]"),
+        ("floats", "gave float64"),
+        ("texts", "gave str"),
+        ("beyond", r"gave clients 3 to 3; number them 0\.\.2"),
+        ("below", "gave clients -1 to -1"),
+        ("fails", "ZeroDivisionError"),
+    ],
+)
 def test_what_a_partition_returns_is_checked(name: str, reason: str, rules: None) -> None:
     with pytest.raises(BadConfig, match=reason):
         partition(load("synthetic"), PartitionConfig(partition=name, clients=3), 0)

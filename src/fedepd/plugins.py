@@ -1,8 +1,8 @@
 """What other packages add by name: methods, datasets, backbones and partitions, through entry points.
 
-A ``Registry`` looks like a dict. It holds what this package has, and finds what others bring. Nothing of a plug-in is
-imported before somebody asks for its name or for the whole list. A plug-in that cannot be used is named in one warning
-and left out.
+A ``Registry`` looks like a dict. It holds what this package has, and finds what others bring. Nothing of a
+plug-in is imported before somebody asks for its name or for the whole list. A plug-in that cannot be used is
+named in one warning and left out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _only: ContextVar[frozenset[str] | None] = ContextVar("the plug-ins that may run
 def only(full_names: Collection[str]) -> Iterator[None]:
     """Inside this, no plug-in is imported or used but those named in full, as ``package.module.Class``.
 
-    A federation's task names its method. What it names must not run at a site because it happens to be installed there.
+    A federation's task names its method. It must not run at a site only because it is installed there.
     """
     before = _only.set(frozenset(full_names))
     try:
@@ -88,7 +88,7 @@ class Registry(Mapping[str, T], Generic[T]):
         group: the entry points' group, e.g. ``fedepd.methods``.
         kind: what one of them is called in a sentence, e.g. ``method``.
         built_in: our own, by name. A plug-in cannot take such a name.
-        fitted: makes the thing out of a name and what its entry point loads. It raises ``BadConfig`` if that is unfit.
+        fitted: makes the thing out of a name and what its entry point loads, or raises ``BadConfig``.
     """
 
     def __init__(
@@ -105,8 +105,8 @@ class Registry(Mapping[str, T], Generic[T]):
         plugin = self.plugins()[name]
         if not plugin.permitted:
             raise BadConfig(
-                f"{self.kind} '{name}' is of the package {plugin.package} and not allowed here; its owner allows it"
-                f" by starting with '--allow {shown(plugin.full_name)}'"
+                f"{self.kind} '{name}' is of the package {plugin.package} and not allowed here; its owner"
+                f" allows it by starting with '--allow {shown(plugin.full_name)}'"
             )
         if name not in self._loaded:
             self._loaded[name] = self._load(plugin)

@@ -1,4 +1,4 @@
-"""A method of another package in a federation: it runs only where its class was allowed by full name, at every start."""
+"""A method of another package in a federation: it runs only where its class was allowed by full name."""
 
 from __future__ import annotations
 

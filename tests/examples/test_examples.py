@@ -1,4 +1,4 @@
-"""``examples/`` as a reader runs them: FedProx installed and used through its entry point, the dataset, the notebook."""
+"""``examples/`` as a reader runs them: FedProx through its entry point, the dataset, the notebook."""
 
 from __future__ import annotations
 
@@ -129,7 +129,9 @@ def test_two_steps_by_hand(fedprox: Any) -> None:
 
 
 def test_without_its_penalty_it_is_fedavg_bit_for_bit(fedprox: Any) -> None:
-    theirs, ours, held = (run_rounds(m, toy_clients())[0][-1].tensors for m in (fedprox(mu=0.0), FedAvg(), fedprox(mu=5.0)))  # fmt: skip
+    theirs, ours, held = (
+        run_rounds(m, toy_clients())[0][-1].tensors for m in (fedprox(mu=0.0), FedAvg(), fedprox(mu=5.0))
+    )
     assert_same(theirs, ours)
     assert not torch.equal(held["classifier.weight"], ours["classifier.weight"])
 

@@ -1,4 +1,4 @@
-"""Methods given as objects of a class that has no name: run, reported, resumed with an equal object, refused by name."""
+"""Methods given as objects of a class that has no name: run, reported, resumed with an equal object."""
 
 from __future__ import annotations
 

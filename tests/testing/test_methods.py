@@ -1,4 +1,4 @@
-"""The battery finds what is wrong: one method for each way to break the contract, and the check that names it."""
+"""The battery finds what is wrong: a method for each way to break the contract, and its check."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fedepd.types import ClientData, Fields, Reply, Tensors, same_fields
 @final
 @dataclass(frozen=True)
 class Sound(Method[Inputs]):
-    """Down: the model. Up: the model. Bytes: 4 per weight. The wrong ones below replace one of its functions."""
+    """Down: the model. Up: the model. Bytes: 4 per weight. The wrong ones replace one of its functions."""
 
     label: ClassVar[str] = "Sound"
     tau: float = option(1.0, "a number that does nothing here")
@@ -113,15 +113,23 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "writes": ({"client_step": writes}, PLAIN, "wrote into /encoder.bias"),
     "doubles": ({"client_step": sends_doubles}, PLAIN, "float64"),
     "fails": ({"client_step": fails}, PLAIN, "ClientFailed: client "),
-    "keeps text": ({"client_step": keeps_text}, "a client's state is finite tensors [plain]", "'note' is not a tensor"),
+    "keeps text": (
+        {"client_step": keeps_text},
+        "a client's state is finite tensors [plain]",
+        "'note' is not a tensor",
+    ),
     "draws": ({"client_step": draws_anywhere}, "same seed, same bits", "differs; draw random numbers from"),
     "no seed": ({"client_step": draws_nothing}, "another seed gives other bits", "is the same"),
     "ascends": ({"client_step": ascends}, "the loss falls [dense]", "it went from"),
     "shape": ({"predict": knows_the_shape}, "every backbone and head runs [dense-sage-gcn]", "RuntimeError"),
     "one column": ({"predict": predicts_one_column}, PLAIN, "predict gave the shape [24, 1], not [24, 3]"),
     "not final": ({"__final__": False}, "it is final", "is not final"),
-    "silent": ({"__doc__": "Nothing."}, "it says what it sends", "the docstring does not say Down, Up, Bytes"),
-}  # fmt: skip
+    "silent": (
+        {"__doc__": "Nothing."},
+        "it says what it sends",
+        "the docstring does not say Down, Up, Bytes",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", WRONG)
@@ -148,8 +156,9 @@ def says_no_types(self, server, tensors, replies):  # type: ignore[no-untyped-de
 
 
 @pytest.mark.parametrize(
-    ("function", "reason"), [(sees_data, "could be given a client's data"), (says_no_types, "does not say the types of")]
-)  # fmt: skip
+    ("function", "reason"),
+    [(sees_data, "could be given a client's data"), (says_no_types, "does not say the types of")],
+)
 def test_the_server_s_half_has_no_data(function: Any, reason: str) -> None:
     assert reason in failing(changed(server_step=function), "the server's half has no data")
 

@@ -110,10 +110,12 @@ def with_odd_name(info: Any, seed: int, *stream: Any) -> Tensors:
 
 @pytest.mark.parametrize(
     ("parts", "reason"),
-    [({"gradient": doubled}, "its gradient is that of its loss: the loss grows by"),
-     ({"initial": with_odd_name}, "its parameters have names: 'scale' is neither encoder"),
-     ({"predict": lambda params, inputs: torch.zeros(3)}, "it predicts: the logits have the shape")],
-)  # fmt: skip
+    [
+        ({"gradient": doubled}, "its gradient is that of its loss: the loss grows by"),
+        ({"initial": with_odd_name}, "its parameters have names: 'scale' is neither encoder"),
+        ({"predict": lambda params, inputs: torch.zeros(3)}, "it predicts: the logits have the shape"),
+    ],
+)
 def test_a_wrong_backbone_is_named(parts: dict[str, Any], reason: str) -> None:
     with pytest.raises(CheckFailed, match=reason):
         check_backbone(Wrong(**parts))

@@ -247,9 +247,9 @@ def _owner(graph: Graph) -> Ints:
 
 
 def plugin_partition(name: str, function: object) -> Rule:
-    """The rule of another package: a function of graph, number of clients and seed that gives each node its client.
+    """The rule of another package: a function of graph, clients and seed that gives each node its client.
 
-    Its seed is a number drawn from this rule's own stream, so that it shares no random numbers with the rest of a run.
+    Its seed is a number drawn from this rule's own stream, so that it shares no random numbers with the rest.
     """
     if not callable(function):
         raise BadConfig(

@@ -267,9 +267,10 @@ def prepare_admin(folder: Path) -> Kit:
 
 
 def prepare_server(folder: Path, allow: Sequence[str] = ()) -> Kit:
-    """The server's policy: no shipped code, this package's controller only, jobs kept in the kit and not in the temporary folder.
+    """The server's policy: no shipped code, this package's controller only, jobs kept in the kit.
 
-    ``allow`` are methods of other packages, by full name, which whoever starts the server trusts. They are given anew at every start.
+    ``allow`` are methods of other packages, by full name, which whoever starts the server trusts. They are
+    given anew at every start.
     """
     kit = open_kit(folder, "server")
     _write(kit, check_allowed(allow, "server"))

@@ -152,7 +152,7 @@ class Limits:
     def refusal(self, task: FederationTask, allowed: Collection[str] = ()) -> str | None:
         """Why this site takes no part in the run, by the first line that forbids it.
 
-        ``allowed`` are the owner's further classes, by full name: a method among them need not stand in the file.
+        ``allowed`` are the owner's further classes, by full name; a method among them need not be in the file.
         """
         methods = METHODS.allowed(allowed)
         for setting, value, limit in self._broken(task.experiment(), task.num_classes):

@@ -20,7 +20,7 @@ MAX_K = 10**9
 
 
 def check_allowed(classes: Sequence[str], kind: str = "client") -> list[str]:
-    """The owner's own list of further classes: each a method that is installed here, or at a site an executor or a filter."""
+    """The owner's list of further classes: methods that are installed here; at a site executors and filters, too."""
     from fedepd.deploy.policy import BASES, named_class
 
     for path in classes:

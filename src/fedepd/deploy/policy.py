@@ -133,7 +133,7 @@ class JobForm(AppValidator):  # type: ignore[misc]
 
 
 def allowed_at(workspace: Any) -> list[str]:
-    """The classes that the kit's owner allowed at this start, from the file that the start wrote; none where it is missing."""
+    """The classes that the owner allowed, from the file that this start wrote; none where it is missing."""
     path = workspace.get_file_path_in_site_config(RESOURCES)
     if not os.path.lexists(path):
         return []

@@ -1,6 +1,7 @@
 """``METHODS``: every method by the name that code, TOML, command line and tables share.
 
-To add one of our own: one file, one line here. Other packages add theirs by an entry point in the group ``fedepd.methods``.
+To add one of our own: one file, one line here. Other packages add theirs by an entry point of the group
+``fedepd.methods``.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ def method_class(name: str) -> type[Method[Any]]:
     if CLASS_NAME.fullmatch(name) and name.partition(":")[0] not in METHODS:
         raise BadConfig(
             f"method '{shown(name)}' is a class that has no name here; pass an object of it in Python, as in"
-            " fedepd.run(data, METHOD) or fedepd.resume(folder, method=METHOD), or register it through an entry"
-            " point of the group 'fedepd.methods'"
+            " fedepd.run(data, METHOD) or fedepd.resume(folder, method=METHOD), or register it through an"
+            " entry point of the group 'fedepd.methods'"
         )
     raise UnknownName("method", name, METHODS)
 

@@ -1,4 +1,4 @@
-"""What can be said of a method from its class alone, before it runs. ``fedepd.testing.check_method`` runs it, too."""
+"""What can be said of a method from its class alone, before it runs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check_class(cls: object) -> type[Method[Any]]:
 
 
 def check_named_class(cls: object) -> type[Method[Any]]:
-    """What a method needs besides to be run by name: it is made from its presets, and its fields are options with a help text."""
+    """What a method needs besides to be run by name: presets, and fields that are options with a help text."""
     cls = check_class(cls)
     who = f"method {_named(cls)}"
     for f in fields(cls):

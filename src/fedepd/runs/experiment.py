@@ -83,7 +83,7 @@ class Experiment:
     ) -> Experiment:
         """From flat settings; a name may belong to the method or to one of the groups.
 
-        A method that is an object brings its own settings, so that only those of the groups are given beside it.
+        A method that is an object brings its own settings. Only those of the groups are given beside it.
         """
         chosen = None if isinstance(method, str) else plain_object(method, preset)
         owners = setting_owners(method if isinstance(method, str) else type(method))
@@ -181,7 +181,8 @@ def setting_owners(method: str | type[Method[Any]]) -> dict[str, tuple[str, Any]
         for f in fields(cls):
             if f.name in out:
                 raise BadConfig(
-                    f"'{f.name}' is a setting of both {out[f.name][0]} and {own.label}; rename the method's field"
+                    f"'{f.name}' is a setting of both {out[f.name][0]} and {own.label};"
+                    " rename the method's field"
                 )
             out[f.name] = (group, hints[f.name])
     return out

@@ -39,8 +39,8 @@ def resume(
 ) -> RunResult:
     """Finish the run in ``folder``: the weights, the metrics and rounds.jsonl (but for its seconds) are those of a run never interrupted.
 
-    ``data`` is needed only where the run was given a graph from memory, or its file has moved. ``method`` is needed only
-    where the run was given an object of a class that has no name: give an equal one.
+    ``data`` is needed only where the run was given a graph from memory, or its file has moved. ``method`` is
+    needed only where the run was given an object of a class that has no name: give an equal one.
     """
     folder, started = Path(folder), (time.perf_counter(), time.process_time())
     if is_finished(folder):
@@ -138,7 +138,7 @@ def experiment_of(
 
 
 def check_same(name: str, settings: dict[str, Any], made: Experiment) -> None:
-    """Refuse another method than the run had. Its class may have moved to another module, e.g. out of a script."""
+    """Refuse another method than the run had. Its class may have moved to another module."""
     cls = type(made.method)
     if name not in (made.method_name, METHODS.name_of(cls)) and name.partition(":")[2] != cls.__qualname__:
         raise BadConfig(
@@ -149,6 +149,6 @@ def check_same(name: str, settings: dict[str, Any], made: Experiment) -> None:
         was, now = settings.get(key, "missing"), given.get(key, "missing")
         if was != now:
             raise BadConfig(
-                f"the run was made with {shown(key)} = {shown(was)}, and the {made.method.label} object has {shown(now)};"
-                " give an equal one"
+                f"the run was made with {shown(key)} = {shown(was)}, and the {made.method.label} object has"
+                f" {shown(now)}; give an equal one"
             )

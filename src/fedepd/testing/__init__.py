@@ -1,4 +1,4 @@
-"""A method, dataset, partition or backbone of anybody's -> checks that name what is wrong. Needs no pytest."""
+"""Anybody's method, dataset, partition or backbone -> checks that name what is wrong. Needs no pytest."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What holds for every method, whatever it computes: its class, and small federations that it is run on.
 
-Three clients have three classes. One of the clients is awkward: it lacks a class, or has no edges, or no training nodes.
+Three clients have three classes. One client is awkward: it lacks a class, or edges, or training nodes.
 """
 
 from __future__ import annotations
@@ -41,8 +41,13 @@ FEATURE_KINDS = {"dense": False, "sparse": True}
 NETWORKS = [(backbone, head) for backbone in ("gcn", "sage") for head in ("gcn", "linear")]
 SHORTEST_HELP = 10
 
-CROSSES = "change copies only (x.clone()), and put dense float32 tensors without a gradient (x.detach()) into replies"
-DRAWS = "draw random numbers from client.draws, client.torch_draws and server.torch_draws alone, and keep nothing on the object"
+CROSSES = (
+    "change copies only (x.clone()), and reply with dense float32 tensors without a gradient (x.detach())"
+)
+DRAWS = (
+    "draw random numbers from client.draws, client.torch_draws and server.torch_draws alone, and keep nothing"
+    " on the object"
+)
 LABELS = "read labels at client.data.train_mask alone; the others are hidden as -1"
 
 
@@ -62,25 +67,35 @@ def check_method(method: type[Method[Any]] | Method[Any]) -> None:
 
 
 def method_checks(method: type[Method[Any]] | Method[Any]) -> list[Check]:
-    """The battery as named checks, e.g. for ``pytest.mark.parametrize("check", method_checks(MyMethod), ids=str)``."""
+    """The battery as named checks: ``pytest.mark.parametrize("check", method_checks(MyMethod), ids=str)``."""
     battery = Battery(method)
     return [*class_checks(method if isinstance(method, type) else type(method)), *battery.checks()]
 
 
-# --- the class ---------------------------------------------------------------------------------------------------------
+# --- the class
 
 
 def class_checks(cls: type[Method[Any]]) -> list[Check]:
     """What can be seen without running it."""
     return [
         Check("its class can be a method", partial(_can_be_run, cls), "see docs/extend.md"),
-        Check("it is final", partial(_is_final, cls), "derive it from Method alone and write @final above the class"),
-        Check("it says what it sends", partial(_says, cls), "write what goes down and up, and how many bytes"),
-        Check("the server's half has no data", partial(_has_no_data, cls), "the server sees tensors and replies alone"),
+        Check(
+            "it is final",
+            partial(_is_final, cls),
+            "derive it from Method alone and write @final above the class",
+        ),
+        Check(
+            "it says what it sends", partial(_says, cls), "write what goes down and up, and how many bytes"
+        ),
+        Check(
+            "the server's half has no data",
+            partial(_has_no_data, cls),
+            "the server sees tensors and replies alone",
+        ),
         Check("every field is explained", partial(_explains, cls), "write option(DEFAULT, HELP)"),
         Check("no field is a setting of the protocol", partial(_owns, cls), "rename the field"),
         Check("its presets can be made and written down", partial(_presets, cls), "correct the preset"),
-    ]  # fmt: skip
+    ]
 
 
 def _can_be_run(cls: type[Method[Any]]) -> None:
@@ -137,7 +152,7 @@ def _presets(cls: type[Method[Any]]) -> None:
         )
 
 
-# --- what it does ------------------------------------------------------------------------------------------------------
+# --- what it does
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +184,9 @@ class Battery:
             for backbone, head in NETWORKS:
                 cure = "use client.model's functions and no shapes of your own"
                 where = f"[{features}-{backbone}-{head}]"
-                yield self._check(f"every backbone and head runs {where}", self.fits, cure, features, backbone, head)  # fmt: skip
+                yield self._check(
+                    f"every backbone and head runs {where}", self.fits, cure, features, backbone, head
+                )
 
     @staticmethod
     def _check(name: str, act: Callable[..., None], cure: str, *arguments: str) -> Check:
@@ -188,7 +205,8 @@ class Battery:
         watched = Watched(method, strict)
         training = Training(epochs=2, lr=0.05, participation=0.5 if case == "partial" else 1.0)
         options: dict[str, Any] = {"rounds": 3, "model": SMALL, "training": training, **more}
-        rounds, exchange = run_rounds(watched, clients or federation(case, features), **options)  # type: ignore[arg-type]
+        clients = clients or federation(case, features)
+        rounds, exchange = run_rounds(watched, clients, **options)  # type: ignore[arg-type]
         return Outcome(watched, rounds, exchange)
 
     def first(self, case: str, features: str) -> Outcome:

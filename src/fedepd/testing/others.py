@@ -26,7 +26,7 @@ from fedepd.types import Graph, TaskInfo, Tensors
 
 
 def check_dataset(function: Callable[..., Graph], data_dir: str | Path | None = None) -> None:
-    """Whether ``function``, of nothing or of the data folder, gives the same sound graph twice, and a run can use it.
+    """Whether ``function`` gives the same sound graph twice, and a run can use it.
 
     Args:
         function: what the entry point of the group ``fedepd.datasets`` names.
@@ -57,11 +57,15 @@ def check_dataset(function: Callable[..., Graph], data_dir: str | Path | None = 
 
     run_all(
         [
-            Check("it gives the same graph twice", same_twice, "return Graph.make(...), and draw from a fixed seed"),
+            Check(
+                "it gives the same graph twice",
+                same_twice,
+                "return Graph.make(...), and draw from a fixed seed",
+            ),
             Check("a run can use it", can_be_used, "label more nodes of each class"),
             Check("it is described", is_described, "write one line about the graph for 'fedepd data list'"),
         ]
-    )  # fmt: skip
+    )
     return None
 
 
@@ -69,7 +73,7 @@ def check_partition(function: Callable[[Graph, int, int], Any]) -> None:
     """Whether ``function`` gives each node of small graphs a client, the same one for the same seed.
 
     Args:
-        function: of graph, number of clients and seed, as the entry point of the group ``fedepd.partitions`` names it.
+        function: what the entry point of the group ``fedepd.partitions`` names, of (graph, clients, seed).
 
     Raises:
         CheckFailed: names the check, what is wrong, and what to do.
@@ -88,14 +92,18 @@ def check_partition(function: Callable[[Graph, int, int], Any]) -> None:
 
     cure = "return int64 [number of nodes] in 0..clients-1, decided by graph, clients and seed alone"
     run_all(
-        Check(f"{clients} clients, {'with' if edges else 'without'} edges",
-              partial(gives_owners, clients, edges), cure)
-        for clients in (1, 2, 5) for edges in (True, False)
-    )  # fmt: skip
+        Check(
+            f"{clients} clients, {'with' if edges else 'without'} edges",
+            partial(gives_owners, clients, edges),
+            cure,
+        )
+        for clients in (1, 2, 5)
+        for edges in (True, False)
+    )
 
 
 def check_backbone(model: Any) -> None:
-    """Whether a network can be trained by FedAvg: names, shapes, the gradient by its own loss, and that it learns.
+    """Whether a network can be trained by FedAvg: names, shapes, the gradient of its loss, learning.
 
     Args:
         model: a ``fedepd.network.backbones.Backbone``, or a network that one can be made with.
@@ -131,12 +139,20 @@ def check_backbone(model: Any) -> None:
 
     run_all(
         [
-            Check("its parameters have names", has_parameters, "name them encoder.* and classifier.*, from the generator"),
+            Check(
+                "its parameters have names",
+                has_parameters,
+                "name them encoder.* and classifier.*, from the generator",
+            ),
             Check("it predicts", predicts, "return a row of logits for every node, without dropout"),
-            Check("its gradient is that of its loss", lambda: _gradient(model, info, data), "correct the gradient"),
+            Check(
+                "its gradient is that of its loss",
+                lambda: _gradient(model, info, data),
+                "correct the gradient",
+            ),
             Check("it learns", learns, "look at the sign of the gradient"),
         ]
-    )  # fmt: skip
+    )
 
 
 def _gradient(model: Any, info: TaskInfo, data: Any) -> None:

@@ -25,9 +25,17 @@ CLASSES = 3
 FEATURES = 6
 
 
-def toy_client(client_id: int = 0, nodes: int = 24, seed: int = 0, sparse: bool = False, edges: bool = True, train: bool = True,
-               missing_class: bool = False, one_node_class: bool = False) -> ClientData:  # fmt: skip
-    """A client whose features name the class noisily. Class 2 may be missing, or have one training node only."""
+def toy_client(
+    client_id: int = 0,
+    nodes: int = 24,
+    seed: int = 0,
+    sparse: bool = False,
+    edges: bool = True,
+    train: bool = True,
+    missing_class: bool = False,
+    one_node_class: bool = False,
+) -> ClientData:
+    """A client whose features name the class noisily. Class 2 may be missing, or have one training node."""
     rng = np.random.default_rng([seed, client_id])
     y = rng.choice(2 if missing_class or one_node_class else CLASSES, size=nodes)
     y[: 2 if missing_class or one_node_class else CLASSES] = np.arange(
@@ -61,8 +69,15 @@ def make_server(
     return Server(info, model, training, seed, 0, rounds)
 
 
-def make_client(method: Method[Any], data: ClientData, model: Backbone | None = None, training: Training | None = None, seed: int = 0,
-                round: int = 1, last_round: int = 3) -> Client[Any]:  # fmt: skip
+def make_client(
+    method: Method[Any],
+    data: ClientData,
+    model: Backbone | None = None,
+    training: Training | None = None,
+    seed: int = 0,
+    round: int = 1,
+    last_round: int = 3,
+) -> Client[Any]:
     """A client ready for ``method.client_step``; its labels are hidden as in a run."""
     model, training = model or Backbone(hidden=8), training or Training()
     hidden = data.hidden()
@@ -74,9 +89,16 @@ def initial(method: Method[Any], server: Server) -> Tensors:
     return method.server_init(server, server.model.init(server.info, seeded(server.seed, "init")))
 
 
-def run_rounds(method: Method[Any], clients: Sequence[ClientData], rounds: int = 3, seed: int = 0, model: Backbone | None = None,
-               training: Training | None = None, workers: int = 1) -> tuple[list[Round], InProcess]:  # fmt: skip
-    """Run a method as the simulator does. Returns its rounds and the exchange, whose participants hold the states."""
+def run_rounds(
+    method: Method[Any],
+    clients: Sequence[ClientData],
+    rounds: int = 3,
+    seed: int = 0,
+    model: Backbone | None = None,
+    training: Training | None = None,
+    workers: int = 1,
+) -> tuple[list[Round], InProcess]:
+    """Run a method as the simulator does: its rounds, and the exchange with the clients' states."""
     model, training = model or Backbone(hidden=8), training or Training()
     server = make_server(clients, model, training, seed, rounds)
     participants = [Participant(method, c, server.info, model, training, seed, rounds) for c in clients]

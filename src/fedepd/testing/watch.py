@@ -1,4 +1,7 @@
-"""A method that is watched while it runs: what crosses is written down, and what it was given is compared afterwards."""
+"""A method that is watched while it runs.
+
+What crosses is written down, and what a step was given is compared afterwards.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ def copies(value: Any, path: str = "") -> Tensors:
 
 @dataclass
 class Watched:
-    """A method with everything that crosses written down and, where ``strict``, every step's inputs compared before and after it."""
+    """A method and everything that crossed. Where ``strict``, inputs are compared before and after a step."""
 
     method: Method[Any]
     strict: bool
