@@ -317,7 +317,7 @@ def test_files_are_replaced_nowhere_else() -> None:
 
 
 def test_the_reader_takes_what_we_write(tmp_path: Path) -> None:
-    from fedepd.runs.folder import write_arrays, write_tensors
+    from fedepd.runs.record import write_arrays, write_tensors
 
     write_arrays(tmp_path / "a.npz", {"a": np.eye(2, dtype=np.int64)})
     write_tensors(tmp_path / "a.safetensors", {"a": torch.ones(2)})

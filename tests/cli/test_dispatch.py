@@ -185,7 +185,7 @@ def test_a_client_without_edges_is_a_warning(tmp_path: Path, capsys: pytest.Capt
 def test_a_stopped_comparison_says_how_to_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedepd.runs.jobs.run_cells", lambda *_: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr("fedepd.runs.jobs.run_jobs", lambda *_: signal.raise_signal(signal.SIGTERM))
     with pytest.raises(SystemExit) as stop:
         main(["compare", "fedavg", *QUICK, "--out", str(tmp_path / "x")])
     assert stop.value.code == 143

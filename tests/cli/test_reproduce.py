@@ -100,14 +100,14 @@ def test_a_failed_cell_is_shown_and_the_others_go_on(reproduce: Reproduce, tmp_p
     data = str(tmp_path / "small.npz")
     waiting = to_run(plan(read_targets(str(tmp_path / "mine.toml")), {"mine": [data]}, tmp_path / "o", {}))
     blocked = next(each for each in waiting if each.row.method == "fedepd")
-    blocked.cell.out.write_text("in the way")
+    blocked.job.out.write_text("in the way")
     code, _, err = reproduce()
     assert code == 1
     assert "fedepd: 1 cell failed; the same command tries it again" in err
     text = (tmp_path / "o" / "mine" / "mine.md").read_text()
     assert "(1 of 2 seeds)" in text
     assert "is a file; give a folder with --out" in text
-    blocked.cell.out.unlink()
+    blocked.job.out.unlink()
     assert reproduce()[0] == 0
 
 

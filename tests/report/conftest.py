@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedepd.files import clean
 from fedepd.longtail import tiers
 from fedepd.metrics import client_mean, pooled
-from fedepd.runs.folder import clean
 
 WriteRun = Callable[..., Path]
 

@@ -12,7 +12,8 @@ from fedepd.datasets import load
 from fedepd.errors import BadConfig
 from fedepd.rounds.attack import ACTS, CLAIMED, NAMES, Attack, poisoned
 from fedepd.runs.experiment import Experiment
-from fedepd.runs.run import build, run
+from fedepd.runs.run import run
+from fedepd.runs.simulation import build
 from fedepd.types import Field, Reply
 from toy import toy_clients
 

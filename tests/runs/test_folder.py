@@ -12,21 +12,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file
 
 from fedepd.errors import BadConfig
-from fedepd.runs.folder import (
-    append_line,
-    check_new_folder,
-    claim_folder,
-    clean,
-    environment,
-    weights_sha256,
-    write_arrays,
-    write_bytes,
-    write_json,
-    write_tensors,
-)
+from fedepd.files import clean, write_bytes
+from fedepd.runs.folder import check_new_run, claim_folder, weights_sha256
 
 
 def everything(folder: Path) -> list[str]:
@@ -87,27 +76,6 @@ def test_clean_content_is_always_strict_json(value: Any) -> None:
     json.dumps(clean(value), allow_nan=False)
 
 
-def test_json_lines_and_arrays_come_back(tmp_path: Path) -> None:
-    write_json(tmp_path / "a.json", {"a": float("nan")})
-    append_line(tmp_path / "a.jsonl", {"round": 1})
-    append_line(tmp_path / "a.jsonl", {"round": 2})
-    write_arrays(tmp_path / "a.npz", {"matrix": np.eye(2, dtype=np.int64), "tensor": torch.arange(3)})
-    assert json.loads((tmp_path / "a.json").read_text()) == {"a": None}
-    assert (tmp_path / "a.jsonl").read_text() == '{"round": 1}\n{"round": 2}\n'
-    with np.load(tmp_path / "a.npz", allow_pickle=False) as file:
-        assert file["matrix"].tolist() == [[1, 0], [0, 1]]
-        assert file["tensor"].tolist() == [0, 1, 2]
-
-
-def test_tensors_come_back_even_if_they_share_memory(tmp_path: Path) -> None:
-    whole = torch.arange(6.0).reshape(2, 3)
-    write_tensors(tmp_path / "a.safetensors", {"whole": whole, "view": whole.T})
-    back = load_file(tmp_path / "a.safetensors")
-    assert torch.equal(back["whole"], whole)
-    assert torch.equal(back["view"], whole.T)
-    assert everything(tmp_path) == ["a.safetensors"]
-
-
 def test_weights_hash_sees_names_shapes_types_and_bits_but_not_order() -> None:
     a, b = torch.zeros(2, 3), torch.ones(3)
     one = weights_sha256({"a": a, "b": b})
@@ -160,11 +128,15 @@ def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_check_writes_nothing(tmp_path: Path) -> None:
-    check_new_folder(tmp_path / "new")
+    check_new_run(tmp_path / "new")
     assert everything(tmp_path) == []
 
 
-def test_environment_is_json_and_names_what_a_number_depends_on() -> None:
-    found = environment()
-    json.dumps(found, allow_nan=False)
-    assert {"fedepd", "torch", "numpy", "scipy", "python", "platform", "cpu_count", "threads"} <= found.keys()
+@pytest.mark.hostile
+@pytest.mark.parametrize("kind", ["fifo", "folder", "loop", "deep"])
+def test_a_config_that_is_none_still_fills_a_folder(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "config.json"
+    {"fifo": lambda: os.mkfifo(path), "folder": path.mkdir, "loop": lambda: path.symlink_to(path.name),
+     "deep": lambda: path.write_text("[" * 100_000)}[kind]()  # fmt: skip
+    with pytest.raises(BadConfig, match=r"already holds another run \(damaged\)|is not empty"):
+        check_new_run(tmp_path, "hash")

@@ -41,7 +41,7 @@ def attack(arguments: list[str]) -> int:
         values.data_dir,
     )
     waiting, command = to_run(planned), f"fedepd attack {shlex.join(arguments)}"
-    shown = display(waiting, len({each.cell.out for each in planned}), values.workers, values.quiet)
+    shown = display(waiting, len({each.job.out for each in planned}), values.workers, values.quiet)
     with stoppable(lambda: f"'{command}' goes on where it was"), shown as hooks:
         failures = run_planned(waiting, values.workers, *hooks)
     written = write_results(target.name, [target], planned, Path(values.out), command)

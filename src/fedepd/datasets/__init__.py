@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 
+from fedepd.datasets.facts import class_sizes
 from fedepd.datasets.fetch import fetch
 from fedepd.datasets.folder import data_folder
 from fedepd.datasets.npz import read_npz, write_npz
 from fedepd.datasets.official import RAW_FILES, read_official
-from fedepd.datasets.published import TABLE1, Table1, check_table1, class_sizes
+from fedepd.datasets.published import TABLE1, Table1, check_table1
 from fedepd.datasets.synthetic import synthetic, twin
 from fedepd.errors import BadData, UnknownName
 from fedepd.longtail import imbalance_ratio, tiers

@@ -18,13 +18,13 @@ from nvflare.fuel.flare_api.flare_api import new_secure_session
 
 from fedepd.deploy import templates
 from fedepd.deploy.contents import JOB, entries
-from fedepd.deploy.controller import RESULT
+from fedepd.deploy.controller import LAST_WORD, RESULT
 from fedepd.deploy.kits import prepare_admin
 from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import STATUS
 from fedepd.errors import BadConfig, BadData, BadMessage, FedEPDError
-from fedepd.files import parse_json, read_bytes, read_json
-from fedepd.runs.folder import append_line, check_new_folder, write_json
+from fedepd.files import append_line, parse_json, read_bytes, read_json, write_json
+from fedepd.runs.folder import FILES, check_new_run, is_finished
 from fedepd.shown import listed, sentence, shown
 
 RUNS = "runs.jsonl"
@@ -35,10 +35,7 @@ GIVE_UP = 5
 """So many resumed jobs in a row without one more round end the supervision."""
 MAX_RUNS, MAX_STATUS, MAX_RESULT = 256 * 2**20, 2**20, 8 * 2**30
 """Bytes of the list of runs, of a job's last word and of a fetched run."""
-RESULT_FILES = (
-    "config.json", "env.json", "clients.json", "partition.npz", "confusion.npz", "final.safetensors", "model.safetensors",
-    "summary.json", "rounds.jsonl", "status.json",
-)  # fmt: skip
+RESULT_FILES = (*FILES, LAST_WORD)
 """What the server's ledger writes, and the controller's last word."""
 STATUS_TYPES: dict[str, dict[str, tuple[type, ...]]] = {
     "training": {
@@ -252,9 +249,9 @@ def outcome(open_session: Any, job: Job, ended: dict[str, Any]) -> dict[str, Any
     """The controller's last word, from the job's result."""
     with tempfile.TemporaryDirectory() as folder:
         result = downloaded(open_session, job, Path(folder))
-        if result is None or not (result / "status.json").is_file():
+        if result is None or not (result / LAST_WORD).is_file():
             return {**ended, "state": "lost"}
-        return {**ended, **checked_status(read_json(result / "status.json", MAX_STATUS)), "job": ended["job"]}
+        return {**ended, **checked_status(read_json(result / LAST_WORD, MAX_STATUS)), "job": ended["job"]}
 
 
 def downloaded(open_session: Any, job: Job, folder: Path) -> Path | None:
@@ -294,10 +291,10 @@ def stop(kit: Path, job: Job) -> None:
 
 def fetch(kit: Path, job: Job, out: Path) -> None:
     """The run folder of a finished run, as ``fedepd run --out`` would have written it."""
-    check_new_folder(out)
+    check_new_run(out)
     with tempfile.TemporaryDirectory() as folder, session(kit) as open_session:
         result = downloaded(open_session, job, Path(folder))
-        if result is None or not (result / "summary.json").is_file():
+        if result is None or not is_finished(result):
             raise BadData(
                 f"the run '{job.task.run}' has no results yet; follow it with 'fedepd federation watch {kit}'"
             )
@@ -314,5 +311,5 @@ def copy_run(result: Path, out: Path) -> None:
             )
     out.mkdir(parents=True, exist_ok=True)
     for path in found:
-        if path != "status.json":
+        if path != LAST_WORD:
             shutil.copyfile(result / path, out / path, follow_symlinks=False)

@@ -27,8 +27,8 @@ from fedepd.deploy.owner import check_allowed, check_privacy
 from fedepd.deploy.task import MAX_CLASSES, MAX_FEATURES, MAX_SITES, check_fit, check_name
 from fedepd.deploy.templates import ORG, PROJECT
 from fedepd.errors import BadConfig, BadData
-from fedepd.files import read_json
-from fedepd.runs.folder import check_new_folder, write_json
+from fedepd.files import read_json, write_json
+from fedepd.runs.folder import check_new_run
 from fedepd.shown import shown
 
 ADMIN = "coordinator@fedepd.local"
@@ -83,7 +83,7 @@ def provision(
             raise BadConfig(
                 f"site '{site}' has the name of another part of the federation; choose another name"
             )
-    check_new_folder(out)
+    check_new_run(out)
     authority = out / "authority"
     authority.mkdir(parents=True, mode=0o700)
     project = authority / "project.yml"

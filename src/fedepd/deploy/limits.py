@@ -37,11 +37,10 @@ import torch
 
 from fedepd.deploy.task import FederationTask
 from fedepd.errors import BadConfig, BadData, UnknownName
-from fedepd.files import read_bytes, read_json
+from fedepd.files import read_bytes, read_json, write_bytes
 from fedepd.methods import METHODS
 from fedepd.options import option
 from fedepd.runs.experiment import Experiment
-from fedepd.runs.folder import write_bytes
 from fedepd.shown import shown
 from fedepd.types import Tensors
 

@@ -19,7 +19,7 @@ from fedepd.rounds.admission import MOST_NODES
 from fedepd.rounds.loop import cohort_size
 from fedepd.rounds.participant import Participant
 from fedepd.runs.experiment import Experiment
-from fedepd.runs.run import with_features
+from fedepd.runs.simulation import with_features
 from fedepd.shown import shown
 from fedepd.types import ClientData, TaskInfo
 

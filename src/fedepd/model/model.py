@@ -26,13 +26,16 @@ from fedepd.rng import seeded
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.folder import weights_sha256
 from fedepd.runs.resume import experiment_of
-from fedepd.runs.run import with_features
-from fedepd.shapes import EXPORT_AGAIN, LABELS, MODEL_CONFIG, SCHEMA, expect
+from fedepd.runs.simulation import with_features
+from fedepd.shapes import EXPORT_AGAIN, LABELS_FIELDS, MODEL_CONFIG, SCHEMA_FIELDS, expect
 from fedepd.shown import csv_text, listed, shown, whole
 from fedepd.types import HIDDEN, ClientData, Graph, TaskInfo, Tensors
 
 FORMAT = 1
 """Of the model folder; raised when an older reader would misread it."""
+CONFIG, WEIGHTS, LABELS, SCHEMA = "config.json", "model.safetensors", "labels.json", "schema.json"
+METRICS, CALIBRATION, CARD = "metrics.json", "calibration.json", "README.md"
+"""The files of a model folder. A run folder is another one, even where a file has the same name."""
 PROBE_NODES = 64
 
 
@@ -136,22 +139,22 @@ class Model:
 def load_model(folder: str | Path) -> Model:
     """The model in a folder written by ``fedepd export``."""
     folder = Path(folder)
-    config, where = _read(folder, "config.json", {}), f"'{shown(folder, 300)}/config.json'"
+    config, where = _read(folder, CONFIG, {}), f"'{shown(folder, 300)}/{CONFIG}'"
     if config.get("format") != FORMAT:
         found = shown(config.get("format"), 20)
         raise BadData(f"{where} has format {found}, this version reads {FORMAT}; export the run again")
     expect(config, MODEL_CONFIG, where, EXPORT_AGAIN)
-    tensors = read_tensors(folder / "model.safetensors", EXPORT_AGAIN)
+    tensors = read_tensors(folder / WEIGHTS, EXPORT_AGAIN)
     if weights_sha256(tensors) != config["weights_sha256"]:
         raise BadData(
-            f"'{shown(folder, 300)}/model.safetensors' is not what was exported (its sha256 differs); {EXPORT_AGAIN}"
+            f"'{shown(folder, 300)}/{WEIGHTS}' is not what was exported (its sha256 differs); {EXPORT_AGAIN}"
         )
-    columns = _read(folder, "schema.json", SCHEMA).get("columns")
+    columns = _read(folder, SCHEMA, SCHEMA_FIELDS).get("columns")
     model = Model(
         experiment=experiment_of(config, where, EXPORT_AGAIN),
         info=TaskInfo(**{name: config["info"][name] for name in MODEL_CONFIG["info"]}),
         tensors=tensors,
-        label_names=tuple(_read(folder, "labels.json", LABELS)["labels"]),
+        label_names=tuple(_read(folder, LABELS, LABELS_FIELDS)["labels"]),
         tiers=Tiers(**{name: tuple(config["tiers"][name]) for name in TIERS}),
         temperatures={name: float(config["temperatures"][name]) for name in TIERS},
         schema=FeatureSchema.from_json(json.dumps(columns)) if columns else None,

@@ -12,14 +12,13 @@ import numpy.typing as npt
 from fedepd.errors import BadData
 from fedepd.longtail import Tiers, tiers
 from fedepd.metrics import client_mean, pooled
+from fedepd.runs.folder import CONFIG, CONFUSION, PARTITION, SHARED, SUMMARY
 from fedepd.shapes import DAMAGED
 
 Json = Mapping[str, Any]
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 AVERAGES = {"pooled": pooled, "client_mean": client_mean}
-SHARED = ("method", "method_label", "preset", "seed", "rounds", "config_hash", "protocol")
-"""In summary.json as in config.json."""
 TOLERANCE = 1e-9
 MOST = 2**40
 """Nodes in one cell of a matrix; sums of many such cells still fit int64."""
@@ -33,8 +32,8 @@ def check_arrays(confusion: Arrays, partition: Arrays, config: Json, folder: str
     )
     clients = len(confusion["personal_test"]) if confusion["personal_test"].ndim else 0
     wanted: dict[str, tuple[int | None, ...]] = dict.fromkeys(confusion, (clients, classes, classes))
-    places = [("confusion.npz", confusion, wanted)]
-    places.append(("partition.npz", partition, {"class_sizes": (classes,), "client_class": (None, classes)}))
+    places = [(CONFUSION, confusion, wanted)]
+    places.append((PARTITION, partition, {"class_sizes": (classes,), "client_class": (None, classes)}))
     for file, arrays, shapes in places:
         for name, shape in shapes.items():
             array, where = arrays[name], f"'{folder}/{file}': '{name}'"
@@ -52,16 +51,16 @@ def check_numbers(
     summary: Json, config: Json, confusion: Arrays, class_sizes: npt.NDArray[Any], folder: str
 ) -> None:
     """Every metric in summary.json comes out again from confusion.npz."""
-    where = f"'{folder}/summary.json'"
+    where = f"'{folder}/{SUMMARY}'"
     for name in SHARED:
         if name in summary and name in config and summary[name] != config[name]:
-            raise BadData(f"{where} and config.json differ in '{name}'; {CHANGED}")
+            raise BadData(f"{where} and {CONFIG} differ in '{name}'; {CHANGED}")
     cut = _tiers(summary, "sites" in config, class_sizes, where)
     if summary["headline"] not in summary["metrics"]:
         raise BadData(f"{where} has no metrics of its headline model, '{summary['headline']}'; {CHANGED}")
     for model, averages in summary["metrics"].items():
         if f"{model}_test" not in confusion or not averages.keys() <= AVERAGES.keys():
-            raise BadData(f"{where} has metrics that confusion.npz knows nothing of; {CHANGED}")
+            raise BadData(f"{where} has metrics that {CONFUSION} knows nothing of; {CHANGED}")
         for average, stated in averages.items():
             found = AVERAGES[average](confusion[f"{model}_test"], cut)
             for metric, value in stated.items():
@@ -86,7 +85,7 @@ def _tiers(summary: Json, is_federation: bool, class_sizes: npt.NDArray[Any], wh
     else:
         fits = stated == tiers(class_sizes)
     if not fits:
-        raise BadData(f"{where}: 'tiers' are not those of the class sizes in partition.npz; {CHANGED}")
+        raise BadData(f"{where}: 'tiers' are not those of the class sizes in {PARTITION}; {CHANGED}")
     return stated
 
 
@@ -94,21 +93,21 @@ def check_rounds(summary: Json, config: Json, lines: Sequence[Json], where: str)
     """Rounds 1, 2, ... in order, and the selected ones among those that were evaluated, none later being better."""
     if [line["round"] for line in lines] != list(range(1, summary["rounds"] + 1)):
         raise BadData(
-            f"{where} does not hold the rounds 1 to {summary['rounds']} of summary.json, one line each; {CHANGED}"
+            f"{where} does not hold the rounds 1 to {summary['rounds']} of {SUMMARY}, one line each; {CHANGED}"
         )
     best = {**summary.get("best_rounds", {}), summary["headline"]: summary["best_round"]}
     if summary.get("best_rounds", best).get(summary["headline"]) != summary["best_round"]:
-        raise BadData(f"{where}: 'best_round' and 'best_rounds' of summary.json differ; {CHANGED}")
+        raise BadData(f"{where}: 'best_round' and 'best_rounds' of {SUMMARY} differ; {CHANGED}")
     select = str(config["experiment"].get("protocol", {}).get("select", ""))
     for model, selected in best.items():
         evaluated = {line["round"]: line["val"][model] for line in lines if model in line.get("val", {})}
         if selected not in evaluated:
             raise BadData(
-                f"{where}: round {selected}, the best of summary.json ({model}), was not evaluated; {CHANGED}"
+                f"{where}: round {selected}, the best of {SUMMARY} ({model}), was not evaluated; {CHANGED}"
             )
         if not _is_best(selected, evaluated, select):
             raise BadData(
-                f"{where}: a later round than {selected}, the best of summary.json ({model}), was better; {CHANGED}"
+                f"{where}: a later round than {selected}, the best of {SUMMARY} ({model}), was better; {CHANGED}"
             )
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedepd.metrics import class_accuracy, wilson
-from fedepd.report.runs import Group, Json
+from fedepd.report.runs import Group
+from fedepd.runs.folder import Json
 
 Floats = npt.NDArray[np.float64]
 

@@ -10,19 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
-
-from fedepd.arrays import OURS, read_arrays
 from fedepd.errors import BadData
-from fedepd.files import MAX_JSON_BYTES, absolute, read_json, read_lines, without_halves
+from fedepd.files import absolute
 from fedepd.report.agreement import check_arrays, check_numbers, check_rounds
-from fedepd.shapes import CALIBRATION, CLIENT, CONFIG, DAMAGED, ENV, ROUND, SUMMARY, expect
+from fedepd.runs import folder as run_folder
+from fedepd.runs.folder import Arrays, Json
 from fedepd.shown import drawn, shown
 
-Json = dict[str, Any]
-Arrays = dict[str, npt.NDArray[Any]]
-
-MODELS, SPLITS = ("global", "personal"), ("val", "test")
 LABEL = 160
 """Characters of a group's label: a name and the settings that tell it from others."""
 
@@ -57,50 +51,37 @@ class Run:
 
     @cached_property
     def env(self) -> Json:
-        found: Json = _read(self.path / "env.json", ENV)
+        found: Json = run_folder.read(self.path, run_folder.ENV)
         return found
 
     @cached_property
     def clients(self) -> list[Json]:
         """What each client holds, by client number."""
-        found: list[Json] = _read(self.path / "clients.json", [CLIENT])
-        if not found:
-            raise BadData(f"'{_name_of(self.path / 'clients.json')}' names no client; {DAMAGED}")
-        return found
+        return run_folder.read_clients(self.path)
 
     @cached_property
     def rounds(self) -> list[Json]:
         """What happened in each round."""
-        path = self.path / "rounds.jsonl"
-        lines: list[Json] = read_lines(path, MAX_JSON_BYTES, DAMAGED, _name_of(path))
-        expect(lines, [ROUND], f"'{_name_of(path)}'")
-        fields = {
-            way: dict.fromkeys(name for line in lines for name in line.get(way, ()))
-            for way in ("bytes_up", "bytes_down")
-        }
-        if any(
-            not name.isascii() for names in fields.values() for name in names
-        ):  # the only text that is shown
-            lines = without_halves(lines)
-        check_rounds(self.summary, self.config, lines, f"'{_name_of(path)}'")
+        lines = run_folder.read_rounds(self.path)
+        name = run_folder.called(self.path, run_folder.ROUNDS)
+        check_rounds(self.summary, self.config, lines, f"'{name}'")
         return lines
 
     @cached_property
     def confusion(self) -> Arrays:
         """``global_test`` and its like: int64 [K, C, C]."""
-        names = [f"{model}_{split}" for model in MODELS for split in SPLITS]
-        return _read_arrays(self.path / "confusion.npz", (f"{self.headline}_test", "personal_test"), names)
+        return run_folder.read_confusion(self.path, self.headline)
 
     @cached_property
     def calibration(self) -> Json | None:
         """What ``fedepd export`` has measured, if it has."""
-        path = self.path / "calibration.json"
-        return _read(path, CALIBRATION) if path.is_file() else None
+        path = self.path / run_folder.CALIBRATION
+        return run_folder.read(self.path, run_folder.CALIBRATION) if path.is_file() else None
 
     @cached_property
     def partition(self) -> Arrays:
         """``client_class`` int64 [K, C] and ``class_sizes`` int64 [C]."""
-        return _read_arrays(self.path / "partition.npz", ("client_class", "class_sizes"))
+        return run_folder.read_partition(self.path)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,12 +108,13 @@ class Group:
 def read_run(path: str | Path) -> Run:
     """The finished run in a folder; its numbers are those of its confusion matrices, or it is refused."""
     folder = absolute(path)
-    if not (folder / "summary.json").is_file():
-        state = "an unfinished run" if (folder / "config.json").is_file() else "not a run folder"
+    if not run_folder.is_finished(folder):
+        state = "an unfinished run" if run_folder.is_begun(folder) else "not a run folder"
         raise BadData(
-            f"'{path}' is {state}: it has no summary.json; let `fedepd run` finish, or name another folder"
+            f"'{path}' is {state}: it has no {run_folder.SUMMARY}; let `fedepd run` finish, or name another folder"
         )
-    run = Run(folder, _read(folder / "summary.json", SUMMARY), _read(folder / "config.json", CONFIG))
+    summary, config = (run_folder.read(folder, file) for file in (run_folder.SUMMARY, run_folder.CONFIG))
+    run = Run(folder, summary, config)
     check_arrays(run.confusion, run.partition, run.config, shown(folder.name))
     check_numbers(run.summary, run.config, run.confusion, run.partition["class_sizes"], shown(folder.name))
     return run
@@ -140,7 +122,7 @@ def read_run(path: str | Path) -> Run:
 
 def read_runs(path: str | Path) -> list[Run]:
     """The finished runs in a run folder or in a folder of run folders; ``unfinished`` names those left out."""
-    runs = [read_run(folder) for folder in _run_folders(Path(path)) if (folder / "summary.json").is_file()]
+    runs = [read_run(folder) for folder in _run_folders(Path(path)) if run_folder.is_finished(folder)]
     if not runs:
         started = ", ".join(folder.name for folder in unfinished(path))
         found = f"only unfinished runs ({started})" if started else "no run"
@@ -161,7 +143,7 @@ def read_runs(path: str | Path) -> list[Run]:
 
 def unfinished(path: str | Path) -> list[Path]:
     """Run folders without summary.json, which ``read_runs`` leaves out."""
-    return [folder for folder in _run_folders(Path(path)) if not (folder / "summary.json").is_file()]
+    return [folder for folder in _run_folders(Path(path)) if not run_folder.is_finished(folder)]
 
 
 def group(runs: Iterable[Run]) -> list[Group]:
@@ -242,23 +224,5 @@ def _run_folders(path: Path) -> list[Path]:
     if not path.is_dir():
         raise BadData(f"'{path}' is not a folder; name one that `fedepd run --out` has written")
     folders = [path.resolve(), *sorted(child for child in path.resolve().iterdir() if child.is_dir())]
-    runs = [
-        folder
-        for folder in folders
-        if (folder / "config.json").is_file() or (folder / "summary.json").is_file()
-    ]
+    runs = [folder for folder in folders if run_folder.is_begun(folder) or run_folder.is_finished(folder)]
     return runs[:1] if runs[:1] == folders[:1] else runs
-
-
-def _name_of(path: Path) -> str:
-    return f"{shown(path.parent.name)}/{path.name}"
-
-
-def _read(path: Path, shape: Any) -> Any:
-    content = without_halves(read_json(path, MAX_JSON_BYTES, DAMAGED, _name_of(path)))
-    expect(content, shape, f"'{_name_of(path)}'")
-    return content
-
-
-def _read_arrays(path: Path, needed: Iterable[str], also: Iterable[str] = ()) -> Arrays:
-    return read_arrays(path, needed, also, OURS, DAMAGED, _name_of(path))

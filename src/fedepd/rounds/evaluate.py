@@ -1,12 +1,19 @@
-"""Predictions against true labels: the only code that sees labels outside the training mask."""
+"""All that a run learns from labels outside the training mask: scores, sizes and facts for the report.
+
+Two rooms below see all labels too. ``datasets`` loads and describes graphs. ``clients`` cuts them and makes the
+masks. From there on the labels of validation and test nodes are read here only: training code gets
+``ClientData.hidden()``, and what the server gets was computed here.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from fedepd.datasets.facts import homophily
-from fedepd.types import HIDDEN, ClientData, Sizes
+from fedepd.types import HIDDEN, ClientData, Graph, Partition, Sizes
 
 SPLITS = ("val", "test")
 
@@ -25,6 +32,27 @@ def confusions(logits: Tensor, data: ClientData) -> dict[str, Tensor]:
     return {
         split: confusion(predicted, data.graph.y, masks[split], data.graph.num_classes) for split in SPLITS
     }
+
+
+def held_out(logits: Tensor, data: ClientData) -> dict[str, tuple[Tensor, Tensor]]:
+    """The rows of ``logits`` [n, C] and the classes of each held-out split's labelled nodes, to calibrate by."""
+    masks, y = {"val": data.val_mask, "test": data.test_mask}, data.graph.y
+    chosen = {split: masks[split] & (y != HIDDEN) for split in SPLITS}
+    return {split: (logits[mask], y[mask]) for split, mask in chosen.items()}
+
+
+def unseen_share(clients: Sequence[ClientData]) -> float:
+    """The share of all test nodes whose class has no training node at their client; NaN without test nodes."""
+    orphans = [(~torch.isin(c.graph.y[c.test_mask], c.graph.y[c.train_mask])).sum() for c in clients]
+    tested = sum(int(c.test_mask.sum()) for c in clients)
+    return sum(map(int, orphans)) / tested if tested else float("nan")
+
+
+def client_class(graph: Graph, partition: Partition) -> Tensor:
+    """Labelled nodes of each client and class, int64 [K, C]."""
+    labelled, shape = graph.y != HIDDEN, (partition.num_clients, graph.num_classes)
+    pairs = partition.owner[labelled] * graph.num_classes + graph.y[labelled]
+    return torch.bincount(pairs, minlength=shape[0] * shape[1]).reshape(shape)
 
 
 def sizes(data: ClientData) -> Sizes:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -22,8 +21,9 @@ from fedepd.errors import BadData
 from fedepd.files import MAX_TENSOR_BYTES, parse_json, parse_tensors, regular_content, write_bytes
 from fedepd.rounds.evaluate import SPLITS
 from fedepd.rounds.participant import Participant
+from fedepd.runs.folder import CHECKPOINT_FIELDS, checkpoint_path, checkpoints
 from fedepd.runs.selection import Progress, below
-from fedepd.shapes import CHECKPOINT, TEXT, expect
+from fedepd.shapes import TEXT, expect
 from fedepd.shown import shown
 from fedepd.types import Tensors
 
@@ -68,18 +68,10 @@ def save(folder: Path, round: int, tensors: Tensors, about: dict[str, Any]) -> N
         "names": list(tensors),
     }  # safetensors sorts them, and a method that sums over its tensors would round otherwise
     content = to_bytes({**arrays, "about": np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)})
-    write_bytes(folder / f"checkpoint-{round:06d}", hashlib.sha256(content).digest() + content)
-    for old in saved(folder)[KEPT:]:
+    write_bytes(checkpoint_path(folder, round), hashlib.sha256(content).digest() + content)
+    for old in checkpoints(folder)[KEPT:]:
         with suppress(OSError):  # a folder of that name is nothing that we have made
             old.unlink()
-
-
-def saved(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, newest first."""
-    return sorted(
-        (path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d{6,12}", path.name)),
-        reverse=True,
-    )
 
 
 def load(path: Path, config_hash: str) -> tuple[Tensors, dict[str, Any]]:
@@ -116,7 +108,7 @@ def restore(
     Returns the seconds already spent, wall and CPU, and a sentence where a damaged checkpoint was passed over.
     """
     bad = []
-    for path in saved(folder):
+    for path in checkpoints(folder):
         try:
             tensors, about = load(path, config_hash)
             _check(tensors, about, progress, path.name, rounds)
@@ -135,7 +127,7 @@ def restore(
 
 def _check(tensors: Tensors, about: dict[str, Any], start: Progress, name: str, rounds: int | None) -> None:
     """Refuse a checkpoint with which a run that began as ``start`` cannot go on: its checksum says nothing of who wrote it."""
-    expect(about, CHECKPOINT, f"'{name}'", "it is not ours")
+    expect(about, CHECKPOINT_FIELDS, f"'{name}'", "it is not ours")
     done = len(about["lines"])
     if [line["round"] for line in about["lines"]] != list(range(1, done + 1)) or (
         rounds is not None and done > rounds
@@ -163,6 +155,6 @@ def _check(tensors: Tensors, about: dict[str, Any], start: Progress, name: str, 
 
 def remove(folder: Path) -> None:
     """All checkpoints, and what a killed process left half-written."""
-    for path in (*saved(folder), *folder.glob(".*.part")):
+    for path in (*checkpoints(folder), *folder.glob(".*.part")):
         with suppress(OSError):
             path.unlink()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,25 @@ from fedepd.files import read_json
 from fedepd.folders import held
 from fedepd.rounds.loop import Round
 from fedepd.runs import checkpoint
+from fedepd.runs import folder as run_folder
+from fedepd.runs.drive import now
 from fedepd.runs.experiment import ADDED, GROUPS, Experiment
-from fedepd.runs.run import RunResult, Simulation, build, complete
+from fedepd.runs.folder import CONFIG, CONFIG_FIELDS, DATASET_FIELDS, SUMMARY
+from fedepd.runs.run import RunResult, complete
+from fedepd.runs.simulation import Simulation, build
 from fedepd.runs.source import Data, Source
-from fedepd.shapes import CONFIG, DATASET, ROUND_NUMBER, TABLE, TEXT, expect
+from fedepd.shapes import ROUND_NUMBER, TABLE, TEXT, expect
 from fedepd.shown import shown
 
 AGAIN = "restore it or run again in another folder"
 EXPERIMENT: dict[str, Any] = {"method": {"name": TEXT, "preset": TEXT}}
 EXPERIMENT |= {f"{group}?" if group in ADDED else group: TABLE for group in GROUPS}
-RESUMABLE = {**CONFIG, "method": TEXT, "rounds": ROUND_NUMBER, "dataset": {**DATASET, "sha256": TEXT}}
+RESUMABLE = {
+    **CONFIG_FIELDS,
+    "method": TEXT,
+    "rounds": ROUND_NUMBER,
+    "dataset": {**DATASET_FIELDS, "sha256": TEXT},
+}
 
 
 def resume(
@@ -38,10 +46,10 @@ def resume(
 
     ``data`` is needed only where the run was given a graph from memory, or its file has moved.
     """
-    folder, started = Path(folder), (time.perf_counter(), time.process_time())
+    folder, started = Path(folder), now()
     if is_finished(folder):
         raise BadConfig(
-            f"the run in '{folder}' is already finished; read its summary.json or start another with 'fedepd run'"
+            f"the run in '{folder}' is already finished; read its {SUMMARY} or start another with 'fedepd run'"
         )
     with held(folder):
         simulation, notes = rebuild(folder, data, data_dir, workers), read_config(folder).get("notes", [])
@@ -51,19 +59,19 @@ def resume(
 def is_finished(folder: Path) -> bool:
     """Whether a run folder needs no more rounds; what a crash after the last of them left is cleared away."""
     read_config(folder)
-    done = (folder / "summary.json").is_file()
+    done = run_folder.is_finished(folder)
     if done:
         checkpoint.remove(folder)
     return done
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    if not os.path.lexists(folder / "config.json"):
+    if not os.path.lexists(folder / CONFIG):
         raise BadData(
-            f"'{shown(folder, 300)}' holds no run (it has no config.json); start one with 'fedepd run METHOD --out NEW'"
+            f"'{shown(folder, 300)}' holds no run (it has no {CONFIG}); start one with 'fedepd run METHOD --out NEW'"
         )
-    config: dict[str, Any] = read_json(folder / "config.json", cure=AGAIN)
-    expect(config, RESUMABLE, f"'{shown(folder, 300)}/config.json'", AGAIN)
+    config: dict[str, Any] = read_json(folder / CONFIG, cure=AGAIN)
+    expect(config, RESUMABLE, f"'{shown(folder, 300)}/{CONFIG}'", AGAIN)
     return config
 
 
@@ -74,7 +82,7 @@ def rebuild(
     config = read_config(folder)
     experiment = experiment_of(config)
     if data is None or isinstance(data, (str, Path)):
-        data = _source(folder, config, data, data_dir).load(experiment)
+        data = _source(folder, config, data, data_dir).load()
     simulation = build(experiment, data, workers)
     was, now = config["dataset"]["sha256"], simulation.config["dataset"]["sha256"]
     if was != now:
@@ -83,7 +91,7 @@ def rebuild(
         )
     if simulation.config["config_hash"] != config["config_hash"]:
         raise BadData(
-            f"'{folder}/config.json' was changed, or written by another version of fedepd; run again in another folder"
+            f"'{folder}/{CONFIG}' was changed, or written by another version of fedepd; run again in another folder"
         )
     return simulation
 
@@ -101,7 +109,7 @@ def _source(
     return known if data_dir is None or known.data is None else Source.make(known.data, data_dir)
 
 
-def experiment_of(config: dict[str, Any], where: str = "config.json", cure: str = AGAIN) -> Experiment:
+def experiment_of(config: dict[str, Any], where: str = CONFIG, cure: str = AGAIN) -> Experiment:
     """From the resolved settings in a config.json; a name that no longer exists is refused by name."""
     settings = config["experiment"]
     expect(settings, EXPERIMENT, f"{where}: 'experiment'", cure)

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from fedepd import metrics
+from fedepd.files import clean
 from fedepd.longtail import Tiers
 from fedepd.rounds.defence import shares
 from fedepd.rounds.evaluate import SPLITS
 from fedepd.rounds.loop import Round
-from fedepd.runs.folder import clean
 from fedepd.types import Tensors
 
 Confusions = dict[str, NDArray[np.int64]]
@@ -46,6 +46,10 @@ class Progress:
     """Whether a client's held-out nodes, which it declares itself, are capped where rounds are compared."""
     best: dict[str, Best] = field(default_factory=dict)
     lines: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def next_round(self) -> int:
+        return int(self.lines[-1]["round"]) + 1 if self.lines else 1
 
     def add(self, each: Round, personal: Callable[[], Tensors]) -> dict[str, Any]:
         """Take a round in; returns its line. ``personal`` gives the clients' models, kept with the personal selection."""

@@ -52,8 +52,8 @@ def test_the_folder_is_named_by_the_hash_of_the_run_in_it(data: str, tmp_path: P
         == 0
     )
     assert sorted(said) == sorted(each.text for each in cells)
-    summaries = [json.loads((each.cell.out / "summary.json").read_text()) for each in cells]
-    assert [summary["config_hash"] for summary in summaries] == [each.cell.out.name for each in cells]
+    summaries = [json.loads((each.job.out / "summary.json").read_text()) for each in cells]
+    assert [summary["config_hash"] for summary in summaries] == [each.job.out.name for each in cells]
     assert len({summary["partition_sha256"] for summary in summaries}) == 2
     assert to_run(cells) == []
     results = read_results(TARGET, cells)
@@ -78,7 +78,7 @@ def test_targets_share_cells_that_compute_the_same(data: str, tmp_path: Path) ->
     )
     other = replace(TARGET, name="other", rows=rows)
     cells = planned(data, tmp_path, TARGET, other)
-    names = {(each.target, each.row.key, each.seed): each.cell.out.name for each in cells}
+    names = {(each.target, each.row.key, each.seed): each.job.out.name for each in cells}
     assert names["other", "fedepd:without_purification", 0] == names["other", "fedepd:purify=False", 0]
     assert names["mine", "fedepd", 0] == names["other", "fedepd", 0]
     assert (
@@ -88,7 +88,7 @@ def test_targets_share_cells_that_compute_the_same(data: str, tmp_path: Path) ->
 
 def test_what_moves_no_number_moves_no_hash_and_what_does_moves_it(data: str, tmp_path: Path) -> None:
     def hashes(**settings: Any) -> list[str]:
-        return [each.cell.out.name for each in planned(data, tmp_path, TARGET, **settings)]
+        return [each.job.out.name for each in planned(data, tmp_path, TARGET, **settings)]
 
     assert hashes() == hashes(partition="openfgl")  # what "auto" means here
     assert not set(hashes()) & set(hashes(lr=0.02))
@@ -101,14 +101,14 @@ def test_a_failed_cell_is_remembered_until_it_succeeds(data: str, tmp_path: Path
     cells = planned(data, tmp_path, replace(TARGET, seeds=1))
     first = cells[0]
     assert first.failure == "not run yet"
-    first.cell.out.parent.mkdir()
-    first.cell.out.write_text("in the way")
+    first.job.out.parent.mkdir()
+    first.job.out.write_text("in the way")
     assert run_planned(to_run(cells), 1, lambda: None, lambda *_: None) == 1
     assert "is a file; give a folder" in first.failure
     assert cells[1].failure == ""
     results = read_results(TARGET, cells)
     assert [dict(entry.failures) for entry in results.entries] == [{0: first.failure}, {}]
-    first.cell.out.unlink()
+    first.job.out.unlink()
     assert to_run(cells) == [first]
     assert run_planned(to_run(cells), 1, lambda: None, lambda *_: None) == 0
     assert first.failure == ""

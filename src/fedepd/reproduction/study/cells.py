@@ -14,8 +14,8 @@ from fedepd.files import regular_content, write_text
 from fedepd.folders import held
 from fedepd.reproduction.study.targets import Row, Target, target_names
 from fedepd.runs.experiment import Experiment, Protocol
-from fedepd.runs.jobs import Cell, outcomes
-from fedepd.runs.run import with_features
+from fedepd.runs.jobs import Job, outcomes
+from fedepd.runs.simulation import with_features
 from fedepd.shown import shown
 from fedepd.types import Graph
 
@@ -34,7 +34,7 @@ class Planned:
     row: Row
     dataset: str
     seed: int
-    cell: Cell
+    job: Job
 
     @property
     def text(self) -> str:
@@ -43,12 +43,12 @@ class Planned:
     @property
     def note(self) -> Path:
         """Beside the run folder: why the cell failed."""
-        return self.cell.out.with_suffix(".failed")
+        return self.job.out.with_suffix(".failed")
 
     @property
     def failure(self) -> str:
         """Empty where the cell is finished."""
-        if self.cell.is_finished:
+        if self.job.is_finished:
             return ""
         try:
             return shown(regular_content(self.note, MAX_NOTE).decode("utf-8", "replace"), MAX_NOTE)
@@ -101,8 +101,8 @@ def plan(
                         / "cells"
                         / _config_hash(Experiment.make(row.method, row.preset, **own), graph, hashes)
                     )
-                    cell = Cell(row.method, row.preset, dataset, folder, data_dir, own, CHECKPOINT_EVERY)
-                    found.append(Planned(target.name, row, dataset, seed, cell))
+                    job = Job(row.method, row.preset, dataset, folder, data_dir, own, CHECKPOINT_EVERY)
+                    found.append(Planned(target.name, row, dataset, seed, job))
     return sorted(found, key=lambda planned: planned.seed)
 
 
@@ -116,7 +116,7 @@ def _config_hash(experiment: Experiment, graph: Graph, hashes: dict[str, str]) -
 
 def to_run(planned: Iterable[Planned]) -> list[Planned]:
     """One of each cell that is not finished."""
-    return list({each.cell.out: each for each in planned if not each.cell.is_finished}.values())
+    return list({each.job.out: each for each in planned if not each.job.is_finished}.values())
 
 
 def run_planned(
@@ -125,8 +125,8 @@ def run_planned(
     """Run cells and remember why those that fail do; returns how many. One process at a time works in a study's folder."""
     if not planned:
         return 0
-    by_folder = {each.cell.out: each for each in planned}
-    cells = planned[0].cell.out.parent
+    by_folder = {each.job.out: each for each in planned}
+    cells = planned[0].job.out.parent
     try:
         cells.mkdir(parents=True, exist_ok=True)
     except OSError as cause:
@@ -134,9 +134,9 @@ def run_planned(
             f"cannot write to the output folder '{cells.parent}': {cause.strerror}; give another --out"
         ) from cause
     failures = 0
-    with held(cells), closing(outcomes([each.cell for each in planned], workers, watch)) as outcome_of:
+    with held(cells), closing(outcomes([each.job for each in planned], workers, watch)) as outcome_of:
         for outcome in outcome_of:
-            each = by_folder[outcome.cell.out]
+            each = by_folder[outcome.job.out]
             if outcome.failure:
                 failures += 1
                 write_text(each.note, outcome.failure)

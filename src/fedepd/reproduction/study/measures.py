@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedepd.metrics import METRICS
-from fedepd.report.runs import Json, Run
+from fedepd.report.runs import Run
 from fedepd.reproduction.study.results import HEADLINE, Scoring
+from fedepd.runs.folder import Json
 
 MEASURES = (*METRICS, "cpu_seconds", "megabytes", "plateau", "fluctuation")
 

@@ -122,7 +122,7 @@ def read_results(target: Target, planned: Iterable[Planned]) -> Results:
 
 def _entry(cells: Sequence[Planned]) -> Entry:
     by_seed = sorted(cells, key=lambda each: each.seed)
-    runs = {each.seed: read_run(each.cell.out) for each in by_seed if each.cell.is_finished}
+    runs = {each.seed: read_run(each.job.out) for each in by_seed if each.job.is_finished}
     return Entry(
         cells[0].row, cells[0].dataset, runs, {each.seed: each.failure for each in by_seed if each.failure}
     )
