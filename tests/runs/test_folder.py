@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fedepd
 from fedepd.errors import BadConfig
 from fedepd.files import clean, write_bytes
-from fedepd.runs.folder import check_new_run, claim_folder, weights_sha256
+from fedepd.runs.folder import (
+    CALIBRATION,
+    FILES,
+    check_new_run,
+    checkpoint_path,
+    checkpoints,
+    claim_folder,
+    copy_finished,
+    round_of,
+    weights_sha256,
+)
 
 
 def everything(folder: Path) -> list[str]:
@@ -140,3 +153,65 @@ def test_a_config_that_is_none_still_fills_a_folder(tmp_path: Path, kind: str) -
      "deep": lambda: path.write_text("[" * 100_000)}[kind]()  # fmt: skip
     with pytest.raises(BadConfig, match=r"already holds another run \(damaged\)|is not empty"):
         check_new_run(tmp_path, "hash")
+
+
+SOURCE = Path(fedepd.__file__).parent
+OWNERS = {"runs/folder.py": "the run folder", "model/model.py": "the model folder"}
+"""Who may name these files, and of which folder."""
+NAMED = re.compile(
+    rf"(?<![\w.-])({'|'.join(map(re.escape, (*FILES, CALIBRATION)))})(?!\w)|checkpoint-(?!every)"
+)
+
+
+def texts(tree: ast.AST) -> list[str]:
+    """All texts of a module that are not docstrings."""
+    documented = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    return [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented
+    ]
+
+
+def test_only_the_owner_names_the_files_of_a_run() -> None:
+    found = {
+        file.relative_to(SOURCE).as_posix()
+        for file in SOURCE.rglob("*.py")
+        if any(NAMED.search(text) for text in texts(ast.parse(file.read_text(encoding="utf-8"))))
+    }
+    assert found == OWNERS.keys()
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ('open("x/config.json")', True),
+        ('f"{a}/summary.json"', True),
+        ('glob("checkpoint-*")', True),
+        ('print("--checkpoint-every")', False),
+        ('x = "local/log_config.json"', False),
+        ('x = "runs.jsonl"', False),
+        ('"Reads config.json."', False),
+    ],
+)
+def test_what_counts_as_naming_a_file(line: str, named: bool) -> None:
+    assert any(NAMED.search(text) for text in texts(ast.parse(line))) == named
+
+
+def test_a_finished_run_is_copied_without_its_checkpoints(tmp_path: Path) -> None:
+    run, out = tmp_path / "run", tmp_path / "out"
+    for folder in (run, out):
+        folder.mkdir()
+    for file in (*FILES, "checkpoint-000002", ".lock"):
+        (run / file).write_text(file)
+    copy_finished(run, out)
+    assert everything(out) == sorted(FILES)
+    assert all((out / file).read_text() == file for file in FILES)
+
+
+def test_checkpoints_are_found_newest_first_and_by_their_exact_name(tmp_path: Path) -> None:
+    for round in (9, 10, 1_000_000):
+        checkpoint_path(tmp_path, round).touch()
+    for other in ("checkpoint-1", "checkpoint-000011.part", "checkpoint-00000x"):
+        (tmp_path / other).touch()
+    assert [round_of(path) for path in checkpoints(tmp_path)] == [1_000_000, 10, 9]

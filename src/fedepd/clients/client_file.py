@@ -6,22 +6,17 @@ split locally, by the same rule and random stream as in a simulation; one withou
 
 from __future__ import annotations
 
-import os
-import zipfile
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.lib import format as npy
 from torch import Tensor
 
 from fedepd.clients.split import SplitConfig, split
 from fedepd.datasets.npz import Arrays, read_arrays, read_npz, write_npz
 from fedepd.errors import BadData
 from fedepd.rng import seeded_numpy
-from fedepd.shown import shown
 from fedepd.types import ClientData, Graph
 
 TRAIN, VAL, TEST, NONE = range(4)
@@ -76,23 +71,7 @@ def _masks(arrays: Arrays, y: Tensor, path: Path) -> tuple[Tensor, Tensor, Tenso
 
 def write_client_file(data: ClientData, path: str | Path) -> None:
     """Write a client so that ``read_client_file`` gives it back; a half-written file is never seen under ``path``."""
-    path = Path(path)
     codes = np.full(data.graph.num_nodes, NONE, dtype=np.uint8)
     for code, mask in enumerate((data.train_mask, data.val_mask, data.test_mask)):
         codes[mask.numpy()] = code
-    own = path.parent / f".{os.getpid()}.graph.part"
-    try:
-        write_npz(data.graph, own)
-        with zipfile.ZipFile(own, "a", zipfile.ZIP_DEFLATED) as archive:
-            for name, array in {"split": codes, "global_ids": data.global_ids.numpy()}.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    npy.write_array(member, array, allow_pickle=False)
-        os.replace(own, path)
-    except OSError as error:
-        where = shown(path, 300)
-        raise BadData(
-            f"cannot write '{where}' ({error.strerror}); give a file in an existing folder that you may write to"
-        ) from None
-    finally:
-        with suppress(OSError):
-            own.unlink()
+    write_npz(data.graph, path, {"split": codes, "global_ids": data.global_ids.numpy()})

@@ -37,7 +37,7 @@ import torch
 
 from fedepd.deploy.task import FederationTask
 from fedepd.errors import BadConfig, BadData, UnknownName
-from fedepd.files import read_bytes, read_json, write_bytes
+from fedepd.files import read_bytes, read_json, swapped_in, write_bytes
 from fedepd.methods import METHODS
 from fedepd.options import option
 from fedepd.runs.experiment import Experiment
@@ -260,9 +260,8 @@ class Tally:
             )
         self._given[what] += 1
         # Not flushed to disk, which costs more than the step: only a power failure can undo it, no server.
-        part = self._path.with_suffix(".part")
-        part.write_text(json.dumps(self._given))
-        part.replace(self._path)
+        with swapped_in(self._path, flush=False) as file:
+            file.write(json.dumps(self._given).encode())
 
 
 def _checked(name: str, value: Any, default: Any, where: str) -> Any:
