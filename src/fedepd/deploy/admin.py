@@ -51,7 +51,9 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
-class Job:
+class Submitted:
+    """A run that was handed to the server: NVFlare's name for the job, and its task."""
+
     id: str
     task: FederationTask
 
@@ -77,7 +79,7 @@ def session(kit: Path, timeout: float = 15.0) -> Iterator[Any]:
             opened.close()
 
 
-def submit(kit: Path, task: FederationTask, resume: bool = False) -> Job:
+def submit(kit: Path, task: FederationTask, resume: bool = False) -> Submitted:
     if not resume and any(line["task"]["run"] == task.run for line in submitted(kit)):
         raise BadConfig(
             f"a run '{task.run}' was submitted before; add --resume to go on with it or give another --run"
@@ -86,7 +88,7 @@ def submit(kit: Path, task: FederationTask, resume: bool = False) -> Job:
         job_folder = Path(folder) / task.run
         write_job(job_folder, task, resume)
         with session(kit) as open_session:
-            job = Job(open_session.submit_job(str(job_folder)), task)
+            job = Submitted(open_session.submit_job(str(job_folder)), task)
     append_line(kit / RUNS, {"job": job.id, "task": json.loads(task.to_json()), "resume": resume})
     return job
 
@@ -106,12 +108,12 @@ def write_job(folder: Path, task: FederationTask, resume: bool) -> None:
     write_json(folder / "meta.json", meta)
 
 
-def last_job(kit: Path, run: str | None = None) -> Job:
+def last_job(kit: Path, run: str | None = None) -> Submitted:
     found = [line for line in submitted(kit) if run is None or line["task"]["run"] == run]
     if not found:
         what = "nothing yet" if run is None else f"no run '{shown(run)}'"
         raise BadData(f"'{shown(kit, 300)}' has submitted {what}; start with 'fedepd federation submit'")
-    return Job(found[-1]["job"], FederationTask.from_json(json.dumps(found[-1]["task"])))
+    return Submitted(found[-1]["job"], FederationTask.from_json(json.dumps(found[-1]["task"])))
 
 
 def submitted(kit: Path) -> list[dict[str, Any]]:
@@ -142,7 +144,7 @@ def connected(kit: Path) -> list[str]:
         return sorted(client.name for client in open_session.get_system_info().client_info)
 
 
-def look(open_session: Any, job: Job) -> dict[str, Any]:
+def look(open_session: Any, job: Submitted) -> dict[str, Any]:
     """NVFlare's word on the job, and the controller's own while it runs."""
     status = str(open_session.get_job_meta(job.id)["status"])
     if status != "RUNNING":
@@ -191,7 +193,7 @@ def describe(now: dict[str, Any]) -> str:
 
 
 def supervise(
-    kit: Path, job: Job, tell: Tell, patience: float = 600.0, resume: bool = True
+    kit: Path, job: Submitted, tell: Tell, patience: float = 600.0, resume: bool = True
 ) -> dict[str, Any]:
     """Follow a run to its end; a job that dies is submitted again and goes on from its checkpoint."""
     reached, fruitless = 0, 0
@@ -214,7 +216,7 @@ def supervise(
         tell({"state": "resumed", "job": job.id, "round": reached})
 
 
-def follow(kit: Path, job: Job, tell: Tell, patience: float) -> tuple[dict[str, Any], int]:
+def follow(kit: Path, job: Submitted, tell: Tell, patience: float) -> tuple[dict[str, Any], int]:
     """Until the job ends or is lost: how, and the last round seen."""
     heard = time.monotonic()
     latest = 0
@@ -245,7 +247,7 @@ def follow(kit: Path, job: Job, tell: Tell, patience: float) -> tuple[dict[str, 
             time.sleep(3)
 
 
-def outcome(open_session: Any, job: Job, ended: dict[str, Any]) -> dict[str, Any]:
+def outcome(open_session: Any, job: Submitted, ended: dict[str, Any]) -> dict[str, Any]:
     """The controller's last word, from the job's result."""
     with tempfile.TemporaryDirectory() as folder:
         result = downloaded(open_session, job, Path(folder))
@@ -254,7 +256,7 @@ def outcome(open_session: Any, job: Job, ended: dict[str, Any]) -> dict[str, Any
         return {**ended, **checked_status(read_json(result / LAST_WORD, MAX_STATUS)), "job": ended["job"]}
 
 
-def downloaded(open_session: Any, job: Job, folder: Path) -> Path | None:
+def downloaded(open_session: Any, job: Submitted, folder: Path) -> Path | None:
     """The controller's folder in a job's result; a result with a link, a pipe or too much in it is refused."""
     place = Path(open_session.download_job_result(job.id, str(folder)))
     found = entries(place)
@@ -284,12 +286,12 @@ def wait_for_sites(kit: Path, wanted: int, patience: float) -> list[str]:
         time.sleep(1)
 
 
-def stop(kit: Path, job: Job) -> None:
+def stop(kit: Path, job: Submitted) -> None:
     with session(kit) as open_session:
         open_session.abort_job(job.id)
 
 
-def fetch(kit: Path, job: Job, out: Path) -> None:
+def fetch(kit: Path, job: Submitted, out: Path) -> None:
     """The run folder of a finished run, as ``fedepd run --out`` would have written it."""
     check_new_run(out)
     with tempfile.TemporaryDirectory() as folder, session(kit) as open_session:

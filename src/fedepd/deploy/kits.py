@@ -1,4 +1,6 @@
-"""Kits: one folder per participant with its certificate, and the configuration that each participant writes for itself.
+"""Kits: one folder per party with its certificate, and the configuration that each party writes for itself.
+
+The parties of a federation are its server, its sites and its admin.
 
 From a kit are taken: certificates and a key, the server's address, names, and what the federation agreed on. All of it stands in the
 signed manifest and is checked before use. Everything else that NVFlare reads is written here from templates, anew at every start.
@@ -115,7 +117,7 @@ def provision(
 
 
 def make_kit(kit: Path, kind: str, name: str, about: dict[str, Any], authority: Path) -> None:
-    """A participant's kit: certificates and key as NVFlare made them, what was agreed, and the signed manifest. Nothing else."""
+    """A party's kit: certificates and key as NVFlare made them, what was agreed, and the signed manifest. Nothing else."""
     made = authority / PROJECT / "prod_00" / name
     for path in SIGNED[kind]:
         (kit / path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
