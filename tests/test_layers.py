@@ -9,7 +9,8 @@ import fedepd
 
 ROOT = Path(fedepd.__file__).parent
 ORDER = (
-    ("foundation",), ("network",), ("datasets",), ("clients",), ("methods",), ("rounds",), ("runs",), ("report",),
+    ("foundation",), ("network",), ("datasets",), ("clients",), ("methods",), ("rounds",), ("runs",),
+    ("report",),
     ("model", "deploy", "bench", "reproduction"), ("cli",),
 )  # fmt: skip
 """Bottom to top. Rooms of one level do not know each other."""
@@ -80,18 +81,17 @@ def imported_at_once(module: str, seen: set[str]) -> set[str]:
     file = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
     tree = ast.parse(file.read_text(encoding="utf-8"))
     lazy = {id(node) for inner in ast.walk(tree) if isinstance(inner, LATER) for node in ast.walk(inner)}
+    names = []
     for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.ImportFrom)
-            and id(node) not in lazy
-            and (node.module or "").startswith("fedepd")
-        ):
-            for alias in node.names:
-                target = f"{node.module}.{alias.name}"
-                target = target if is_module(target) else str(node.module)
-                if target not in seen:
-                    seen.add(target)
-                    imported_at_once(target, seen)
+        if id(node) not in lazy and isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif id(node) not in lazy and isinstance(node, ast.ImportFrom):
+            within = [f"{node.module}.{alias.name}" for alias in node.names]
+            names += [name if is_module(name) else str(node.module) for name in within]
+    for name in names:
+        if name.split(".")[0] == "fedepd" and name not in seen:
+            seen.add(name)
+            imported_at_once(name, seen)
     return seen
 
 
@@ -100,12 +100,13 @@ LATER = (ast.FunctionDef, ast.If)
 
 
 def is_module(name: str) -> bool:
-    path = ROOT.joinpath(*name.split(".")[1:])
-    return path.is_dir() or path.with_suffix(".py").is_file()
+    package, *parts = name.split(".")
+    path = ROOT.joinpath(*parts)
+    return package == "fedepd" and (path.is_dir() or path.with_suffix(".py").is_file())
 
 
 def test_a_report_loads_no_training_code() -> None:
-    """Of the room of runs it has the owner of the run folder alone, and that module loads nothing above the foundation."""
+    """Of the room of runs it loads the run folder's owner alone, which uses nothing but the foundation."""
     modules = {module for module, _ in edges() if room(module) == "report"}
     loaded = set().union(*(imported_at_once(module, set()) for module in modules))
     others = {module for module in loaded if room(module) not in ("foundation", "report")}
@@ -145,7 +146,10 @@ UPPER = ("network", "methods", "rounds", "runs", "report", "model", "deploy", "b
 
 
 def test_only_evaluation_sees_labels_outside_the_training_mask() -> None:
-    """Above the rooms that make graphs and masks. Methods read labels too, and get data whose other labels are hidden."""
+    """In the rooms above those that make graphs and masks.
+
+    Methods read labels too, but they get data in which the other labels are hidden.
+    """
     files = {
         file.relative_to(ROOT).as_posix(): attributes(file)
         for name in UPPER

@@ -93,7 +93,7 @@ def labelled(labels: list[int]) -> Graph:
 
 
 def test_share_of_test_nodes_without_local_training_nodes() -> None:
-    """Client 0 trains class 0 and tests 0, 1, 1. Client 1 trains and tests class 1. Two of four tests are orphans."""
+    """Client 0 trains class 0 and tests 0, 1, 1. Client 1 trains and tests class 1: two of four."""
 
     def client(number: int, labels: list[int], train: list[int]) -> ClientData:
         train_mask = torch.zeros(len(labels), dtype=torch.bool)

@@ -17,7 +17,7 @@ from fedepd.runs.source import Source
 
 
 def test_a_folder_of_clients_is_read_first_and_split_afterwards(tmp_path: Path) -> None:
-    """The files have no split, so every seed and every share gives one of its own from the same loaded files."""
+    """The files have no split. So every seed and every share gives another one from the same loaded files."""
     for name, seed in (("a", 0), ("b", 1)):
         (tmp_path / name).mkdir()
         graph = synthetic(nodes=60, edges=150, classes=3, imbalance=3, features=6, smallest=None, seed=seed)

@@ -1,4 +1,4 @@
-"""The coordinator's side of a job: builds the server's half of the method and drives the one round loop over NVFlare."""
+"""The coordinator's side of a job: the server's half of a method, and the rounds driven over NVFlare."""
 
 from __future__ import annotations
 
@@ -119,7 +119,10 @@ def tidy(each: Round, _: Json) -> None:
 
 
 def told(line: Mapping[str, Any], sites: Sequence[str]) -> list[str]:
-    """What the defences did in a round, in words. Every clipping is in the folder; here are those that cut more than half."""
+    """What the defences did in a round, in words.
+
+    Of the clippings only those that cut more than half are told. All of them are in the folder.
+    """
     deeds = line.get("defence", {})
     out = [
         f"{sites[k]}: update cut to {100 * share:.0f} %"

@@ -1,4 +1,4 @@
-"""A server and some sites on this machine, on a graph everybody has; its digest is compared with the simulation's."""
+"""A server and some sites on this machine, on a graph everybody has. A simulation must reach their digest."""
 
 from __future__ import annotations
 
@@ -58,9 +58,8 @@ def demo(method: str, rounds: int, sites: int, data: str, out: str | None, say: 
         admin.fetch(federation.admin, admin.last_job(federation.admin), folder / "run")
         lines = read_rounds(folder / "run")
         say("seconds per round: " + " ".join(f"{line['seconds']:.2f}" for line in lines))
-        say(
-            f"median after the first round: {statistics.median([line['seconds'] for line in lines[1:]] or [0.0]):.2f} s"
-        )
+        median = statistics.median([line["seconds"] for line in lines[1:]] or [0.0])
+        say(f"median after the first round: {median:.2f} s")
         say(f"federation {end['digest']}", f"simulation {expected}")
     say(
         "the same bits; everything is stopped"

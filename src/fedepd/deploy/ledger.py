@@ -1,4 +1,6 @@
-"""The book of a federated run: progress, what is known of the sites, and the same run folder as a simulated run's.
+"""The book of a federated run: its progress, and what the server knows of the sites.
+
+The run folder is written by the same functions as a simulated run's.
 
 Everything here comes from messages alone. Class sizes are those that the sites declared.
 """
@@ -29,7 +31,10 @@ from fedepd.types import Sizes, Tensors
 
 Facts = dict[int, dict[str, Any]]
 """What the server learns of each client from its messages; JSON can hold it."""
-UNKNOWN = "edges and other facts of the sites' graphs stay at the sites and are shown as 0; class sizes are those the sites declared"
+UNKNOWN = (
+    "edges and other facts of the sites' graphs stay at the sites and are shown as 0; "
+    "class sizes are those the sites declared"
+)
 
 
 class Ledger:
@@ -43,9 +48,13 @@ class Ledger:
         return Course(self.experiment, self.server, range(len(self.task.sites)), exchange)
 
     def add(self, each: Round, counts: Mapping[int, Tensors] | None = None) -> Json:
-        """Take a round in; returns its line, where classes are named whose last prototype was kept. Personal models stay at the sites."""
+        """Take a round in and return its line. The line names the classes whose last prototype was kept.
+
+        Personal models stay at the sites.
+        """
         if each.confusions and not self.progress.tiers.head:
-            # Choice: tiers are fixed at the first evaluation, so that a site that leaves later does not move a class from tail to head.
+            # Choice: tiers are fixed at the first evaluation. So a site that leaves later moves no class from
+            # the tail to the head.
             self.progress.tiers = tiers(self.class_sizes())
         line = self.progress.add(each, dict)
         if stale := stale_classes(
@@ -75,7 +84,7 @@ class Ledger:
         return np.stack([(each.train + each.val + each.test if each else empty).numpy() for each in every])
 
     def digest(self) -> str:
-        """Of the final server tensors and all test metrics: two runs with the same digest are the same run."""
+        """Of the final tensors and all test metrics. Two runs with the same digest are the same run."""
         metrics = json.dumps(clean(self.progress.metrics()), sort_keys=True)
         return hashlib.sha256((weights_sha256(self.progress.tensors) + metrics).encode()).hexdigest()
 
@@ -105,7 +114,8 @@ class Ledger:
             return
         if found:
             raise BadData(
-                f"no checkpoint in '{folder}' can be used ({'; '.join(bad)}); restore it from a backup or submit a new run"
+                f"no checkpoint in '{folder}' can be used ({'; '.join(bad)}); "
+                "restore it from a backup or submit a new run"
             )
 
     def finish(self, folder: Path) -> Json:
@@ -168,7 +178,7 @@ def counted(tensors: Tensors) -> Tensors:
 
 
 def stale_classes(tensors: Tensors, counts: Sequence[Tensors]) -> dict[str, list[int]]:
-    """Per field that counts nodes: classes the server knows, but of which this round's replies hold no node."""
+    """By field that counts nodes: classes that the server knows and this round's replies hold no node of."""
     out = {}
     for name, known in counted(tensors).items():
         now = [each[name] for each in counts if name in each]

@@ -10,10 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import fedepd.runs.folder as run_folder
 from fedepd.errors import BadData
 from fedepd.files import absolute
 from fedepd.report.agreement import check_arrays, check_numbers, check_rounds
-from fedepd.runs import folder as run_folder
 from fedepd.runs.folder import Arrays, Json
 from fedepd.shown import drawn, shown
 

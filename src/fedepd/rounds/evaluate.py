@@ -1,7 +1,7 @@
 """All that a run learns from labels outside the training mask: scores, sizes and facts for the report.
 
-Two rooms below see all labels too. ``datasets`` loads and describes graphs. ``clients`` cuts them and makes the
-masks. From there on the labels of validation and test nodes are read here only: training code gets
+Two rooms below see all labels too. ``datasets`` loads and describes graphs. ``clients`` cuts them and makes
+the masks. From there on the labels of validation and test nodes are read here only. Training code gets
 ``ClientData.hidden()``, and what the server gets was computed here.
 """
 
@@ -35,14 +35,14 @@ def confusions(logits: Tensor, data: ClientData) -> dict[str, Tensor]:
 
 
 def held_out(logits: Tensor, data: ClientData) -> dict[str, tuple[Tensor, Tensor]]:
-    """The rows of ``logits`` [n, C] and the classes of each held-out split's labelled nodes, to calibrate by."""
+    """To calibrate by: rows of ``logits`` [n, C] and classes, of each held-out split's labelled nodes."""
     masks, y = {"val": data.val_mask, "test": data.test_mask}, data.graph.y
     chosen = {split: masks[split] & (y != HIDDEN) for split in SPLITS}
     return {split: (logits[mask], y[mask]) for split, mask in chosen.items()}
 
 
 def unseen_share(clients: Sequence[ClientData]) -> float:
-    """The share of all test nodes whose class has no training node at their client; NaN without test nodes."""
+    """The share of test nodes whose class has no training node at their client; NaN without test nodes."""
     orphans = [(~torch.isin(c.graph.y[c.test_mask], c.graph.y[c.train_mask])).sum() for c in clients]
     tested = sum(int(c.test_mask.sum()) for c in clients)
     return sum(map(int, orphans)) / tested if tested else float("nan")

@@ -1,6 +1,8 @@
-"""What a run needs to go on after a crash: one file per saved round, there whole or not at all, never believed without its checksum.
+"""What a run needs to go on after a crash: one file per saved round.
 
-A file is the sha256 of the rest, then a safetensors file: the tensors under "server/", "best/" and "client/", the JSON as bytes in "about".
+A file is there whole or not at all, and it is never believed without its checksum. It begins with the sha256
+of the rest. The rest is a safetensors file: the tensors stand under "server/", "best/" and "client/", and the
+JSON stands as bytes in "about".
 """
 
 from __future__ import annotations
@@ -31,8 +33,9 @@ KEPT = 2
 """The newest and the one before it, should the newest be damaged."""
 
 SHARE = 0.05
-# Choice: a state is the weights and two moments per client: 70 to 96 MB and 0.9 to 1.4 s on the CoraFull shape, as long as a round of it,
-# so a save in every round would double such a run. A due save waits until the last one's cost is at most this share of the time since:
+# Choice: a state is the weights and two moments per client. On the CoraFull shape that is 70 to 96 MB and
+# takes 0.9 to 1.4 s, as long as a round, so a save in every round would double such a run. A due save waits
+# until the last one's cost is at most this share of the time since:
 # "every round" holds wherever it is cheap, and a crash costs at most about twenty times what a save takes.
 
 DIGEST = 32
@@ -40,7 +43,7 @@ DIGEST = 32
 
 
 class Saver:
-    """Saves a run's rounds in its folder, every ``every`` rounds and no more often than ``SHARE`` allows; 0: never."""
+    """Saves a run every ``every`` rounds (0: never), and no more often than ``SHARE`` allows."""
 
     def __init__(self, folder: Path, every: int, config_hash: str) -> None:
         self.folder, self.every, self.config_hash = folder, every, config_hash
@@ -105,7 +108,7 @@ def restore(
 ) -> tuple[tuple[float, float], list[str]]:
     """Continue from the newest checkpoint that can be trusted, else from the start.
 
-    Returns the seconds already spent, wall and CPU, and a sentence where a damaged checkpoint was passed over.
+    Returns the seconds already spent, wall and CPU, and a sentence if a damaged checkpoint was passed over.
     """
     bad = []
     for path in checkpoints(folder):
@@ -126,7 +129,10 @@ def restore(
 
 
 def _check(tensors: Tensors, about: dict[str, Any], start: Progress, name: str, rounds: int | None) -> None:
-    """Refuse a checkpoint with which a run that began as ``start`` cannot go on: its checksum says nothing of who wrote it."""
+    """Refuse a checkpoint with which a run that began as ``start`` cannot go on.
+
+    Its checksum is right, but a checksum says nothing of who wrote the file.
+    """
     expect(about, CHECKPOINT_FIELDS, f"'{name}'", "it is not ours")
     done = len(about["lines"])
     if [line["round"] for line in about["lines"]] != list(range(1, done + 1)) or (

@@ -1,4 +1,4 @@
-"""The one driver of the round loop: simulated runs, federations and rehearsals walk it with the same lines."""
+"""The one driver of the round loop: simulations, federations and rehearsals walk it by the same lines."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def drive(
 ) -> None:
     """All rounds that ``progress`` does not have yet.
 
-    ``add`` takes a round into ``progress`` and gives its line. The functions ``after`` are then called in turn.
+    ``add`` takes a round into ``progress`` and returns its line. Then each function of ``after`` is called.
     """
     experiment = course.experiment
     for each in train(

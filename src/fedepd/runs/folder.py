@@ -1,7 +1,7 @@
 """The run folder: which files it has, what each of them holds, and how they are read.
 
-No other module knows a name of these files. ``record`` writes them, ``checkpoint`` writes what is needed after a
-crash. This module imports no training code, so that a report can use it.
+No other module knows a name of these files. ``record`` writes them, and ``checkpoint`` writes what is needed
+after a crash. This module imports no training code, so that a report can use it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 Arrays = dict[str, npt.NDArray[Any]]
 
-# --- the files -------------------------------------------------------------------------------------------------
+# --- the files ----------------------------------------------------------------------------------------------
 
 CONFIG, ENV, CLIENTS, ROUNDS = "config.json", "env.json", "clients.json", "rounds.jsonl"
 """The settings, the machine, what each client holds, and one line per round."""
@@ -70,7 +70,7 @@ MODELS, SPLITS = ("global", "personal"), ("val", "test")
 SHARED = ("method", "method_label", "preset", "seed", "rounds", "config_hash", "protocol")
 """Fields of the summary that are also in the configuration."""
 
-# --- what each file holds --------------------------------------------------------------------------------------
+# --- what each file holds -----------------------------------------------------------------------------------
 
 DATASET_FIELDS: Table = {
     "name": TEXT,
@@ -176,7 +176,7 @@ def weights_sha256(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-# --- reading ---------------------------------------------------------------------------------------------------
+# --- reading ------------------------------------------------------------------------------------------------
 
 
 def is_begun(folder: Path) -> bool:
@@ -219,7 +219,7 @@ def read_rounds(folder: Path) -> list[Json]:
 
 
 def rounds_done(folder: Path) -> int:
-    """How far a run is. A watcher reads it from the folder, so it needs no channel to the process that runs."""
+    """How far a run is. A watcher reads it here and needs no channel to the process that runs."""
     try:
         return regular_content(folder / ROUNDS, MAX_JSON_BYTES).count(b"\n")
     except OSError:  # not there yet, or nothing to count
@@ -246,7 +246,7 @@ def read_weights(folder: Path, file: str) -> Tensors:
     return read_tensors(folder / file, DAMAGED, called(folder, file))
 
 
-# --- folders and checkpoints -----------------------------------------------------------------------------------
+# --- folders and checkpoints --------------------------------------------------------------------------------
 
 
 def check_new_run(path: Path, config_hash: str | None = None) -> None:

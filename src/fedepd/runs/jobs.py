@@ -50,7 +50,7 @@ class Outcome:
 
 
 def run_jobs(jobs: Sequence[Job], workers: int = 1, watch: Callable[[], None] | None = None) -> None:
-    """Run all jobs; ``watch`` is called a few times a second. The first failure stops the others and is raised."""
+    """Run all jobs, and call ``watch`` a few times a second. The first failure stops all and is raised."""
     with closing(outcomes(jobs, workers, watch)) as ended:
         for outcome in ended:
             if outcome.failure:
@@ -62,7 +62,8 @@ def outcomes(
 ) -> Generator[Outcome, None, None]:
     """Each job as it ends, failed or not; closing the iterator stops those that run.
 
-    A process per job: one that the system kills for want of memory takes no other with it, and a peak of memory is a job's own.
+    Every job has a process of its own. If the system kills one for want of memory, the others go on. A peak
+    of memory belongs to one job.
     """
     if workers < 1:
         raise BadConfig(f"workers is {workers}; give at least 1")
@@ -98,7 +99,7 @@ def outcomes(
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """What would stop us waits until the end of this."""
+    """Signals that would stop this process wait until the block has ended."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:
         yield
@@ -118,15 +119,15 @@ def _failure(exitcode: int, pipe: connection.Connection) -> str:
     try:
         return pipe.recv_bytes().decode()
     except EOFError:
-        return f"its process ended with exit code {exitcode} before the run did; run it alone with 'fedepd run' to see why"
+        ended = f"its process ended with exit code {exitcode} before the run did"
+        return f"{ended}; run it alone with 'fedepd run' to see why"
 
 
 def _work(job: Job, pipe: connection.Connection) -> None:
     """The sentence alone travels between processes: not every error survives the way."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches the whole group; who asked for the jobs stops them
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)  # held when this process was made
+    # Ctrl-C reaches the whole group of processes. The one that asked for the jobs stops them.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)  # they were held when this process was made
     failure = ""
     try:
         run_job(job)

@@ -41,7 +41,7 @@ from fedepd.runs.folder import (
 from fedepd.runs.selection import Progress
 from fedepd.types import Tensors
 
-# --- what the files hold ---------------------------------------------------------------------------------------
+# --- what the files hold ------------------------------------------------------------------------------------
 
 
 def environment() -> Json:
@@ -60,7 +60,10 @@ def environment() -> Json:
 
 
 def describe(experiment: Experiment, dataset: Json, protocol: str, **own: Any) -> Json:
-    """The configuration: the resolved settings and what they are applied to. ``own`` is known to one kind of run only."""
+    """The configuration: the resolved settings and what they are applied to.
+
+    ``own``: fields that only a simulation or only a federation has.
+    """
     return {
         "config_hash": experiment.config_hash(dataset["sha256"]),
         "method": experiment.method_name,
@@ -103,7 +106,7 @@ def describe_data(
 def summarise(
     config: Json, progress: Progress, elapsed: tuple[float, float], warnings: Sequence[str], **own: Any
 ) -> Json:
-    """The summary. ``elapsed`` is in seconds, on the wall and on the CPU clock. ``own``: as in ``describe``."""
+    """The summary. ``elapsed``: seconds on the wall and on the CPU clock. ``own``: as in ``describe``."""
     headline, cut = "global" if config["has_global"] else "personal", progress.tiers
     return {
         **{name: config[name] for name in SHARED},
@@ -125,7 +128,7 @@ def summarise(
     }
 
 
-# --- writing ---------------------------------------------------------------------------------------------------
+# --- writing ------------------------------------------------------------------------------------------------
 
 
 def write_config(folder: Path, config: Json) -> None:

@@ -42,14 +42,16 @@ def resume(
     on_round: Callable[[Round], None] | None = None,
     checkpoint_every: int = 1,
 ) -> RunResult:
-    """Finish the run in ``folder``: the weights, the metrics and rounds.jsonl (but for its seconds) are those of a run never interrupted.
+    """Finish the run in ``folder``. The result is that of a run which was never interrupted.
 
+    That holds for the weights, the metrics and every line of rounds.jsonl but for its seconds.
     ``data`` is needed only where the run was given a graph from memory, or its file has moved.
     """
     folder, started = Path(folder), now()
     if is_finished(folder):
         raise BadConfig(
-            f"the run in '{folder}' is already finished; read its {SUMMARY} or start another with 'fedepd run'"
+            f"the run in '{folder}' is already finished; "
+            f"read its {SUMMARY} or start another with 'fedepd run'"
         )
     with held(folder):
         simulation, notes = rebuild(folder, data, data_dir, workers), read_config(folder).get("notes", [])
@@ -68,7 +70,8 @@ def is_finished(folder: Path) -> bool:
 def read_config(folder: Path) -> dict[str, Any]:
     if not os.path.lexists(folder / CONFIG):
         raise BadData(
-            f"'{shown(folder, 300)}' holds no run (it has no {CONFIG}); start one with 'fedepd run METHOD --out NEW'"
+            f"'{shown(folder, 300)}' holds no run (it has no {CONFIG}); "
+            "start one with 'fedepd run METHOD --out NEW'"
         )
     config: dict[str, Any] = read_json(folder / CONFIG, cure=AGAIN)
     expect(config, RESUMABLE, f"'{shown(folder, 300)}/{CONFIG}'", AGAIN)
@@ -84,14 +87,16 @@ def rebuild(
     if data is None or isinstance(data, (str, Path)):
         data = _source(folder, config, data, data_dir).load()
     simulation = build(experiment, data, workers)
-    was, now = config["dataset"]["sha256"], simulation.config["dataset"]["sha256"]
-    if was != now:
+    was, found = config["dataset"]["sha256"], simulation.config["dataset"]["sha256"]
+    if was != found:
+        changed = f"sha256 {was[:12]}, now {found[:12]}"
         raise BadData(
-            f"the data of '{folder}' have changed since the run began (sha256 {was[:12]}, now {now[:12]}); give the old ones"
+            f"the data of '{folder}' have changed since the run began ({changed}); give the old ones"
         )
     if simulation.config["config_hash"] != config["config_hash"]:
         raise BadData(
-            f"'{folder}/{CONFIG}' was changed, or written by another version of fedepd; run again in another folder"
+            f"'{folder}/{CONFIG}' was changed, or written by another version of fedepd; "
+            "run again in another folder"
         )
     return simulation
 
@@ -103,7 +108,8 @@ def _source(
         return Source.make(None, clients_dir=data) if Path(data).is_dir() else Source.make(data, data_dir)
     if not config.get("source"):
         raise BadConfig(
-            f"the run in '{folder}' was given a graph from memory; give it again as 'data', or its file with --data"
+            f"the run in '{folder}' was given a graph from memory; "
+            "give it again as 'data', or its file with --data"
         )
     known = Source(**{name: config["source"].get(name) for name in ("data", "data_dir", "clients_dir")})
     return known if data_dir is None or known.data is None else Source.make(known.data, data_dir)

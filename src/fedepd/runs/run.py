@@ -102,7 +102,10 @@ def complete(
     started: tuple[float, float],
     notes: Sequence[str] = (),
 ) -> RunResult:
-    """All rounds that are not in the folder's checkpoints yet, and the results. ``started``: as of ``drive.now``."""
+    """All rounds that are not in the folder's checkpoints yet, and the results.
+
+    ``started``: as ``drive.now`` gave it.
+    """
     torch.set_num_threads(1)
     progress, config_hash = simulation.start(), simulation.config["config_hash"]
     after: list[Callable[[Round, Json], None]] = []

@@ -1,4 +1,4 @@
-"""A simulated run before its first round: the graph cut and split, the clients, the server, who carries messages."""
+"""A simulated run before its first round: the graph, its clients, the server, and who carries messages."""
 
 from __future__ import annotations
 
@@ -157,13 +157,11 @@ def warnings_of(clients: Sequence[ClientData]) -> list[str]:
     untrained = [c.client_id for c in clients if not bool(c.train_mask.any())]
     out = []
     if edgeless:
-        out.append(
-            f"no edges at client {', '.join(map(str, edgeless))}: it trains as a plain network on its nodes' own features"
-        )
+        which = ", ".join(map(str, edgeless))
+        out.append(f"no edges at client {which}: it trains as a plain network on its nodes' own features")
     if untrained:
-        out.append(
-            f"no training nodes at client {', '.join(map(str, untrained))}: it is evaluated but has no say in the average"
-        )
+        which = ", ".join(map(str, untrained))
+        out.append(f"no training nodes at client {which}: it is evaluated but has no say in the average")
     return out
 
 

@@ -19,7 +19,10 @@ Data = Graph | Sequence[ClientData | ClientFile]
 
 @dataclass(frozen=True)
 class Source:
-    """A dataset's name or a file, or a folder of clients. No part of a run's identity: the hash of the content is."""
+    """A dataset's name or a file, or a folder of clients.
+
+    It is no part of a run's identity, but the hash of its content is.
+    """
 
     data: str | None = None
     data_dir: str | None = None
