@@ -64,7 +64,8 @@ def summary(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, An
 
 
 def test_the_page_on_own_data_works_as_written(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    blocks = re.findall(r"```console\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    page = PAGE.read_text(encoding="utf-8").replace("\\\n", " ")  # a command may go on in the next line
+    blocks = re.findall(r"```console\n(.*?)```", page, flags=re.DOTALL)
     commands = [
         line.removeprefix("$ ") for block in blocks for line in block.splitlines() if line.startswith("$ ")
     ]
