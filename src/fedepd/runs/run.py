@@ -23,13 +23,14 @@ from fedepd.files import append_line, as_line, write_bytes, write_json
 from fedepd.folders import claim_folder, held
 from fedepd.longtail import imbalance_ratio, tiers
 from fedepd.methods import Server
+from fedepd.network.backbones import described
 from fedepd.network.sparse import csr_tensor, to_scipy
 from fedepd.rounds.attack import Attacked, poisoned
 from fedepd.rounds.in_process import InProcess
 from fedepd.rounds.loop import Round, cohort_size, train
 from fedepd.rounds.participant import Participant
 from fedepd.runs import checkpoint
-from fedepd.runs.experiment import Experiment
+from fedepd.runs.experiment import Experiment, nameless
 from fedepd.runs.folder import environment, weights_sha256, write_arrays, write_tensors
 from fedepd.runs.selection import Confusions, Progress, offences
 from fedepd.runs.source import Data, Source
@@ -177,6 +178,8 @@ def execute(
 
         experiment, why = with_chosen_backbone(experiment, data)
         notes = [why]
+    if out is not None and "class" in described(experiment.model.backbone):
+        notes.append(nameless(experiment.model.backbone))
     simulation = build(experiment, data, workers)
     if out is None:
         return complete(simulation, None, on_round, 0, started, notes)
