@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any
 
 
-def option(default: Any, help: str) -> Any:
-    return field(default=default, metadata={"help": help})
+def option(default: Any, help: str, choices: Callable[[], Sequence[str]] | None = None) -> Any:
+    """``choices``: the names that the setting may have, where they are not known before the program runs."""
+    return field(default=default, metadata={"help": help, "choices": choices})

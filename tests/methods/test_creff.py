@@ -72,7 +72,7 @@ def test_client_gradients_are_autograd_s(model: Backbone) -> None:
     method, data = CReFF(), toy_client(one_node_class=True)
     client, message = make_client(method, data, model), received(CReFF(), data, model)
     sent = head_gradients(client, message)
-    s = model.smooth(model.encode(message, client.prepared), client.prepared)
+    s = model.smooth(message, model.encode(message, client.prepared), client.prepared)
     weight, bias = (
         message["head.weight"].clone().requires_grad_(),
         message["head.bias"].clone().requires_grad_(),
@@ -197,7 +197,7 @@ def test_predictions_use_the_averaged_extractor_and_the_retrained_head() -> None
     model, clients, method = Backbone(hidden=8), toy_clients(), CReFF(refresh=1, **QUICK)
     rounds, _ = run_rounds(method, clients, rounds=2, model=model)
     client, tensors = make_client(method, clients[0], model), rounds[-1].tensors
-    s = model.smooth(model.encode(tensors, client.prepared), client.prepared)
+    s = model.smooth(tensors, model.encode(tensors, client.prepared), client.prepared)
     torch.testing.assert_close(
         method.predict(client, tensors),
         s @ tensors["head.weight"] + tensors["head.bias"],

@@ -160,9 +160,9 @@ def test_the_three_functions_compose_to_the_logits(
     inputs, params = model.inputs(data), made(model)
     h = model.encode(params, inputs)
     assert h.shape == (data.graph.num_nodes, hidden)
-    whole = model.smooth(h, inputs)
+    whole = model.smooth(params, h, inputs)
     assert whole.shape[1] == model.width == params["classifier.weight"].shape[0]
-    torch.testing.assert_close(model.smooth(h, inputs, train_only=True), whole[inputs.train])
+    torch.testing.assert_close(model.smooth(params, h, inputs, train_only=True), whole[inputs.train])
     for train_only, s in ((False, whole), (True, whole[inputs.train])):
         torch.testing.assert_close(model.logits(params, h, inputs, train_only), model.classify(params, s))
 

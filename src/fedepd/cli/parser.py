@@ -47,7 +47,8 @@ def add_settings(parser: Parser, title: str, cls: type[Any], but: Sequence[str] 
         if kind is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
         else:
-            choices = get_args(kind) if get_origin(kind) is Literal else ()
+            named = f.metadata.get("choices")
+            choices = named() if named else get_args(kind) if get_origin(kind) is Literal else ()
             group.add_argument(
                 flag,
                 metavar="|".join(map(str, choices)) or getattr(kind, "__name__", "VALUE").upper(),

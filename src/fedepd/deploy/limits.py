@@ -39,6 +39,7 @@ from fedepd.deploy.task import FederationTask
 from fedepd.errors import BadConfig, BadData, UnknownName
 from fedepd.files import read_bytes, read_json, swapped_in, write_bytes
 from fedepd.methods import METHODS
+from fedepd.network.backbones import BACKBONES
 from fedepd.options import option
 from fedepd.runs.experiment import Experiment
 from fedepd.shown import shown
@@ -50,9 +51,12 @@ COUNTS = (".count", ".votes", ".size")
 """Tensors of a message that count nodes or sites: they grow with the federation and have no largest norm."""
 CHOICES: dict[str, tuple[str, ...]] = {
     "methods": tuple(name for name, method in METHODS.items() if not method.merges_clients),
-    "backbones": ("gcn", "sage"),
+    "backbones": tuple(BACKBONES),
     "optimizers": ("adam", "sgd"),
 }
+
+MEASURED = ("gcn", "sage", "gat", "sgc", "mlp", "h2gcn")
+"""The networks that the attack was tried on. One from another package is the owner's to add."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class Limits:
 
     methods: tuple[str, ...] = option(CHOICES["methods"], "methods that may run here")
     backbones: tuple[str, ...] = option(
-        CHOICES["backbones"], "networks; sage keeps a node's own features apart and tells more"
+        MEASURED, "networks; all but gcn and sgc read a node's own features apart and tell more"
     )
     optimizers: tuple[str, ...] = option(
         ("adam",), "optimisers; add 'sgd' only for a coordinator you trust with your features"

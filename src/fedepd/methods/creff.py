@@ -23,7 +23,8 @@ from torch import Tensor
 from fedepd.errors import BadConfig
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.steps import average, class_counts, cross_entropy, fit, model_part, renamed, reply
-from fedepd.network.backbones import Backbone, Inputs, glorot
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs, glorot
 from fedepd.network.training import Training, descend
 from fedepd.options import option
 from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields
@@ -198,7 +199,7 @@ def head_gradients(client: Client[Inputs], message: Tensors) -> Tensors:
     """For every class of the client: the gradient of its nodes' mean cross-entropy in the head, on the received extractor."""
     inputs, counts = client.prepared, class_counts(client.data)
     with torch.no_grad():
-        s = client.model.smooth(client.model.encode(message, inputs), inputs, train_only=True)  # [t, w]
+        s = client.model.smooth(message, client.model.encode(message, inputs), inputs, True)  # [t, w]
     head = renamed(message, "head.", "classifier.")
     error = client.model.classify(head, s).softmax(1)  # p_i, [t, C]
     error[torch.arange(error.shape[0]), inputs.labels] -= 1

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.methods.base import Client, Method, Server
-from fedepd.methods.parts.attention import Edges, Rows, attend, edge_softmax
 from fedepd.methods.steps import (
     class_counts,
     class_mean,
@@ -32,8 +31,11 @@ from fedepd.methods.steps import (
     weighted_mean,
     with_prefix,
 )
-from fedepd.network.backbones import Backbone, glorot
-from fedepd.network.sparse import Sparse, to_scipy
+from fedepd.network.attention import Edges, Rows, attend, edge_softmax
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs, convolves_first, glorot, layer_names
+from fedepd.network.convolution import Convolution, side_by_side
+from fedepd.network.sparse import Sparse, adjacency, to_scipy
 from fedepd.options import option
 from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields
 
@@ -56,6 +58,8 @@ class Prepared:
     """ω [C]; 0 for a class without training nodes."""
     counts: Tensor
     """Training nodes per class, float32 [C]."""
+    inputs: Inputs | None
+    """What a network other than gcn and sage reads."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,11 +118,12 @@ class FedGACReading(Method[Prepared]):
             score_scale=1 / row_sums(graph.x)
             if self.score_rows == "sum1"
             else torch.ones(graph.num_nodes, 1),
-            edges=Edges.of(graph, train),
+            edges=Edges.of(adjacency(graph.edge_index, graph.num_nodes), train),
             train=train,
             labels=graph.y[train],
             class_weights=effective_weights(counts, self.beta),
             counts=counts.to(torch.float32),
+            inputs=None if isinstance(model.network, Convolution) else model.inputs(data),
         )
 
     def logits(
@@ -131,36 +136,46 @@ class FedGACReading(Method[Prepared]):
         train_only: bool = False,
     ) -> Tensor:
         """The backbone with attention in place of its convolution and ELU in place of ReLU: [n, C], or [t, C] for the training nodes."""
-        # Choice: one attention, scored on the raw features, serves both layers: with it the traffic is the spec's |Θ| + 16 d + 32.
+        # Choice: one attention, scored on the raw features, serves all layers: with it the traffic is the spec's |Θ| + 16 d + 32.
         alpha = edge_softmax(self.scores(params, prepared, known), prepared.edges)
-
-        def smooth(h: Tensor, rows: Rows) -> Tensor:
-            """What a later layer reads: the attended values, with sage beside the node's own."""
-            attended = attend(alpha, h, rows)
-            if model.backbone == "gcn":
-                return attended
-            return torch.cat([attended, h[prepared.train] if rows is prepared.edges.train else h], dim=1)
+        rows = prepared.edges.train if train_only else prepared.edges.every
+        if prepared.inputs is not None:
+            # Choice: another network's layers are its own. The attention then stands between its S and the classifier.
+            inputs = prepared.inputs
+            s = model.smooth(params, model.encode(params, inputs, draws), inputs)
+            return attend(alpha, s @ params["classifier.weight"], rows) + params["classifier.bias"]
 
         def activated(values: Tensor, bias: Tensor) -> Tensor:
             mask = model.dropout_mask(values.shape[0], draws) if draws is not None else None
             return elu(values + bias, mask)  # [n, h]
 
-        edges, weight = prepared.edges, params["classifier.weight"]
-        rows = edges.train if train_only else edges.every
-        values = product(prepared.features, side_by_side(model, params["encoder.weight"]), known.values)
-        attended = attend(alpha, values[:, : model.hidden], edges.every)
-        h = activated(
-            attended if model.backbone == "gcn" else attended + values[:, model.hidden :],
-            params["encoder.bias"],
-        )
+        h = activated(self._first_values(params, model, prepared, alpha, known), params["encoder.bias"])
+        for name in layer_names(model)[1:]:
+            wide = self._smooth(model, prepared, alpha, h, prepared.edges.every)
+            h = activated(wide @ params[f"{name}.weight"], params[f"{name}.bias"])
         if model.head == "linear":
-            h = activated(
-                smooth(h, edges.every) @ params["encoder.second.weight"], params["encoder.second.bias"]
-            )
             return model.classify(params, h[prepared.train] if train_only else h)
+        weight = params["classifier.weight"]
         if model.backbone == "gcn" and weight.shape[1] < model.hidden:
             return attend(alpha, h @ weight, rows) + params["classifier.bias"]
-        return model.classify(params, smooth(h, rows))
+        return model.classify(params, self._smooth(model, prepared, alpha, h, rows))
+
+    def _first_values(
+        self, params: Tensors, model: Backbone, prepared: Prepared, alpha: Tensor, known: Known
+    ) -> Tensor:
+        """The first layer before bias and activation: [n, h]."""
+        values = product(prepared.features, side_by_side(model, params["encoder.weight"]), known.values)
+        if not convolves_first(model):
+            return values
+        attended = attend(alpha, values[:, : model.hidden], prepared.edges.every)
+        return attended if model.backbone == "gcn" else attended + values[:, model.hidden :]
+
+    def _smooth(self, model: Backbone, prepared: Prepared, alpha: Tensor, h: Tensor, rows: Rows) -> Tensor:
+        """What a later layer reads: the attended values, with sage beside the node's own."""
+        attended = attend(alpha, h, rows)
+        if model.backbone == "gcn":
+            return attended
+        return torch.cat([attended, h[prepared.train] if rows is prepared.edges.train else h], dim=1)
 
     def scores(self, params: Tensors, prepared: Prepared, known: Known = NOTHING) -> Tensor:
         """s_ij = LeakyReLU(a1·U x_i + a2·U x_j) for every edge j -> i: [m]."""
@@ -183,7 +198,9 @@ class FedGACReading(Method[Prepared]):
 
         def attention_step(values: Tensors) -> None:
             nonlocal attention, moments, known
-            known = replace(known, values=product(features, side_by_side(model, values["encoder.weight"])))
+            if client.prepared.inputs is None:
+                first = product(features, side_by_side(model, values["encoder.weight"]))
+                known = replace(known, values=first)
             both, loss, names = {**values, **attention}, partial(balanced, known=known), sorted(attention)
             through = client.trained_by(
                 keep_moments=True
@@ -299,11 +316,6 @@ def row_sums(x: Tensor) -> Tensor:
         else x.abs().sum(1, keepdim=True)
     )
     return torch.where(sums > 0, sums, 1.0)
-
-
-def side_by_side(model: Backbone, weight: Tensor) -> Tensor:
-    """sage: the half for the neighbours' values beside the one for a node's own; gcn: the weight itself."""
-    return weight if model.backbone == "gcn" else torch.cat(weight.chunk(2), dim=1)
 
 
 def directions(params: Tensors) -> Tensor:

@@ -23,7 +23,8 @@ from torch import Tensor
 from fedepd.errors import BadConfig
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.steps import cross_entropy, fit, model_part, renamed, reply
-from fedepd.network.backbones import Backbone, Inputs
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs
 from fedepd.network.sparse import Sparse, adjacency, inverse_degrees, normalised
 from fedepd.options import option
 from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields

@@ -18,7 +18,8 @@ from torch import Tensor
 from fedepd.errors import BadConfig
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.steps import average, class_counts, cross_entropy, fit, model_part, of_logits, reply
-from fedepd.network.backbones import Backbone, Inputs
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs
 from fedepd.network.training import Gradient
 from fedepd.options import option
 from fedepd.types import ClientData, Fields, Reply, Tensors, same_fields

@@ -29,7 +29,8 @@ from fedepd.methods.steps import (
     reply,
     weight_of,
 )
-from fedepd.network.backbones import Backbone, Inputs
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs
 from fedepd.network.training import Objective
 from fedepd.options import option
 from fedepd.types import ClientData, Field, Fields, Reply, TaskInfo, Tensors

@@ -32,7 +32,8 @@ from fedepd.methods.steps import (
     weighted_mean,
     with_prefix,
 )
-from fedepd.network.backbones import Backbone, Inputs, glorot
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs, glorot
 from fedepd.network.sparse import Sparse, spmm, to_scipy
 from fedepd.network.training import Objective
 from fedepd.options import option

@@ -15,7 +15,7 @@ nor its extra step on client 0.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
 
@@ -39,7 +39,9 @@ from fedepd.methods.steps import (
     weighted_mean,
     with_prefix,
 )
-from fedepd.network.backbones import Backbone, Inputs, glorot
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs, convolves_first, glorot
+from fedepd.network.convolution import Convolution, side_by_side
 from fedepd.network.sparse import Sparse, to_scipy
 from fedepd.network.training import Gradient, Loss
 from fedepd.options import option
@@ -154,32 +156,23 @@ class GraphFedMig(Method[Prepared]):
         Choice: means and noise are taken after the product with W1 (the mean of a product is the product of the mean), so that no
         dense [t, d] matrix is built; noise of the same size then acts on hidden units instead of features.
         """
-        prepared, weight = client.prepared, params["encoder.weight"]
-        inputs = prepared.inputs
-        wide = torch.cat(weight.chunk(2), dim=1) if client.model.backbone == "sage" else weight
-        values = (
-            prepared.raw.times(wide) if isinstance(prepared.raw, Sparse) else prepared.raw @ wide
-        )  # [n, h] or [n, 2h]
-        own = self._logits_after_first_product(client, params, values)
+        prepared, model, inputs = client.prepared, client.model, client.prepared.inputs
+        after: Callable[[Client[Prepared], Tensors, Tensor], Tensor]
+        if isinstance(model.network, Convolution):
+            after, wide = logits_after_first_product, side_by_side(model, params["encoder.weight"])
+            # [n, h] or [n, 2h]
+            values = prepared.raw.times(wide) if isinstance(prepared.raw, Sparse) else prepared.raw @ wide
+        else:
+            # Choice: another network may have no such product. Means and noise are then taken of its H.
+            after, values = logits_after_encoder, model.encode(params, inputs)
+        own = after(client, params, values)
         sums = class_sums(values[inputs.train], inputs.labels, client.info.num_classes)
         means = sums / prepared.counts.clamp(min=1)[:, None]
         noise = client.draws("class mean noise").standard_normal(
-            (inputs.train.shape[0], wide.shape[1]), dtype=np.float32
+            (inputs.train.shape[0], values.shape[1]), dtype=np.float32
         )
-        values[inputs.train] = means[inputs.labels] + self.noise * torch.from_numpy(noise)
-        return own, self._logits_after_first_product(client, params, values)
-
-    def _logits_after_first_product(
-        self, client: Client[Prepared], params: Tensors, values: Tensor
-    ) -> Tensor:
-        """The rest of the network on X W1 (sage: beside X times the other half), with the identity for W1: [t, C]."""
-        model, inputs = client.model, client.prepared.inputs
-        spread = inputs.operator.times(values[:, : model.hidden].contiguous())
-        if model.backbone == "sage":
-            spread = spread + values[:, model.hidden :]
-        rest = {**params, "encoder.weight": torch.eye(model.hidden)}
-        changed = dataclasses.replace(inputs, features=spread)
-        return model.logits(rest, model.encode(rest, changed), changed, train_only=True)
+        changed = means[inputs.labels] + self.noise * torch.from_numpy(noise)
+        return own, after(client, params, values.index_copy(0, inputs.train, changed))
 
     def server_init(self, server: Server, params: Tensors) -> Tensors:
         draws, num_classes = server.torch_draws("discriminator"), server.info.num_classes
@@ -238,6 +231,23 @@ class GraphFedMig(Method[Prepared]):
 
     def predict(self, client: Client[Prepared], tensors: Tensors) -> Tensor:
         return client.model.predict(tensors, client.prepared.inputs)
+
+
+def logits_after_first_product(client: Client[Prepared], params: Tensors, values: Tensor) -> Tensor:
+    """The rest of the network on X W1 (sage: beside X times the other half), with the identity for W1: [t, C]."""
+    model, inputs, spread = client.model, client.prepared.inputs, values
+    if convolves_first(model):
+        spread = inputs.operator.times(values[:, : model.hidden].contiguous())
+    if values.shape[1] > model.hidden:
+        spread = spread + values[:, model.hidden :]
+    rest = {**params, "encoder.weight": torch.eye(model.hidden)}
+    changed = dataclasses.replace(inputs, features=spread)
+    return model.logits(rest, model.encode(rest, changed), changed, train_only=True)
+
+
+def logits_after_encoder(client: Client[Prepared], params: Tensors, hidden: Tensor) -> Tensor:
+    """The rest of the network on H: [t, C]."""
+    return client.model.logits(params, hidden, client.prepared.inputs, train_only=True)
 
 
 def judged(params: Tensors, logits: Tensor) -> Tensor:

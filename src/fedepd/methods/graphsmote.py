@@ -24,9 +24,10 @@ from torch import Tensor
 from fedepd.errors import BadConfig
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.parts.enlarged import Links, RealGraph, edge_scores, smooth_enlarged
-from fedepd.methods.parts.patterns import csr, dots, with_values
 from fedepd.methods.steps import average, class_counts, fit, reply, with_prefix
-from fedepd.network.backbones import Backbone, Inputs
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs
+from fedepd.network.patterns import csr, dots, with_values
 from fedepd.network.sparse import Sparse, adjacency, csr_tensor
 from fedepd.network.training import Loss
 from fedepd.options import option
@@ -216,11 +217,12 @@ class GraphSMOTE(Method[Prepared]):
         delta = torch.from_numpy(places.random(prepared.parents.shape[0], dtype=np.float32))
         if self.interpolate == "pass":
             delta = delta[prepared.passes]
-        synthetic = torch.lerp(
-            hidden.index_select(0, prepared.parents), hidden.index_select(0, partners), delta[:, None]
-        )  # b.2, [s, h]
-        if client.model.head == "linear":
-            return torch.cat([hidden[prepared.inputs.train], synthetic])
+        if client.model.convolution is None:
+            # Choice: only the layers of gcn and sage can be continued on a graph with more nodes. Where the classifier reads another
+            # one's rows, synthetic rows lie between those, and the predicted edges serve the reconstruction alone.
+            rows = client.model.smooth(params, hidden, prepared.inputs)
+            return torch.cat([rows[prepared.inputs.train], between(rows, prepared.parents, partners, delta)])
+        synthetic = between(hidden, prepared.parents, partners, delta)  # b.2, [s, h]
         candidates = csr_tensor(
             prepared.parent_rows + prepared.adj[partners.numpy()], np.int32
         )  # neighbours of either, once each
@@ -266,6 +268,11 @@ class GraphSMOTE(Method[Prepared]):
 
     def predict(self, client: Client[Prepared], tensors: Tensors) -> Tensor:
         return client.model.predict(tensors, client.prepared.inputs)
+
+
+def between(rows: Tensor, parents: Tensor, partners: Tensor, delta: Tensor) -> Tensor:
+    """b.2: a row for each pair of parent and partner, ``delta`` of the way from one to the other: [s, columns]."""
+    return torch.lerp(rows.index_select(0, parents), rows.index_select(0, partners), delta[:, None])
 
 
 def present_average(data: ClientData) -> float:

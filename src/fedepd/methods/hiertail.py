@@ -26,7 +26,8 @@ from fedepd.errors import BadConfig
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.parts.contrast import balanced_contrast, group_contrast
 from fedepd.methods.steps import average, fit, reply
-from fedepd.network.backbones import Backbone, Inputs, glorot
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs, glorot
 from fedepd.network.sparse import Sparse, adjacency, normalised
 from fedepd.network.training import Loss
 from fedepd.options import option
@@ -82,15 +83,15 @@ class HierTail(Method[Prepared]):
             raise BadConfig(f"ratio is {self.ratio}; it must lie in (0, 1]")
 
     def prepare(self, data: ClientData, model: Backbone) -> Prepared:
-        graph, inputs = data.graph, model.inputs(data)
+        graph, operator = data.graph, None
         adj = adjacency(graph.edge_index, graph.num_nodes)
         if self.depth and model.backbone == "gcn":
             # Self-loops of weight 2: D^-1/2 (A + 2 I) D^-1/2, D counting both, is what A / 2 gives with loops of weight 1.
             operator = Sparse.of(normalised(0.5 * adj), symmetric=True)
-            features = inputs.features if graph.is_sparse else operator.times(graph.x)
-            inputs = Inputs(operator, features, inputs.train, operator.rows(inputs.train), inputs.labels)
         with_loops = sp.csr_matrix(adj + sp.identity(graph.num_nodes, dtype=np.float32, format="csr"))
-        return Prepared(inputs, with_loops, self.sizes(graph.num_nodes, graph.num_classes))
+        return Prepared(
+            model.inputs(data, operator=operator), with_loops, self.sizes(graph.num_nodes, graph.num_classes)
+        )
 
     def sizes(self, num_nodes: int, num_classes: int) -> tuple[int, ...]:
         """k_1 = int(r n / C) within bounds; then the ``ratio`` of the depth above, rounded up."""

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.steps import own_model, train_alone
-from fedepd.network.backbones import Backbone, Inputs
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs
 from fedepd.types import ClientData, Fields, Reply, Tensors
 
 

@@ -30,7 +30,8 @@ from fedepd.methods.steps import (
     reply,
     with_prefix,
 )
-from fedepd.network.backbones import Backbone, Inputs
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs
 from fedepd.options import option
 from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedepd.methods.base import Client
-from fedepd.network.backbones import Error, Inputs
+from fedepd.network.contract import Error, Inputs
 from fedepd.network.kernels import cross_entropy_
 from fedepd.network.training import Gradient, Objective, descend
 from fedepd.types import ClientData, Reply, TaskInfo, Tensors

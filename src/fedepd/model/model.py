@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -185,7 +186,8 @@ def check_model(model: Model, where: str, cure: str) -> None:
         raise BadData(f"{where}: its labels or tiers are not those of {info.num_classes} classes; {cure}")
     if model.schema is not None and len(model.schema.feature_names) != info.num_features:
         raise BadData(f"{where}: its columns do not make {info.num_features} features; {cure}")
-    if model.experiment.model.hidden * max(info.num_features, info.num_classes) > sum(sizes.values()):
+    needed = sum(math.prod(shape) for shape in model.experiment.model.shapes(info).values())
+    if needed > sum(sizes.values()):
         raise BadData(f"{where}: its weights are fewer than its settings ask for; {cure}")
     if broken := [name for name, value in model.tensors.items() if not bool(torch.isfinite(value).all())]:
         raise BadData(f"{where}: '{shown(broken[0])}' of its weights is not finite; {cure}")

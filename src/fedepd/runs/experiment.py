@@ -19,7 +19,8 @@ from fedepd.clients.partition import PartitionConfig
 from fedepd.clients.split import SplitConfig
 from fedepd.errors import BadConfig, UnknownName
 from fedepd.methods import METHODS, Method, make_method
-from fedepd.network.backbones import Backbone
+from fedepd.network.backbones import BACKBONES, Backbone, described, network_name
+from fedepd.network.contract import Network
 from fedepd.network.training import Training
 from fedepd.options import option
 from fedepd.rounds.attack import Attack
@@ -60,8 +61,9 @@ GROUPS: dict[str, type[Any]] = {
     "defence": Defence,
     "attack": Attack,
 }
-ADDED = ("defence", "attack")
-"""Groups that came later. At their defaults they are left out of a run's identity, so that older runs keep theirs."""
+ADDED = ("defence", "attack", "model.layers")
+"""Groups and single settings that came later. At their defaults they are left out of a run's identity, so that older runs
+keep theirs."""
 
 
 @dataclass(frozen=True)
@@ -100,13 +102,18 @@ class Experiment:
     def resolved(self) -> dict[str, Any]:
         """Every setting with its value, as JSON would hold it."""
         groups = {name: asdict(getattr(self, name)) for name in GROUPS}
+        groups["model"]["backbone"] = described(self.model.backbone)
         return {"method": {"name": self.method_name, "preset": self.preset, **asdict(self.method)}, **groups}
 
     def config_hash(self, graph_sha256: str) -> str:
         settings = self.resolved()
         del settings["method"]["preset"]  # a preset is a name for values that are there in full
-        for group in ADDED:
-            if getattr(self, group) == GROUPS[group]():
+        for name in ADDED:
+            group, _, setting = name.partition(".")
+            mine, default = getattr(self, group), GROUPS[group]()
+            if setting and getattr(mine, setting) == getattr(default, setting):
+                del settings[group][setting]
+            elif not setting and mine == default:
                 del settings[group]
         text = json.dumps([settings, graph_sha256], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -128,7 +135,7 @@ class Experiment:
         parts = [
             clients,
             f"split {s.split} {round(100 * s.train_share)}/{round(100 * s.val_share)}/{test} per client and class",
-            f"{m.backbone} hidden {m.hidden}, dropout {m.dropout:g}, {m.head} head",
+            network_sentence(m),
             f"{self.protocol.rounds} rounds of {t.epochs} epochs, {t.optimizer} lr {t.lr:g}, weight decay {t.weight_decay:g}",
             f"{round(100 * t.participation)} % participation, weights by {t.weighting}",
             f"round selected by {select[self.protocol.select]}, evaluated every {self.protocol.evaluate_every} rounds",
@@ -143,6 +150,40 @@ class Experiment:
                 f"attack {self.attack.attack} by {self.attack.attackers} clients, scores of the honest ones"
             )
         return "; ".join(parts)
+
+
+def network_sentence(model: Backbone) -> str:
+    """The network in words; the usual number of layers goes without saying."""
+    name = model.backbone if isinstance(model.backbone, str) else network_name(model.backbone)
+    layers = "" if model.layers == Backbone().layers else f", {model.layers} layers"
+    return f"{name} hidden {model.hidden}, dropout {model.dropout:g}, {model.head} head{layers}"
+
+
+def nameless(backbone: Any) -> str:
+    """What a run with a backbone that has no name cannot do."""
+    name = network_name(backbone) if isinstance(backbone, Network) else backbone
+    return (
+        f"the backbone {shown(name)} is an object of a Python program and has no name in fedepd, so such a run cannot be "
+        "resumed or exported; register its class under a name (docs/methods.md) and run again"
+    )
+
+
+def backbone_of(value: Any) -> str | Network:
+    """A backbone from Python (a name or an object), from text, or as :func:`described` put it into a run folder."""
+    if isinstance(value, Network):
+        return value
+    if not isinstance(value, Mapping):
+        return str(value)
+    if "class" in value:
+        raise BadConfig(nameless(value["class"]))
+    name, own = value.get("name"), {key: each for key, each in value.items() if key != "name"}
+    if name not in BACKBONES:
+        raise UnknownName("value of backbone", shown(name), [*BACKBONES])
+    kinds = get_type_hints(BACKBONES[name])
+    known = [f.name for f in fields(BACKBONES[name])]  # type: ignore[arg-type]
+    if unknown := [key for key in own if key not in known]:
+        raise UnknownName(f"setting of the backbone {name}", shown(unknown[0]), known)
+    return BACKBONES[name](**{key: coerced(key, each, kinds[key]) for key, each in own.items()})
 
 
 def setting_owners(method: str) -> dict[str, tuple[str, Any]]:
@@ -163,6 +204,8 @@ def coerced(name: str, value: Any, kind: Any) -> Any:
     """``value`` as the field's type, from Python, TOML or the text of a command line."""
     if get_origin(kind) is UnionType:
         options = get_args(kind)
+        if Network in options:
+            return backbone_of(value)
         if value is None or (type(None) in options and value in ("none", "None")):
             return None
         return coerced(name, value, next(o for o in options if o is not type(None)))

@@ -12,11 +12,12 @@ import torch
 from fedepd.clients.partition import partition_sha256
 from fedepd.errors import BadConfig
 from fedepd.folders import held
+from fedepd.network.backbones import described
 from fedepd.rounds.attack import Attacked
 from fedepd.rounds.loop import Round
 from fedepd.runs import checkpoint, record
 from fedepd.runs.drive import drive, now, since
-from fedepd.runs.experiment import Experiment
+from fedepd.runs.experiment import Experiment, nameless
 from fedepd.runs.folder import Json, claim_folder
 from fedepd.runs.selection import Confusions, Progress
 from fedepd.runs.simulation import Simulation, build, warnings_of
@@ -85,6 +86,8 @@ def execute(
 
         experiment, why = with_chosen_backbone(experiment, data)
         notes = [why]
+    if out is not None and "class" in described(experiment.model.backbone):
+        notes.append(nameless(experiment.model.backbone))
     simulation = build(experiment, data, workers)
     if out is None:
         return complete(simulation, None, on_round, 0, started, notes)

@@ -112,7 +112,7 @@ def test_prototypes_are_sums_over_elites_of_the_encoder_asked_for_in_evaluation_
         encoder = reply.tensors if setting == "local" else message
         prepared = on_graph(method, client, message)
         h = client.model.encode(encoder, prepared.inputs)
-        h = client.model.smooth(h, prepared.inputs) if use == "rehearsal" else h
+        h = client.model.smooth(encoder, h, prepared.inputs) if use == "rehearsal" else h
         for c in range(3):
             chosen = prepared.elites[prepared.elite_classes == c]
             torch.testing.assert_close(reply.tensors["prototype.sum"][c], h[chosen].sum(0))

@@ -307,7 +307,7 @@ class FedEPD(Method[Graphs]):
         inputs = client.prepared.inputs
         with torch.no_grad():
             hidden = client.model.encode(params, inputs)
-            return client.model.smooth(hidden, inputs, train_only=True) if self.rehearses else hidden
+            return client.model.smooth(params, hidden, inputs, True) if self.rehearses else hidden
 
     def _calibrate(
         self,
@@ -327,7 +327,7 @@ class FedEPD(Method[Graphs]):
             return params, state
         if not self.rehearses:
             hidden = self._inject(client, frozen, message) if self.injects else frozen
-            frozen = client.model.smooth(hidden, client.prepared.inputs, train_only=True)  # [t, w]
+            frozen = client.model.smooth(params, hidden, client.prepared.inputs, True)  # [t, w]
         loss = self._calibration_loss(client, frozen, message)
         names = sorted(with_prefix(params, "classifier."))
         params, state, _ = fit(

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedepd.methods.fedepd.purify import EPSILON
 from fedepd.methods.fedepd.vote import pruning_votes
 from fedepd.methods.steps import class_counts
-from fedepd.network.backbones import Inputs
+from fedepd.network.contract import Inputs
 from fedepd.network.sparse import Sparse, adjacency, inverse_degrees, normalised
 from fedepd.types import ClientData
 

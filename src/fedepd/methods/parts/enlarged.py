@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedepd.methods.parts.patterns import csr, dots, with_values
 from fedepd.network.backbones import Backbone
+from fedepd.network.patterns import csr, dots, with_values
 from fedepd.network.sparse import Sparse, to_scipy
 
 _SMALLEST = 1e-6
@@ -85,7 +85,7 @@ def smooth_enlarged(
     train = real.train
     new_degrees, added = links.degrees()
     real_degrees = real.degrees + added
-    if model.backbone == "sage":
+    if model.convolution == "sage":
         degrees = torch.cat([real_degrees[train], new_degrees])[:, None].clamp(min=_SMALLEST)
         neighbours = spread(hidden, synthetic, links, real, loops=False) / degrees
         return torch.cat([neighbours, torch.cat([hidden[train], synthetic])], dim=1)

@@ -10,9 +10,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedepd.methods.parts.patterns import dots, with_values
-from fedepd.network.sparse import Sparse, adjacency, csr_tensor
-from fedepd.types import Graph
+from fedepd.network.patterns import dots, with_values
+from fedepd.network.sparse import Sparse, csr_tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +56,9 @@ class Edges:
     """Those of the training nodes."""
 
     @classmethod
-    def of(cls, graph: Graph, train: Tensor) -> Edges:
-        places = sp.csr_matrix(
-            adjacency(graph.edge_index, graph.num_nodes) + sp.identity(graph.num_nodes, format="csr")
-        )
+    def of(cls, adj: sp.csr_matrix, train: Tensor) -> Edges:
+        """From a 0/1 adjacency matrix without self-loops, [n, n]."""
+        places = sp.csr_matrix(adj + sp.identity(adj.shape[0], format="csr"))
         places.sort_indices()
         places.data = np.arange(places.nnz)
         return cls(
