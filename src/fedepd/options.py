@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
 
 def option(default: Any, help: str) -> Any:
     return field(default=default, metadata={"help": help})
+
+
+def idle_settings(settings: Any) -> Mapping[str, str]:
+    """The settings of this group that change nothing, whatever their value, each with the setting that is the reason.
+
+    A group says so in a method ``idle``; in one without it every setting acts.
+    """
+    found: Mapping[str, str] = settings.idle() if hasattr(settings, "idle") else {}
+    return found

@@ -56,6 +56,15 @@ class PartitionConfig:
         if self.delta < 0:
             raise BadConfig(f"delta is {self.delta}; it must be at least 0")
 
+    def idle(self) -> dict[str, str]:
+        users = {
+            "resolution": ("auto", "openfgl", "balanced"),
+            "delta": ("auto", "openfgl"),
+            "dirichlet_alpha": ("dirichlet",),
+            "shuffle_nodes": ("auto", "openfgl", "balanced"),
+        }
+        return {name: "partition" for name, rules in users.items() if self.partition not in rules}
+
     def resolved(self, graph: Graph) -> PartitionConfig:
         """What these settings mean for a graph: "auto" decided, and as many clients as owners where they decide."""
         rule = self.partition if self.partition != "auto" else "openfgl" if graph.owner is None else "owner"

@@ -143,11 +143,16 @@ def _work(cell: Cell, pipe: connection.Connection) -> None:
 
 def run_cell(cell: Cell) -> None:
     """From the start, or from where an interrupted one was saved."""
+    from fedepd.runs.experiment import Experiment
     from fedepd.runs.resume import resume
-    from fedepd.runs.run import run
+    from fedepd.runs.run import execute
+    from fedepd.runs.source import Source
 
-    how: dict[str, Any] = {"data_dir": cell.data_dir, "checkpoint_every": cell.checkpoint_every}
     if (cell.out / "config.json").is_file():
-        resume(cell.out, cell.data, **how)
-    else:
-        run(cell.data, cell.method, preset=cell.preset, out=cell.out, **how, **cell.settings)
+        resume(cell.out, cell.data, data_dir=cell.data_dir, checkpoint_every=cell.checkpoint_every)
+        return
+    # A setting for all rows of a study need not act in each of them, so the cell is not asked whether it does.
+    experiment = Experiment.recorded(cell.method, cell.preset, cell.settings)
+    source = Source.make(cell.data, cell.data_dir)
+    data = source.load(experiment)
+    execute(experiment, data, cell.out, checkpoint_every=cell.checkpoint_every, source=source)
