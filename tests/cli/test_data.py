@@ -187,14 +187,11 @@ def test_mistakes_of_an_import(
     [
         ({"owner": torch.arange(200) % 3, "owner_names": ("b/c", "a", "..")}, ["--by", "owner"]),
         ({}, ["--by", "openfgl", "--clients", "11", "--seed", "3"]),
-        (
-            {},
-            ["--by", "dirichlet", "--dirichlet-alpha", "0.05", "--clients", "4"]
-            + ["--train-share", "0.5", "--split", "keep_one"],
-        ),
+        ({}, ["--by", "dirichlet", "--dirichlet-alpha", "0.05", "--clients", "4", "--train-share", "0.5",
+              "--split", "keep_one"]),
     ],
     ids=["owners whose names are no folder names", "eleven clients", "clients with a single class"],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("sparse", [False, True])
 def test_a_run_from_folders_has_the_bits_of_a_run_on_the_whole(
     change: dict[str, Any], options: list[str], sparse: bool, here: Path, capsys: pytest.CaptureFixture[str]
