@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -10,3 +10,12 @@ from typing import Any
 def option(default: Any, help: str, choices: Callable[[], Sequence[str]] | None = None) -> Any:
     """``choices``: the names that the setting may have, where they are not known before the program runs."""
     return field(default=default, metadata={"help": help, "choices": choices})
+
+
+def idle_settings(settings: Any) -> Mapping[str, str]:
+    """The settings of this group that change nothing, whatever their value, each with the setting that is why.
+
+    A group says so in a method ``idle``; in one without it every setting acts.
+    """
+    found: Mapping[str, str] = settings.idle() if hasattr(settings, "idle") else {}
+    return found

@@ -20,6 +20,8 @@ from fedepd.deploy.rehearse import rehearse
 from fedepd.deploy.state import SiteState
 from fedepd.deploy.task import FederationTask, site_data
 from fedepd.errors import BadConfig, BadData
+from fedepd.methods.fedavg import FedAvg
+from fedepd.methods.steps import class_counts
 from fedepd.model.export import export
 from fedepd.rounds.evaluate import confusion
 from fedepd.rounds.in_process import InProcess
@@ -155,18 +157,20 @@ def test_the_card_of_a_fetched_run_says_why_it_is_not_calibrated(tmp_path: Path)
     assert "At the sites a, b, c." in card
 
 
-@pytest.mark.parametrize(
-    ("method", "more", "says"),
-    [
-        ("fedproto", {}, "keeps a model per client"),
-        ("fedepd", {"sign": "post_hoc", "mu": 5}, "a site is classified otherwise than"),
-    ],
-)
+def test_a_fetched_run_without_a_common_model_is_not_exported(tmp_path: Path) -> None:
+    with pytest.raises(BadConfig, match="keeps a model per client"):
+        export(fetched(tmp_path, "fedproto"), tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
 def test_a_fetched_run_that_would_predict_otherwise_is_not_exported(
-    tmp_path: Path, method: str, more: dict[str, Any], says: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(BadConfig, match=says):
-        export(fetched(tmp_path, method, **more), tmp_path / "model")
+    """A site's own class counts move its predictions; without its training labels there are none."""
+    plain = FedAvg.predict
+    monkeypatch.setattr(FedAvg, "predict", lambda *a: plain(*a) + class_counts(a[1].data))
+    with pytest.raises(BadConfig, match="a site is classified otherwise than"):
+        export(fetched(tmp_path, "fedavg"), tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
 

@@ -292,6 +292,22 @@ def test_finished_absent_and_damaged_runs(
         resume(tmp_path)
 
 
+def test_a_folder_of_before_a_setting_was_removed(
+    file: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on where the setting has the value that is left, and is refused by name where it has another."""
+    folder = interrupted(file, tmp_path / "old", monkeypatch)
+    config = json.loads((folder / "config.json").read_text())
+    assert config["experiment"]["method"]["interleave"] is False
+    config["experiment"]["method"]["interleave"] = True
+    shutil.copytree(folder, tmp_path / "other")
+    (tmp_path / "other" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(BadConfig, match="interleave is 'True', but this setting was removed"):
+        resume(tmp_path / "other")
+    resume(folder)
+    assert outcome(folder) == outcome(whole)
+
+
 def test_a_run_that_is_still_at_work_is_left_alone(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

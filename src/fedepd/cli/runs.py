@@ -56,7 +56,7 @@ RUN_ONLY = ("config", "out", "workers", "checkpoint_every", "data_dir", "clients
 
 def _run_parser(method: str) -> Parser:
     from fedepd.methods import METHODS
-    from fedepd.runs.experiment import GROUPS
+    from fedepd.runs.experiment import GROUPS, removed
 
     if method not in METHODS:
         raise UnknownName("method", method, METHODS)
@@ -89,6 +89,11 @@ def _run_parser(method: str) -> Parser:
     add_settings(parser, f"settings of {METHODS[method].label}", METHODS[method])
     for name, cls in GROUPS.items():
         add_settings(parser, name, cls)
+    parser.removed = {
+        start + name.replace("_", "-"): removed(name, left)
+        for name, left in METHODS[method].retired.items()
+        for start in ("--", "--no-")
+    }
     return parser
 
 

@@ -104,9 +104,8 @@ class FederationTask:
             )
 
     def experiment(self) -> Experiment:
-        return Experiment.make(
-            self.method, self.preset, **{**DEFENDED, **self.settings, "clients": len(self.sites)}
-        )
+        settings = {**DEFENDED, **self.settings, "clients": len(self.sites)}
+        return Experiment.recorded(self.method, self.preset, settings)
 
     def sites_sha256(self) -> str:
         """Stands where a simulated run has the hash of its graph, which nobody here can know."""

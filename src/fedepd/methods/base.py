@@ -78,11 +78,24 @@ class Method(ABC, Generic[P]):
     """True for the ceiling: one client holds the whole graph."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
     """Named settings of the fields."""
+    retired: ClassVar[Mapping[str, Any]] = {}
+    """Removed settings, each with the value that the method still has.
+
+    They stay in ``config.json`` and in the config hash, so that a run has the same identity before and after the removal.
+    """
+    retired_values: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Values that were removed from a setting that is still there."""
+    retired_in_training: ClassVar[frozenset[str]] = frozenset()
+    """Settings of these two kinds that move no prediction of a trained model, so that a model folder may hold any value of them."""
 
     @property
     def averages(self) -> bool:
         """Whether the server makes one model out of all replies, so that it could take their median instead of their mean."""
         return True
+
+    def idle(self) -> Mapping[str, str]:
+        """The settings that change nothing, whatever their value, each with the setting that is the reason."""
+        return {}
 
     @abstractmethod
     def prepare(self, data: ClientData, model: Backbone) -> P:

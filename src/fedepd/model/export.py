@@ -54,8 +54,10 @@ DATA_OF_EXPORTED: dict[str, Any] = {
     "sha256": TEXT,
 }
 OTHER_SHA256 = f"its sha256 differs from {run_folder.SUMMARY}'s"
-OTHERWISE = ("is classified otherwise than in the run, so a new graph would be too; export a run whose method does not use local labels at "
-             "inference (FedEPD: a sign other than post_hoc)")  # fmt: skip
+OTHERWISE = (
+    "is classified otherwise than in the run, so a new graph would be too; "
+    "export a run whose method does not use local labels at inference"
+)
 UNMEASURED = {
     "temperatures": dict.fromkeys(TIERS, 1.0),
     "unmeasured": "Not calibrated (all temperatures are 1), and not classified again to check the numbers above, because the graphs of a "

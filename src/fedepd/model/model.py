@@ -152,7 +152,7 @@ def load_model(folder: str | Path) -> Model:
         )
     columns = _read(folder, SCHEMA, SCHEMA_FIELDS).get("columns")
     model = Model(
-        experiment=experiment_of(config, where, EXPORT_AGAIN),
+        experiment=experiment_of(config, where, EXPORT_AGAIN, trained=True),
         info=TaskInfo(**{name: config["info"][name] for name in MODEL_CONFIG["info"]}),
         tensors=tensors,
         label_names=tuple(_read(folder, LABELS, LABELS_FIELDS)["labels"]),

@@ -58,6 +58,9 @@ class Attack:
     def on(self) -> bool:
         return self.attack != "none"
 
+    def idle(self) -> dict[str, str]:
+        return {} if self.on else {"attackers": "attack"}
+
     def drawn(self, clients: Sequence[int], seed: int) -> list[int]:
         """Who is dishonest, by a stream of its own, ascending."""
         if not self.on:

@@ -55,6 +55,9 @@ class Defence:
                 f"tolerate is {self.tolerate}; give at least 1, or another rule than '{self.robust}'"
             )
 
+    def idle(self) -> dict[str, str]:
+        return {} if self.robust in ("trimmed", "multi-krum") else {"tolerate": "robust"}
+
     @property
     def least(self) -> int:
         """How many replies the rule needs."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import UnionType
@@ -22,7 +22,7 @@ from fedepd.methods import METHODS, Method, make_method
 from fedepd.network.backbones import BACKBONES, Backbone, described, network_name
 from fedepd.network.contract import Network
 from fedepd.network.training import Training
-from fedepd.options import option
+from fedepd.options import idle_settings, option
 from fedepd.rounds.attack import Attack
 from fedepd.rounds.defence import Defence
 from fedepd.shown import shown
@@ -81,10 +81,22 @@ class Experiment:
 
     @classmethod
     def make(cls, method: str = "fedepd", preset: str = "default", **settings: Any) -> Experiment:
-        """From flat settings; a name may belong to the method or to one of the groups."""
+        """From flat settings that a person gives; a name may belong to the method or to one of the groups."""
+        made = cls.recorded(method, preset, settings)
+        made.check_given(settings)
+        return made
+
+    @classmethod
+    def recorded(
+        cls, method: str, preset: str, settings: Mapping[str, Any], trained: bool = False
+    ) -> Experiment:
+        """From flat settings that a file holds: idle ones are read, and removed ones at the value that is left.
+
+        ``trained``: of a model that is only to predict, so that settings removed from training may have any value.
+        """
         if method not in METHODS:
             raise UnknownName("method", method, METHODS)
-        owners = setting_owners(method)
+        owners, settings = setting_owners(method), _without_retired(METHODS[method], settings, trained)
         for name in settings:
             if name not in owners:
                 raise UnknownName("setting", name, owners)
@@ -99,11 +111,43 @@ class Experiment:
             **{name: GROUPS[name](**of[name]) for name in GROUPS},
         )
 
+    def check_given(self, names: Iterable[str]) -> None:
+        """Refuse what a person should not give: a removed setting, or one that changes nothing under the others."""
+        names = list(names)
+        for name in names:
+            if name in self.method.retired:
+                raise BadConfig(removed(name, self.method.retired[name]))
+        for complaint in self.idle(names).values():
+            raise BadConfig(complaint)
+
+    def idle(self, names: Iterable[str]) -> dict[str, str]:
+        """Those of the named settings that differ from the preset and change nothing, each with a sentence about it."""
+        usual = {name: group() for name, group in GROUPS.items()}
+        usual["method"] = make_method(self.method_name, self.preset)
+        stopped_by = {
+            name: (group, stop)
+            for group in usual
+            for name, stop in idle_settings(getattr(self, group)).items()
+        }
+        found = {}
+        for name in names:
+            if name not in stopped_by:
+                continue
+            group, stop = stopped_by[name]
+            part = getattr(self, group)
+            if getattr(part, name) != getattr(usual[group], name):
+                found[name] = (
+                    f"{name} is {in_words(getattr(part, name))}, but with {stop} = {in_words(getattr(part, stop))} "
+                    f"it changes nothing; leave {name} out, or change {stop}"
+                )
+        return found
+
     def resolved(self) -> dict[str, Any]:
-        """Every setting with its value, as JSON would hold it."""
+        """Every setting with its value, as JSON would hold it; removed settings too, see ``Method.retired``."""
         groups = {name: asdict(getattr(self, name)) for name in GROUPS}
         groups["model"]["backbone"] = described(self.model.backbone)
-        return {"method": {"name": self.method_name, "preset": self.preset, **asdict(self.method)}, **groups}
+        method = {**asdict(self.method), **self.method.retired}
+        return {"method": {"name": self.method_name, "preset": self.preset, **method}, **groups}
 
     def config_hash(self, graph_sha256: str) -> str:
         settings = self.resolved()
@@ -184,6 +228,47 @@ def backbone_of(value: Any) -> str | Network:
     if unknown := [key for key in own if key not in known]:
         raise UnknownName(f"setting of the backbone {name}", shown(unknown[0]), known)
     return BACKBONES[name](**{key: coerced(key, each, kinds[key]) for key, each in own.items()})
+
+
+def removed(name: str, left: Any) -> str:
+    """Why a setting that is no more cannot be given."""
+    return f"the setting '{name}' was removed before 0.1.0, and every run now has {name} = {in_words(left)}; leave it out"
+
+
+def in_words(value: Any) -> str:
+    """A setting's value as a settings file would hold it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _without_retired(method: type[Method[Any]], settings: Mapping[str, Any], trained: bool) -> dict[str, Any]:
+    """The settings that are still there. One that asks for what was removed is refused, unless only training used it."""
+    kept = {}
+    for name, value in settings.items():
+        unused = trained and name in method.retired_in_training
+        if name in method.retired:
+            if not unused:
+                _check_left(name, value, method.retired[name])
+        elif not isinstance(value, str) or value not in method.retired_values.get(name, ()):
+            kept[name] = value
+        elif not unused:
+            left = ", ".join(get_args(get_type_hints(method)[name]))
+            raise BadConfig(
+                f"{name} is '{value}', which was removed before 0.1.0; run anew with one of: {left}"
+            )
+    return kept
+
+
+def _check_left(name: str, value: Any, left: Any) -> None:
+    """A file may hold a removed setting at the value that is left; with another it asks for what is no longer there."""
+    try:
+        same = value == left if isinstance(left, str) else coerced(name, value, type(left)) == left
+    except BadConfig:
+        same = False
+    if not same:
+        raise BadConfig(
+            f"{name} is '{shown(value)}', but this setting was removed before 0.1.0 and only {name} = {in_words(left)} "
+            f"is left; run it anew without {name}, or use the version of fedepd that wrote it"
+        )
 
 
 def setting_owners(method: str) -> dict[str, tuple[str, Any]]:

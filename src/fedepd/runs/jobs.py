@@ -141,11 +141,15 @@ def _work(job: Job, pipe: connection.Connection) -> None:
 
 def run_job(job: Job) -> None:
     """From the start, or from where an interrupted one was saved."""
+    from fedepd.runs.experiment import Experiment
     from fedepd.runs.resume import resume
-    from fedepd.runs.run import run
+    from fedepd.runs.run import execute
+    from fedepd.runs.source import Source
 
-    how: dict[str, Any] = {"data_dir": job.data_dir, "checkpoint_every": job.checkpoint_every}
     if folder.is_begun(job.out):
-        resume(job.out, job.data, **how)
-    else:
-        run(job.data, job.method, preset=job.preset, out=job.out, **how, **job.settings)
+        resume(job.out, job.data, data_dir=job.data_dir, checkpoint_every=job.checkpoint_every)
+        return
+    # A setting for all rows of a study need not act in each of them, so nobody asks here whether it does.
+    experiment = Experiment.recorded(job.method, job.preset, job.settings)
+    source = Source.make(job.data, job.data_dir)
+    execute(experiment, source.load(), job.out, checkpoint_every=job.checkpoint_every, source=source)

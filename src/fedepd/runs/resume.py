@@ -115,8 +115,13 @@ def _source(
     return known if data_dir is None or known.data is None else Source.make(known.data, data_dir)
 
 
-def experiment_of(config: dict[str, Any], where: str = CONFIG, cure: str = AGAIN) -> Experiment:
-    """From the resolved settings in a config.json; a name that no longer exists is refused by name."""
+def experiment_of(
+    config: dict[str, Any], where: str = CONFIG, cure: str = AGAIN, trained: bool = False
+) -> Experiment:
+    """From the resolved settings in a config.json; a name that no longer exists is refused by name.
+
+    ``trained``: of a model that is only to predict.
+    """
     settings = config["experiment"]
     expect(settings, EXPERIMENT, f"{where}: 'experiment'", cure)
     flat: dict[str, Any] = {}
@@ -129,4 +134,4 @@ def experiment_of(config: dict[str, Any], where: str = CONFIG, cure: str = AGAIN
         if twice := sorted(own.keys() & {*flat, "method", "preset"}):
             raise BadData(f"{where}: '{shown(twice[0])}' in '{group}' has no place there; {cure}")
         flat |= own
-    return Experiment.make(settings["method"]["name"], settings["method"]["preset"], **flat)
+    return Experiment.recorded(settings["method"]["name"], settings["method"]["preset"], flat, trained)

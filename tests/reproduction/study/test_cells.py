@@ -11,9 +11,9 @@ import pytest
 
 from fedepd.datasets import synthetic, write_npz
 from fedepd.errors import BadConfig, UnknownName
-from fedepd.reproduction.study.cells import Planned, datasets_of, plan, run_planned, to_run
+from fedepd.reproduction.study.cells import Planned, check_acting, datasets_of, plan, run_planned, to_run
 from fedepd.reproduction.study.results import read_results
-from fedepd.reproduction.study.targets import Row, Target, read_target
+from fedepd.reproduction.study.targets import Row, Target, over_grid, read_target
 
 QUICK: dict[str, Any] = {"rounds": 2, "hidden": 8, "clients": 3}
 TARGET = Target(
@@ -136,3 +136,49 @@ def test_datasets_by_default(tmp_path: Path) -> None:
         (tmp_path / "graphs" / f"{other}.npz").touch()
     assert datasets_of(target, tmp_path)[0] == ["corafull", "mine"]
     assert datasets_of(replace(target, name="of my own"), tmp_path)[0] == ["corafull"]
+
+
+def with_rows(*rows: Row, grid: dict[str, tuple[Any, ...]] | None = None, **settings: Any) -> Target:
+    grid = grid or {}
+    return Target("mine", "Mine", "ablation", over_grid(rows, grid), ("synthetic",), 2, settings, grid)
+
+
+def test_a_setting_that_acts_in_no_cell_of_its_row_is_refused() -> None:
+    """gamma belongs to the injection, which the printed method has and the default has not."""
+    printed = Row("fedepd", "printed", "printed")
+    sweep = {"gamma": (0.1, 0.9)}
+    check_acting(with_rows(printed, grid=sweep), {})
+    for target in (
+        with_rows(Row("fedepd", label="ours"), grid=sweep),
+        with_rows(printed, Row("fedepd", label="ours"), grid=sweep),
+        with_rows(printed, Row("fedepd", label="ours", settings={"gamma": 0.1})),
+    ):
+        with pytest.raises(
+            BadConfig, match=r"gamma is 0\.1, but with consensus_by = rehearsal.*target 'mine'"
+        ):
+            check_acting(target, {})
+
+
+def test_a_setting_needs_to_act_in_one_point_of_a_sweep_only() -> None:
+    """With mu = 0 there is no margin, so its gate does nothing there."""
+    row = Row("fedepd", label="gated", settings={"gate": "labelled"})
+    check_acting(with_rows(row, grid={"mu": (0.0, 1.0)}), {})
+    with pytest.raises(BadConfig, match=r"gate is labelled, but with mu = 0\.0"):
+        check_acting(with_rows(row, grid={"mu": (0.0,)}), {})
+
+
+def test_a_setting_for_all_rows_needs_to_act_in_one_of_them_only() -> None:
+    """``tolerate`` means something to the trimmed mean alone; a target's common settings are not asked at all."""
+    off, trimmed = Row("fedavg", label="off"), Row("fedavg", label="trimmed", settings={"robust": "trimmed"})
+    check_acting(with_rows(off, trimmed), {"tolerate": 2})
+    check_acting(with_rows(off, tolerate=2), {})
+    with pytest.raises(BadConfig, match="tolerate is 2, but with robust = off"):
+        check_acting(with_rows(off), {"tolerate": 2})
+
+
+def test_a_cell_with_a_common_setting_that_is_idle_there_is_run(data: str, tmp_path: Path) -> None:
+    target = with_rows(Row("fedavg", label="off"), tolerate=2)
+    cells = planned(data, tmp_path, replace(target, seeds=1), rounds=1)
+    assert run_planned(to_run(cells), 1, lambda: None, lambda each, failure: None) == 0
+    config = json.loads((cells[0].cell.out / "config.json").read_text())
+    assert (config["config_hash"], config["experiment"]["defence"]["tolerate"]) == (cells[0].cell.out.name, 2)

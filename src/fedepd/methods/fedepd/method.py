@@ -16,12 +16,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, cast, final
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.methods.base import Client, Method, Server
+from fedepd.methods.fedepd.idle import idle_settings
 from fedepd.methods.fedepd.purify import EPSILON, Score, purified_edges
 from fedepd.methods.fedepd.structure import Graphs, Prepared, central_nodes, class_homophily, low_pass_rows
 from fedepd.methods.fedepd.vote import counted_votes
@@ -69,6 +69,13 @@ class FedEPD(Method[Graphs]):
             "recalibrate": False
         },  # pruning alone: prototypes (14.16) and the margin go with it
     }
+    retired: ClassVar[Mapping[str, Any]] = {
+        "interleave": False,
+        "infer_on": "purified",
+        "rehearsal_weight": 1.0,
+    }
+    retired_values: ClassVar[Mapping[str, tuple[str, ...]]] = {"sign": ("post_hoc",), "absent": ("floor1",)}
+    retired_in_training: ClassVar[frozenset[str]] = frozenset({"interleave", "rehearsal_weight", "absent"})
 
     # The ablations are those of the default; `--preset printed --no-consensus` and the like ablate the printed method, as Table 3 does.
 
@@ -85,10 +92,8 @@ class FedEPD(Method[Graphs]):
     walk_steps: int = option(10, "steps L of the random walk, Eq. 6")
     calibration_epochs: int = option(3, "classifier steps per round after the base epochs")
     # Choice: Algorithm 2 shows one base and one calibration step, the text 3 local epochs: 3 base steps, then 3 calibration steps (14.11).
-    interleave: bool = option(False, "alternate base and calibration steps instead of two stages")
-    sign: Literal["minus", "plus", "post_hoc"] = option(
-        "minus",
-        "the margin in the losses that have it (margin_in): subtracted, added as printed, or added only at inference",
+    sign: Literal["minus", "plus"] = option(
+        "minus", "the margin in the losses that have it (margin_in): subtracted, or added as printed"
     )
     # Choice: the printed plus sign lowers rare classes at inference, by stationarity of the cross-entropy; every other method that adjusts
     # logits in the loss has the minus sign (14.1). Default minus; `printed` keeps the plus.
@@ -99,9 +104,8 @@ class FedEPD(Method[Graphs]):
     # Choice: Eq. 9 trains the encoder by the plain cross-entropy, so that it learns rare classes late. By validation the same margin in
     # both stages raises balanced accuracy on email, corafull, roman_empire, actor and amazon_computers, and costs at most 0.7 points on
     # amazon_clothing_20 and coauthor_cs (docs/what-we-changed.md).
-    absent: Literal["zero", "exclude", "floor1", "eps"] = option(
-        "zero",
-        "classes without a local training node: margin 0, out of the softmax, counted as 1, or the printed eps",
+    absent: Literal["zero", "exclude", "eps"] = option(
+        "zero", "classes without a local training node: margin 0, out of the softmax, or the printed eps"
     )
     # Choice: the printed eps gives an absent class a margin of about 15 mu, which averaging carries to the clients that own it (14.2).
     # With rehearsal every client knows every class and an absent one needs no exception; without it, leaving absent classes out of the
@@ -113,7 +117,6 @@ class FedEPD(Method[Graphs]):
     # Choice: the paper injects prototypes into the representations of training nodes, which calibrates the classifier on rows that hold
     # their own label (14.9) and leaves absent classes to drift. In rehearsal each client's calibration loss also has the cross-entropy of
     # the classifier on the global prototypes of all classes, taken where the classifier reads.
-    rehearsal_weight: float = option(1.0, "weight of the rehearsal loss beside the calibration loss")
     rehearsal_prior: float = option(
         0.25, "how far frequent classes count for more in rehearsal; 0: all alike, 1: by their frequency"
     )
@@ -146,10 +149,8 @@ class FedEPD(Method[Graphs]):
     score: Score = option(
         "fused", "what edges are pruned by: Eq. 4, one of its halves, or at random at the same rate"
     )
-    infer_on: Literal["purified", "original"] = option(
-        "purified", "predictions on the graph that is trained on, or on the whole one"
-    )
     # Choice: "original foundational representations" may mean the original graph; Algorithm 2 recomputes them on the purified one (14.8).
+    # Predictions are made on the graph that is trained on.
     prototype_encoder: Literal["received", "local"] = option(
         "received",
         "prototypes from the averaged encoder that a round begins with, or from the local one that it ends with as printed",
@@ -174,8 +175,6 @@ class FedEPD(Method[Graphs]):
             raise BadConfig(
                 "elites is any, but rehearsal knows the classes of training nodes only; give elites train, or injection"
             )
-        if not 0 <= self.rehearsal_weight < float("inf"):
-            raise BadConfig(f"rehearsal_weight is {self.rehearsal_weight}; give a finite number, 0 or more")
         if not 0 <= self.rehearsal_prior <= 1:
             raise BadConfig(f"rehearsal_prior is {self.rehearsal_prior}; it must lie in [0, 1]")
         if not 0 <= self.mu < float("inf"):
@@ -201,6 +200,9 @@ class FedEPD(Method[Graphs]):
     @property
     def votes(self) -> bool:
         return self.purify and self.prune == "by_vote"
+
+    def idle(self) -> dict[str, str]:
+        return idle_settings(self)
 
     def prunes(self, tensors: Tensors) -> bool:
         """Whether the purified graph is the one to use. A tie, as before the vote, is no evidence for it."""
@@ -231,7 +233,6 @@ class FedEPD(Method[Graphs]):
             else inputs.train_rows
             if model.backbone == "gcn"
             else low_pass_rows(data, edges),
-            inference=inputs if self.infer_on == "purified" else model.inputs(data),
         )
 
     def _margin(self, data: ClientData, edges: Tensor, counts: Tensor) -> Tensor:
@@ -239,8 +240,6 @@ class FedEPD(Method[Graphs]):
         constant = torch.full(counts.shape, 0.5, dtype=torch.float64)
         gate = class_homophily(data, edges, self.isolated_gate) if self.gate == "labelled" else constant
         effective = counts.to(torch.float64)
-        if self.absent == "floor1":
-            effective = effective.clamp(min=1)
         margin = self.mu * gate * torch.log((effective.max() + EPSILON) / (effective + EPSILON))  # Eq. 15
         if self.absent in ("exclude", "zero"):
             margin = torch.where(counts == 0, 0.0, margin)
@@ -260,22 +259,16 @@ class FedEPD(Method[Graphs]):
         self, client: Client[Prepared], message: Tensors, state: Tensors
     ) -> tuple[Tensors, float, Tensors]:
         """Algorithm 2: what is sent, the mean base loss, the new state."""
-        received, keep_moments = model_part(message), client.training.keep_moments
-        client = client.trained_by(keep_moments=True)  # from one stage of this round to the next
-        base = self._base_loss(client)
-        params, losses = received, []
-        for base_epochs, calibration_epochs in self._schedule(client, message):
-            params, state, loss = fit(client, params, state, base, epochs=base_epochs)
-            losses += [loss] if base_epochs else []
-            frozen = self._representation(client, params)
-            params, state = self._calibrate(client, params, frozen, message, state, calibration_epochs)
+        received = model_part(message)
+        params, state, loss = fit(client, received, state, self._base_loss(client))
+        frozen = self._representation(client, params)
+        if self._calibrates(client, message):
+            params, state = self._calibrate(client, params, frozen, message, state)
         tensors = params
         if self.uses_prototypes:
             of = frozen if self.prototype_encoder == "local" else self._representation(client, received)
             tensors = {**params, **self._prototypes(client, of)}
-        if not keep_moments:
-            state = {name: value for name, value in state.items() if ".moments." not in name}
-        return tensors, float(np.mean(losses or [np.nan])), {**state, **params}
+        return tensors, loss, {**state, **params}
 
     def _base_loss(self, client: Client[Prepared]) -> Gradient:
         """Eq. 9 on the graph that is trained on; where ``margin_in`` says so, of logits shifted as in Eq. 15."""
@@ -284,17 +277,13 @@ class FedEPD(Method[Graphs]):
             client, client.prepared.inputs, self._shift(client.prepared) if shifted else None
         )
 
-    def _schedule(self, client: Client[Prepared], message: Tensors) -> list[tuple[int, int]]:
-        """(base, calibration) epochs of each stage of a round.
+    def _calibrates(self, client: Client[Prepared], message: Tensors) -> bool:
+        """Whether this round has a calibration stage.
 
         Choice: calibration begins once there are prototypes (Algorithm 2), which is round 2; without consensus too, for equal schedules.
         """
-        base = client.training.epochs
         begun = client.round > 1 and (not self.uses_prototypes or bool(message["prototype.count"].any()))
-        calibration = self.calibration_epochs if self.recalibrate and begun else 0
-        if not self.interleave:
-            return [(base, calibration)]
-        return [(int(e < base), int(e < calibration)) for e in range(max(base, calibration, 1))]
+        return self.recalibrate and self.calibration_epochs > 0 and begun
 
     def _representation(self, client: Client[Prepared], params: Tensors) -> Tensor:
         """What calibration and prototypes start from, on the graph that is trained on; empty where neither is asked for.
@@ -316,20 +305,17 @@ class FedEPD(Method[Graphs]):
         frozen: Tensor,
         message: Tensors,
         state: Tensors,
-        epochs: int,
     ) -> tuple[Tensors, Tensors]:
         """Decoupled calibration: classifier steps on a representation that is computed once, the encoder being frozen.
 
         Choice: an optimiser of its own, without encoder gradients, so that neither momentum nor weight decay moves the encoder (14.12);
         no dropout on the frozen representation.
         """
-        if epochs == 0:
-            return params, state
         if not self.rehearses:
             hidden = self._inject(client, frozen, message) if self.injects else frozen
             frozen = client.model.smooth(params, hidden, client.prepared.inputs, True)  # [t, w]
         loss = self._calibration_loss(client, frozen, message)
-        names = sorted(with_prefix(params, "classifier."))
+        names, epochs = sorted(with_prefix(params, "classifier.")), self.calibration_epochs
         params, state, _ = fit(
             client, params, state, loss, trainable=names, epochs=epochs, stage="calibration"
         )
@@ -361,14 +347,14 @@ class FedEPD(Method[Graphs]):
             z = client.model.classify(params, s)
             loss = cross_entropy_(z[:size], labels, shift)  # Eq. 15-16; z becomes its gradient
             if known.numel():
-                loss += cross_entropy_(z[size:], known, tilt, self.rehearsal_weight)
+                loss += cross_entropy_(z[size:], known, tilt)
             return loss, {"classifier.weight": s.t() @ z, "classifier.bias": z.sum(0)}
 
         return Gradient(of)
 
     def _shift(self, prepared: Prepared) -> Tensor:
         """What is added to the logits in a loss, [C]."""
-        shift = {"plus": 1, "minus": -1, "post_hoc": 0}[self.sign] * prepared.margin
+        shift = {"plus": 1, "minus": -1}[self.sign] * prepared.margin
         return shift.masked_fill(prepared.absent, float("-inf")) if self.absent == "exclude" else shift
 
     def _prototypes(self, client: Client[Prepared], representation: Tensor) -> Tensors:
@@ -414,9 +400,7 @@ class FedEPD(Method[Graphs]):
         return fields
 
     def predict(self, client: Client[Graphs], tensors: Tensors) -> Tensor:
-        prepared = client.prepared.on(self.prunes(tensors))
-        logits = client.model.predict(tensors, prepared.inference)
-        return logits + prepared.margin if self.sign == "post_hoc" and self.recalibrate else logits
+        return client.model.predict(tensors, client.prepared.on(self.prunes(tensors)).inputs)
 
     def training_edges(self, data: ClientData, prepared: Graphs, tensors: Tensors) -> Tensor:
         return prepared.edges(self.prunes(tensors))

@@ -23,7 +23,7 @@ class Prepared:
     """What Algorithm 2 caches in its first round."""
 
     inputs: Inputs
-    """On the graph that is trained on: the purified one, or the whole one."""
+    """On the graph that is trained and predicted on: the purified one, or the whole one."""
     edges: Tensor
     """That graph's edges, [2, e']."""
     elites: Tensor
@@ -36,8 +36,6 @@ class Prepared:
     """bool [C]."""
     low_pass: Sparse | None
     """For injection: the training rows of Eq. 10 on that graph, [t, n], whatever operator the backbone itself uses."""
-    inference: Inputs
-    """On the graph that predictions are made on."""
 
 
 class Graphs:

@@ -88,6 +88,8 @@ def plan(
     """All cells of the targets, by seed first, so that a study cut short has every row. Mistakes are found before anything runs."""
     first = int(settings.get("seed", Protocol.seed))
     settings = {name: value for name, value in settings.items() if name != "seed"}
+    for target in targets:
+        check_acting(target, settings)
     found = []
     for dataset in dict.fromkeys(name for target in targets for name in datasets[target.name]):
         graph = load(dataset, data_dir)
@@ -96,14 +98,32 @@ def plan(
             for seed in range(first, first + (target.seeds if seeds is None else seeds)):
                 for row in target.rows:
                     own = target.settings_of(row, {**settings, "seed": seed})
-                    folder = (
-                        out
-                        / "cells"
-                        / _config_hash(Experiment.make(row.method, row.preset, **own), graph, hashes)
-                    )
+                    experiment = Experiment.recorded(row.method, row.preset, own)
+                    folder = out / "cells" / _config_hash(experiment, graph, hashes)
                     job = Job(row.method, row.preset, dataset, folder, data_dir, own, CHECKPOINT_EVERY)
                     found.append(Planned(target.name, row, dataset, seed, job))
     return sorted(found, key=lambda planned: planned.seed)
+
+
+def check_acting(target: Target, given: Mapping[str, Any]) -> None:
+    """Refuse a setting that changes nothing in any cell, for it would only train the same runs again.
+
+    A row's own setting, and what its grid varies, must act in one cell of this row. A setting given for all rows must act in one cell
+    of the target. The target's own common settings are not asked.
+    """
+    complaints: dict[tuple[str, str], list[str]] = {}
+    for row in target.rows:
+        own = target.settings_of(row, given)
+        idle = Experiment.recorded(row.method, row.preset, own).idle(own)
+        before_grid = str(
+            [row.method, row.preset, {k: v for k, v in row.settings.items() if k not in target.grid}]
+        )
+        for name in [*row.settings, *(name for name in given if name not in row.settings)]:
+            where = before_grid if name in row.settings else ""
+            complaints.setdefault((where, name), []).append(idle.get(name, ""))
+    for found in complaints.values():
+        if all(found):
+            raise BadConfig(f"{found[0]} (target '{shown(target.name)}')")
 
 
 def _config_hash(experiment: Experiment, graph: Graph, hashes: dict[str, str]) -> str:
