@@ -17,8 +17,8 @@ from fedepd.runs.jobs import Job, outcomes, run_jobs
 QUICK: dict[str, Any] = {"rounds": 3, "hidden": 8, "clients": 3}
 
 
-def job(out: Path, data: Any = "synthetic", **settings: Any) -> Job:
-    return Job("fedavg", "default", data, out, None, {**QUICK, **settings})
+def job(out: Path, data: Any = "synthetic", checkpoint_every: Any = 1, **settings: Any) -> Job:
+    return Job("fedavg", "default", data, out, None, {**QUICK, **settings}, checkpoint_every)
 
 
 def weights(of: Job) -> str:
@@ -26,11 +26,11 @@ def weights(of: Job) -> str:
 
 
 def test_a_failure_does_not_stop_the_others(tmp_path: Path) -> None:
-    """The second has a name that does not exist, the third a defect: an integer is no graph."""
+    """The second has a name that does not exist, the third a defect: a word is no number of rounds."""
     jobs = [
         job(tmp_path / "a"),
         job(tmp_path / "b", "sinthetic"),
-        job(tmp_path / "c", 3),
+        job(tmp_path / "c", checkpoint_every="often"),
         job(tmp_path / "d", seed=1),
     ]
     failures = {outcome.job.out.name: outcome.failure for outcome in outcomes(jobs)}

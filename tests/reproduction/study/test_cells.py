@@ -180,5 +180,5 @@ def test_a_cell_with_a_common_setting_that_is_idle_there_is_run(data: str, tmp_p
     target = with_rows(Row("fedavg", label="off"), tolerate=2)
     cells = planned(data, tmp_path, replace(target, seeds=1), rounds=1)
     assert run_planned(to_run(cells), 1, lambda: None, lambda each, failure: None) == 0
-    config = json.loads((cells[0].cell.out / "config.json").read_text())
-    assert (config["config_hash"], config["experiment"]["defence"]["tolerate"]) == (cells[0].cell.out.name, 2)
+    config = json.loads((cells[0].job.out / "config.json").read_text())
+    assert (config["config_hash"], config["experiment"]["defence"]["tolerate"]) == (cells[0].job.out.name, 2)
