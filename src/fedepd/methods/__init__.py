@@ -1,4 +1,7 @@
-"""``METHODS``: every method by the name that code, TOML, command line and tables share. To add one: one file, one line here."""
+"""``METHODS``: every method by the name that code, TOML, command line and tables share.
+
+A new method is one file, and one line here.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The contract of a method: one frozen dataclass, two halves, no hidden state.
 
-A method is final and its fields are its hyper-parameters. ``prepare`` and ``client_step`` run where the data is; ``server_step`` sees
-nothing but replies. Everything that outlives a round is passed in and out by name.
+A method is final, and its fields are its hyper-parameters. ``prepare`` and ``client_step`` run where the data
+is.
+``server_step`` sees nothing but replies. Everything that outlives a round is passed in and out by name.
 """
 
 from __future__ import annotations
@@ -73,28 +74,31 @@ class Method(ABC, Generic[P]):
     label: ClassVar[str]
     """How the method is called in tables."""
     has_global: ClassVar[bool] = True
-    """False where there is no one model for all: personal models are then the headline."""
+    """False where no model is common to all clients. Personal models are then the headline."""
     merges_clients: ClassVar[bool] = False
-    """True for the ceiling: one client holds the whole graph."""
+    """True where one client holds the whole graph. Such a method is the ceiling of every table."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
     """Named settings of the fields."""
     retired: ClassVar[Mapping[str, Any]] = {}
     """Removed settings, each with the value that the method still has.
 
-    They stay in ``config.json`` and in the config hash, so that a run has the same identity before and after the removal.
+    They stay in ``config.json`` and in the config hash, so that a run has the same identity before and after.
     """
     retired_values: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Values that were removed from a setting that is still there."""
     retired_in_training: ClassVar[frozenset[str]] = frozenset()
-    """Settings of these two kinds that move no prediction of a trained model, so that a model folder may hold any value of them."""
+    """Those of these settings that only training used. A model folder may hold any value of them."""
 
     @property
     def averages(self) -> bool:
-        """Whether the server makes one model out of all replies, so that it could take their median instead of their mean."""
+        """Whether the server makes one model out of all replies.
+
+        It could then take their median instead of the mean.
+        """
         return True
 
     def idle(self) -> Mapping[str, str]:
-        """The settings that change nothing, whatever their value, each with the setting that is the reason."""
+        """The settings that change nothing whatever their value, each with the setting that is the reason."""
         return {}
 
     @abstractmethod
@@ -103,8 +107,11 @@ class Method(ABC, Generic[P]):
 
     @abstractmethod
     def client_step(self, client: Client[P], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
-        """One round at a client. The returned state comes back in the next round; entries named like message entries are the client's
-        personal version of them."""
+        """One round at a client. The returned state comes back in the next round.
+
+        Entries of the state that are named like entries of the message are the client's personal version of
+        them.
+        """
 
     @abstractmethod
     def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
@@ -112,11 +119,15 @@ class Method(ABC, Generic[P]):
 
     @abstractmethod
     def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
-        """What every reply of this round must carry; the gate refuses the others."""
+        """What every reply of this round must carry. Admission refuses all others."""
 
     @abstractmethod
     def predict(self, client: Client[P], tensors: Tensors) -> Tensor:
-        """Logits [n, C]. ``tensors``: the server's message (the global model), or the message overlaid with the client's state."""
+        """Logits [n, C].
+
+        ``tensors`` is the server's message, which is the global model, or that message overlaid with the
+        client's state.
+        """
 
     def server_init(self, server: Server, params: Tensors) -> Tensors:
         """The server's tensors before round 1, from freshly initialised model parameters."""
@@ -127,9 +138,9 @@ class Method(ABC, Generic[P]):
         return tensors
 
     def complete_from(self, last_round: int) -> int:
-        """The first round whose model is the method's own, for methods with stages; earlier rounds are not selected."""
+        """The first round whose model is complete, for methods with stages. No earlier round is selected."""
         return 1
 
     def training_edges(self, data: ClientData, prepared: P, tensors: Tensors) -> Tensor:
-        """The edges that a client trains on when the server has these tensors, [2, e], for the report."""
+        """For the report: the edges that a client trains on when the server has these tensors, [2, e]."""
         return data.graph.edge_index

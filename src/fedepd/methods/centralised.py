@@ -1,4 +1,6 @@
-"""Centralised: one client holds the whole graph, cross-client edges kept; the ceiling of every table. Not a federated method.
+"""Centralised: one client holds the whole graph, with the edges between clients. It is no federated method.
+
+It is the ceiling of every table.
 
 Down: nothing.  Up: nothing.  Bytes: 0. With one client this is FedAvg, bit for bit.
 """

@@ -1,6 +1,7 @@
 """FedAvg: average locally trained models.
 
-McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017, arXiv 1602.05629.
+McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017,
+arXiv 1602.05629.
 Down: the model.  Up: the model.  Bytes each way per client: 4 |Θ|, |Θ| = d·h + h + h·C + C.
 """
 

@@ -1,6 +1,6 @@
 """Isolated: no federation, the floor of every table. Each client trains alone.
 
-Down: nothing.  Up: nothing.  Bytes: 0. The common initial weights are drawn by each client from the run's seed.
+Down: nothing.  Up: nothing.  Bytes: 0. Each client draws the common initial weights from the run's seed.
 """
 
 from __future__ import annotations

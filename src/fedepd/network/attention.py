@@ -1,4 +1,6 @@
-"""Attention over the edges of a graph: scores of edges, their softmax at each node, and the sums that it weighs, all sparse."""
+"""Attention over the edges of a graph, all sparse: scores of edges, their softmax at each node, and weighted
+sums.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ class Edges:
     """Both directions of every edge and one self-loop per node, m = 2e + n in all, sorted by target."""
 
     offsets: Tensor
-    """int64 [n + 1]: where each target's edges begin; never two equal, thanks to the self-loops."""
+    """int64 [n + 1]: where each target's edges begin. Every target has one, because of the self-loops."""
     target: Tensor
     """int64 [m]."""
     source: Tensor

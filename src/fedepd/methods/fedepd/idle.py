@@ -1,4 +1,7 @@
-"""Which settings of FedEPD change nothing under the others: a run with one of them would equal a run without it."""
+"""Which settings of FedEPD change nothing under the others.
+
+A run with one of them would equal a run without it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def _of_purification(method: FedEPD) -> dict[str, str]:
 
 
 def _of_prototypes(method: FedEPD) -> dict[str, str]:
-    """Prototypes are sent even where no calibration step uses them, so those that only shape them still act there."""
+    """Prototypes are sent even where no calibration step uses them, so what shapes them still acts there."""
     if not method.recalibrate:
         return dict.fromkeys((*PROTOTYPES, "consensus"), "recalibrate")
     if not method.consensus:
@@ -34,7 +37,10 @@ def _of_prototypes(method: FedEPD) -> dict[str, str]:
 
 
 def _of_walk(method: FedEPD) -> dict[str, str]:
-    """The walk ranks nodes. Where it never leaves its start, only training nodes of the class have a rank, all the same one."""
+    """The walk ranks nodes.
+
+    If it never leaves its start, the training nodes of the class all have the same rank.
+    """
     idle = {}
     if method.teleport == 1:
         idle = dict.fromkeys(("walk_steps", "elites"), "teleport")
