@@ -41,8 +41,9 @@ def test_every_target_has_its_files(study: Path) -> None:
 
 
 def test_cells_are_shared(study: Path) -> None:
-    """15 rows of Table 2; of the 14 of Table 3 fedepd, printed and fedavg are there already; of the 25 of the grid one; of the 13 steps
-    all but seven; and one round of FedAvg for the distribution: (15 + 11 + 24 + 7 + 1) rows of two seeds.
+    """15 rows of Table 2; of the 14 of Table 3 fedepd, printed and fedavg are there already; of the 25 of the
+    grid one; of the 13 steps all but seven; and one round of FedAvg for the distribution: (15 + 11 + 24 + 7 +
+    1) rows of two seeds.
     """
     assert len(list(study.glob("cells/*/summary.json"))) == 2 * (15 + 11 + 24 + 7 + 1)
 
@@ -57,7 +58,9 @@ def test_claims_are_counted_by_both_scorings(study: Path) -> None:
     found = [sum(line.startswith(f"{scoring},") for line in lines) for scoring in ("headline", "openfgl")]
     assert found[0] == found[1] > 0
     counted = f"0 hold, 0 do not hold, {found[0]} cannot be told"
-    told = f"Those of table2 and table3 alone: {counted}; scored as OpenFGL does by default: {counted}."
+    told = (
+        f"For table2 and table3 alone: by our scores {counted}; scored as OpenFGL does by default, {counted}."
+    )
     assert told in (study / "all.html").read_text()
 
 
@@ -74,7 +77,8 @@ def test_the_page_works(browser: Any, study: Path) -> None:
     browser.set_window_size(1000, 800)
     visit(browser, url)
     images = browser.execute_script(
-        "return [...document.querySelectorAll('figure img')].map(i => [i.dataset.name, i.naturalWidth, i.getBoundingClientRect().width])"
+        "return [...document.querySelectorAll('figure img')].map(i => [i.dataset.name, i.naturalWidth, "
+        "i.getBoundingClientRect().width])"
     )
     assert len(images) == 8
     assert all(natural > 200 and shown > 300 for _, natural, shown in images)
@@ -96,7 +100,8 @@ def test_the_page_works(browser: Any, study: Path) -> None:
     button = browser.find_elements("css selector", f"{table} th button")[1]
     browser.execute_script("arguments[0].click()", button)
     values = browser.execute_script(
-        f'return [...document.querySelector("{table}").tBodies[0].rows].map(r => Number(r.cells[1].dataset.value))'
+        f'return [...document.querySelector("{table}").tBodies[0].rows]'
+        ".map(r => Number(r.cells[1].dataset.value))"
     )
     assert len(values) == 13
     assert values == sorted(values, reverse=True)
@@ -120,6 +125,6 @@ def test_a_proxy_graph_is_named_once_and_as_such_though_a_target_has_no_run_of_i
         written = [Written(results, tmp_path, {}, {}, {}, []) for results in order]
         assert (
             _scope(written, "fedepd")
-            == "1 runs, 1 more without a number on x (proxy features). Made by: fedepd"
+            == "1 run (1 more have no result) on x (proxy features). Made by: fedepd"
         )
         assert _titles(written) == {"x": "x ‡"}  # over the columns of the verdicts
