@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fedepd
 from fedepd.datasets.facts import homophily
-from fedepd.rounds.evaluate import client_facts, confusion, confusions
+from fedepd.rounds.evaluate import client_facts, confusion, confusions, held_out
 from fedepd.types import HIDDEN
 from toy import toy_client
 
@@ -62,7 +65,10 @@ def test_homophily_by_hand() -> None:
 
 
 def test_facts_by_hand() -> None:
-    """24 nodes, roles 0 1 2 train, 3 val, 4 test by node number modulo 5: 15, 5 and 4. Keeping no edge isolates everyone."""
+    """24 nodes, roles 0 1 2 train, 3 val, 4 test by node number modulo 5: 15, 5 and 4.
+
+    Keeping no edge isolates everyone.
+    """
     data = toy_client(missing_class=True)
     facts = client_facts(data, data.graph.edge_index[:, :0])
     sizes = {
@@ -84,3 +90,28 @@ def test_facts_by_hand() -> None:
     same = client_facts(data, data.graph.edge_index)
     assert same["homophily_after"] == pytest.approx(facts["homophily_before"])
     assert same["isolated_after"] == same["isolated_before"] == 24 - data.graph.edge_index.unique().numel()
+
+
+def test_held_out_logits_belong_to_the_labelled_nodes_of_each_split() -> None:
+    """Each node's logits name the node, so the pairs show which nodes were taken."""
+    client = toy_client(0)
+    numbers = torch.arange(client.graph.num_nodes)
+    pairs = held_out(numbers[:, None].float(), client)
+    masks = {"val": client.val_mask, "test": client.test_mask}
+    for split, (logits, y) in pairs.items():
+        chosen = masks[split] & (client.graph.y != HIDDEN)
+        assert logits[:, 0].tolist() == numbers[chosen].tolist()
+        assert y.tolist() == client.graph.y[chosen].tolist()
+    assert list(pairs) == ["val", "test"]
+
+
+def test_no_other_code_that_trains_serves_or_exports_names_the_held_out_masks() -> None:
+    source = Path(fedepd.__file__).parent
+    rooms = ("network", "methods", "rounds", "model", "deploy")
+    readers = [
+        path.relative_to(source).as_posix()
+        for room in rooms
+        for path in (source / room).rglob("*.py")
+        if "val_mask" in path.read_text() or "test_mask" in path.read_text()
+    ]
+    assert readers == ["rounds/evaluate.py"]

@@ -22,7 +22,7 @@ from fedepd.model.card import model_card
 from fedepd.model.model import FORMAT, PROBE_NODES, Model, check_model, probe
 from fedepd.report.agreement import CHANGED
 from fedepd.report.runs import Run, read_run
-from fedepd.rounds.evaluate import SPLITS, confusions
+from fedepd.rounds.evaluate import SPLITS, confusions, held_out
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.folder import weights_sha256, write_tensors
 from fedepd.runs.resume import experiment_of, rebuild
@@ -30,7 +30,7 @@ from fedepd.runs.run import Simulation
 from fedepd.runs.selection import below
 from fedepd.shapes import DAMAGED, EVERY, FLAG, NUMBER, ROUND_NUMBER, TEXT, expect, whole
 from fedepd.shown import shown
-from fedepd.types import HIDDEN, ClientData, Graph, TaskInfo
+from fedepd.types import ClientData, Graph, TaskInfo
 
 EXPORTED: dict[str, Any] = {"best_rounds": {EVERY: ROUND_NUMBER}, "proxy_features": FLAG, "config_hash": TEXT}
 DATA_OF_EXPORTED: dict[str, Any] = {
@@ -72,7 +72,7 @@ def export(
     graph = simulation.graph
     model = uncalibrated(run, simulation.experiment, simulation.server.info, graph.label_names, graph.schema)
     model = needed_only(model, simulation.clients[0].graph)
-    val, test = held_out(run, simulation, model)
+    val, test = held_out_logits(run, simulation, model)
     calibration = calibrate(val, test, model.tiers)
     _write(run, model, calibration, out)
     with suppress(
@@ -167,7 +167,7 @@ def needed_only(model: Model, graph: Graph) -> Model:
     return model
 
 
-def held_out(run: Run, simulation: Simulation, model: Model) -> list[tuple[Any, Any]]:
+def held_out_logits(run: Run, simulation: Simulation, model: Model) -> list[tuple[Any, Any]]:
     """(logits [n, C], classes [n]) of all clients' validation nodes, and of their test nodes, as the exported model classifies them.
 
     The run's own confusion matrices must come out again, client by client: so nothing is exported that predicts otherwise than measured.
@@ -178,8 +178,8 @@ def held_out(run: Run, simulation: Simulation, model: Model) -> list[tuple[Any, 
         for split, matrix in confusions(logits, client).items():
             if not np.array_equal(matrix.numpy(), run.confusion[f"{run.headline}_{split}"][number]):
                 raise BadConfig(f"without its training labels client {number} {OTHERWISE}")
-            mask = {"val": client.val_mask, "test": client.test_mask}[split] & (client.graph.y != HIDDEN)
-            rows[split].append((logits[mask], client.graph.y[mask]))
+        for split, pair in held_out(logits, client).items():
+            rows[split].append(pair)
     joined = {
         split: [torch.cat(parts).numpy() for parts in zip(*pairs, strict=True)]
         for split, pairs in rows.items()

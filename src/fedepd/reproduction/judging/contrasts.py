@@ -58,9 +58,8 @@ class Contrast:
     refutal: float = NO_GAIN
     """It is refuted where ours minus theirs is shown to be below this."""
     unit: Literal["points", "lower", "times"] = "points"
-    """What the values are. ``points``: scores in percent. ``lower``: a measure that is better where it is
-    lower,
-    negated. ``times``: the logarithm of a cost, negated."""
+    """What the values are: scores in percent (``points``), a negated measure of which less is better
+    (``lower``), or the negated logarithm of a cost (``times``)."""
     weight: float = 1.0
     """How much this contrast counts when the worst of a claim's contrasts is picked to refute it.
 
