@@ -53,7 +53,7 @@ def test_best_second_references_and_gaps(make_results: MakeResults) -> None:
     assert [len(section) for section in tables["Accuracy"].sections] == [4, 1]
     note = tables["Accuracy"].note
     for part in (
-        "pooled over the test nodes",
+        "over the pooled test nodes",
         "seeds 0, 1",
         "10 clients; 5 rounds",
         "personal models",
@@ -131,7 +131,8 @@ def test_the_test_beds_own_scoring_has_tables_of_its_own(make_results: MakeResul
     results = make_results({("fedavg", "email"): [50], ("fedproto", "email"): [60]}, personal=["fedproto"])
     table = metric_tables(results, ("acc",), OPENFGL)["Email, scored as OpenFGL does by default"]
     assert list(cells(table)) == ["FEDAVG", "FEDPROTO"]
-    assert "the clients' personal models, each client's own score, averaged by its test nodes" in table.note
+    how = "as the mean of each client's score, weighted by its test nodes"
+    assert f"the clients' personal models in percent, {how}" in table.note
 
 
 def test_every_number_is_in_the_csv_with_its_protocol(make_results: MakeResults) -> None:
