@@ -84,7 +84,7 @@ def test_without_running_it_shows_what_is_there(reproduce: Reproduce, tmp_path: 
     assert not (tmp_path / "o" / "cells").exists()
     text = (tmp_path / "o" / "mine" / "mine.md").read_text()
     assert "| FedAvg | – not run | – not run | – not run |" in text
-    assert "No cell has been run yet" in (tmp_path / "o" / "mine.html").read_text()
+    assert "Nothing has been run yet" in (tmp_path / "o" / "mine.html").read_text()
 
 
 def test_a_failed_cell_is_shown_and_the_others_go_on(reproduce: Reproduce, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_missing_datasets_are_named_with_their_cure(
         == 0
     )
     err = capsys.readouterr().err
-    assert "fedepd: CoraFull is not at hand; 'fedepd data fetch corafull' gets it" in err
+    assert "fedepd: CoraFull is not on this machine; 'fedepd data fetch corafull' gets it" in err
     assert "synthetic" in (tmp_path / "o" / "table3" / "table3.md").read_text()
 
 

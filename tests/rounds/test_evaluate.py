@@ -64,7 +64,10 @@ def test_homophily_by_hand() -> None:
 
 
 def test_facts_by_hand() -> None:
-    """24 nodes, roles 0 1 2 train, 3 val, 4 test by node number modulo 5: 15, 5 and 4. Keeping no edge isolates everyone."""
+    """24 nodes, roles 0 1 2 train, 3 val, 4 test by node number modulo 5: 15, 5 and 4.
+
+    Keeping no edge isolates everyone.
+    """
     data = toy_client(missing_class=True)
     facts = client_facts(data, data.graph.edge_index[:, :0])
     sizes = {

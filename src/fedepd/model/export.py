@@ -90,7 +90,7 @@ def export(
     graph = simulation.graph
     model = uncalibrated(run, simulation.experiment, simulation.server.info, graph.label_names, graph.schema)
     model = needed_only(model, simulation.clients[0].graph)
-    val, test = measured_rows(run, simulation, model)
+    val, test = held_out_logits(run, simulation, model)
     calibration = calibrate(val, test, model.tiers)
     _write(run, model, calibration, out)
     with suppress(
@@ -179,7 +179,7 @@ def needed_only(model: Model, graph: Graph) -> Model:
     return model
 
 
-def measured_rows(run: Run, simulation: Simulation, model: Model) -> list[tuple[Any, Any]]:
+def held_out_logits(run: Run, simulation: Simulation, model: Model) -> list[tuple[Any, Any]]:
     """(logits [n, C], classes [n]) of all clients' validation nodes, and of their test nodes, as the exported model classifies them.
 
     The run's own confusion matrices must come out again, client by client: so nothing is exported that predicts otherwise than measured.

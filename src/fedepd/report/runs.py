@@ -1,4 +1,4 @@
-"""Run folders as they lie on disk, and which of them belong together."""
+"""Reads run folders, and groups the runs that differ in their seed only."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fedepd.runs.folder import Arrays, Json
 from fedepd.shown import drawn, shown
 
 LABEL = 160
-"""Characters of a group's label: a name and the settings that tell it from others."""
+"""Most characters of a group's label: a name, and the settings in which it differs from other groups."""
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One finished run. The small files are read at once, the others when they are first asked for."""
+    """One finished run. Small files are read at once, the others when they are first needed."""
 
     path: Path
     summary: Json
@@ -40,11 +40,11 @@ class Run:
 
     @property
     def headline(self) -> str:
-        """Whose numbers stand for the method: its ``global`` model, or its clients' ``personal`` ones."""
+        """The model whose scores stand for the method: ``global``, or the clients' ``personal`` ones."""
         return str(self.summary["headline"])
 
     def metric(self, name: str, model: str = "headline", average: str = "pooled") -> float:
-        """A test metric as a fraction; NaN where it was not measured or there is no such model."""
+        """A test metric as a fraction. NaN if it was not measured or there is no such model."""
         of_model = self.summary["metrics"].get(self.headline if model == "headline" else model, {})
         value = of_model.get(average, {}).get(name)
         return float("nan") if value is None else float(value)
@@ -69,12 +69,12 @@ class Run:
 
     @cached_property
     def confusion(self) -> Arrays:
-        """``global_test`` and its like: int64 [K, C, C]."""
+        """``global_val``, ``global_test``, ``personal_val``, ``personal_test``: int64 [K, C, C]."""
         return run_folder.read_confusion(self.path, self.headline)
 
     @cached_property
     def calibration(self) -> Json | None:
-        """What ``fedepd export`` has measured, if it has."""
+        """What ``fedepd export`` has measured. None if the run was not exported."""
         path = self.path / run_folder.CALIBRATION
         return run_folder.read(self.path, run_folder.CALIBRATION) if path.is_file() else None
 
@@ -86,10 +86,10 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """The runs of one method with one set of settings on one dataset, by seed: they differ in nothing else."""
+    """The runs of one method with one set of settings on one dataset. They differ in their seed only."""
 
     label: str
-    """Fit for a table and a legend, wherever it came from."""
+    """Safe to show in a table or a legend, whatever the run folder says."""
     runs: tuple[Run, ...]
 
     def __post_init__(self) -> None:
@@ -97,7 +97,7 @@ class Group:
 
     @property
     def first(self) -> Run:
-        """The run with the lowest seed, shown where a mean over seeds would make no sense."""
+        """The run with the lowest seed. It is shown where a mean over seeds makes no sense."""
         return self.runs[0]
 
     @property
@@ -106,7 +106,10 @@ class Group:
 
 
 def read_run(path: str | Path) -> Run:
-    """The finished run in a folder; its numbers are those of its confusion matrices, or it is refused."""
+    """The finished run in a folder.
+
+    It is refused if its numbers do not follow from its confusion matrices.
+    """
     folder = absolute(path)
     if not run_folder.is_finished(folder):
         state = "an unfinished run" if run_folder.is_begun(folder) else "not a run folder"
@@ -121,13 +124,14 @@ def read_run(path: str | Path) -> Run:
 
 
 def read_runs(path: str | Path) -> list[Run]:
-    """The finished runs in a run folder or in a folder of run folders; ``unfinished`` names those left out."""
+    """The finished runs in a run folder or in a folder of run folders. ``unfinished`` names the others."""
     runs = [read_run(folder) for folder in _run_folders(Path(path)) if run_folder.is_finished(folder)]
     if not runs:
         started = ", ".join(folder.name for folder in unfinished(path))
         found = f"only unfinished runs ({started})" if started else "no run"
         raise BadData(
-            f"'{path}' holds {found}; name a folder that `fedepd run --out` has written, or a folder of such folders"
+            f"'{path}' holds {found}; name a folder that `fedepd run --out` has written, or a folder of such "
+            "folders"
         )
     return sorted(
         runs,
@@ -147,7 +151,7 @@ def unfinished(path: str | Path) -> list[Path]:
 
 
 def group(runs: Iterable[Run]) -> list[Group]:
-    """Runs that differ in their seed alone, together, each group with a label no other group of its dataset has."""
+    """Group the runs that differ in their seed only. Labels are unique within a dataset."""
     found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(
@@ -158,16 +162,16 @@ def group(runs: Iterable[Run]) -> list[Group]:
         for one, other in itertools.pairwise(same):
             if one.seed == other.seed:
                 raise BadData(
-                    f"'{shown(one.path.name)}' and '{shown(other.path.name)}' are the same run ({shown(_name(one))} on "
-                    f"{shown(one.dataset['name'])}, seed {one.seed});"
-                    " remove one of them, or their mean counts it twice"
+                    f"'{shown(one.path.name)}' and '{shown(other.path.name)}' are the same run "
+                    f"({shown(_name(one))} on {shown(one.dataset['name'])}, seed {one.seed}); remove one of "
+                    "them, or their mean counts it twice"
                 )
     firsts = [same[0] for same in members]
     return [Group(_label(same[0], firsts), same) for same in members]
 
 
 def by_dataset(groups: Iterable[Group]) -> list[list[Group]]:
-    """Groups on the same graph, together."""
+    """The groups of each graph."""
     found: dict[tuple[str, str], list[Group]] = {}
     for each in groups:
         found.setdefault(_dataset_key(each.first), []).append(each)
@@ -175,14 +179,14 @@ def by_dataset(groups: Iterable[Group]) -> list[list[Group]]:
 
 
 def settings(run: Run) -> Json:
-    """Every resolved setting except the seed, under its dotted name."""
+    """Dotted name -> value of every resolved setting except the seed."""
     return {
         name: value for name, value in _flatten(run.config["experiment"]) if name.rsplit(".", 1)[-1] != "seed"
     }
 
 
 def _label(run: Run, others: list[Run]) -> str:
-    """The method's name, with the settings that tell it from other groups of that name on the same dataset."""
+    """The method's name, and the settings in which it differs from groups of the same name on its dataset."""
     rivals = [
         other for other in others if (_dataset_key(other), _name(other)) == (_dataset_key(run), _name(run))
     ]
@@ -208,7 +212,7 @@ def _name(run: Run) -> str:
 
 
 def _dataset_key(run: Run) -> tuple[str, str]:
-    # Choice: the hash too, because a file of the same name with other content is another dataset.
+    # Choice: the hash counts, too. A file with the same name and other content is another dataset.
     return str(run.dataset["name"]), str(run.dataset.get("sha256"))
 
 

@@ -19,26 +19,30 @@ SPLITS = ("val", "test")
 
 
 def confusion(predicted: Tensor, y: Tensor, mask: Tensor, num_classes: int) -> Tensor:
-    """Counts of (true class, predicted class) over the masked, labelled nodes: int64 [C, C]."""
+    """Counts of (true class, predicted class) over the labelled nodes of the mask: int64 [C, C]."""
     chosen = mask & (y != HIDDEN)
     pairs = y[chosen] * num_classes + predicted[chosen]
     return torch.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)
 
 
 def confusions(logits: Tensor, data: ClientData) -> dict[str, Tensor]:
-    """One matrix per held-out split of a client whose labels are not hidden."""
-    masks = {"val": data.val_mask, "test": data.test_mask}
+    """One confusion matrix per held-out split. The client's labels must not be hidden."""
     predicted = logits.argmax(1)
     return {
-        split: confusion(predicted, data.graph.y, masks[split], data.graph.num_classes) for split in SPLITS
+        split: confusion(predicted, data.graph.y, mask, data.graph.num_classes)
+        for split, mask in _masks(data).items()
     }
 
 
 def held_out(logits: Tensor, data: ClientData) -> dict[str, tuple[Tensor, Tensor]]:
     """To calibrate by: rows of ``logits`` [n, C] and classes, of each held-out split's labelled nodes."""
-    masks, y = {"val": data.val_mask, "test": data.test_mask}, data.graph.y
-    chosen = {split: masks[split] & (y != HIDDEN) for split in SPLITS}
+    y = data.graph.y
+    chosen = {split: mask & (y != HIDDEN) for split, mask in _masks(data).items()}
     return {split: (logits[mask], y[mask]) for split, mask in chosen.items()}
+
+
+def _masks(data: ClientData) -> dict[str, Tensor]:
+    return dict(zip(SPLITS, (data.val_mask, data.test_mask), strict=True))
 
 
 def unseen_share(clients: Sequence[ClientData]) -> float:
@@ -56,7 +60,7 @@ def client_class(graph: Graph, partition: Partition) -> Tensor:
 
 
 def sizes(data: ClientData) -> Sizes:
-    """What a client whose labels are not hidden declares of itself."""
+    """The sizes that a client declares about itself. Its labels must not be hidden."""
     classes, y = data.graph.num_classes, data.graph.y
 
     def by_class(mask: Tensor) -> Tensor:
@@ -67,7 +71,7 @@ def sizes(data: ClientData) -> Sizes:
 
 
 def client_facts(data: ClientData, kept: Tensor) -> dict[str, float | int | None]:
-    """Sizes of a client and what its method did to its edges, for the report."""
+    """For the report: the sizes of a client, and what its method did to its edges."""
     graph = data.graph
 
     def isolated(edges: Tensor) -> int:

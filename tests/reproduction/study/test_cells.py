@@ -64,7 +64,7 @@ def test_a_target_of_ones_own_names_files_and_what_is_nowhere_is_named(data: str
     mine = replace(TARGET, datasets=(data, "corafull", "nowhere"))
     datasets, lines = datasets_of(mine, tmp_path)
     assert datasets == [data, "nowhere"]
-    assert lines == ["CoraFull is not at hand; 'fedepd data fetch corafull' gets it"]
+    assert lines == ["CoraFull is not on this machine; 'fedepd data fetch corafull' gets it"]
     with pytest.raises(UnknownName, match="'nowhere'"):
         plan([mine], {mine.name: datasets}, tmp_path, QUICK)
 
@@ -125,7 +125,7 @@ def test_datasets_by_default(tmp_path: Path) -> None:
     target = read_target("table3")
     at_hand, missing = datasets_of(target, tmp_path)
     assert at_hand == ["synthetic"]
-    assert missing[0] == "CoraFull is not at hand; 'fedepd data fetch corafull' gets it"
+    assert missing[0] == "CoraFull is not on this machine; 'fedepd data fetch corafull' gets it"
     assert len(missing) == 3
     (tmp_path / "graphs").mkdir()
     (tmp_path / "graphs" / "corafull.npz").touch()

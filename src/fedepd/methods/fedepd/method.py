@@ -41,7 +41,8 @@ from fedepd.methods.steps import (
     reply,
     with_prefix,
 )
-from fedepd.network.backbones import Backbone, Inputs
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs
 from fedepd.network.kernels import cross_entropy_
 from fedepd.network.sparse import Sparse
 from fedepd.network.training import Gradient

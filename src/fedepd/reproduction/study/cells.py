@@ -1,4 +1,7 @@
-"""Cells: one row on one graph with one seed, in a folder named by its config hash, so that targets share them and none runs twice."""
+"""Cells: a cell is one row of a target on one graph with one seed.
+
+A cell's folder is named by its config hash. So targets share cells, and no cell runs twice.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +23,18 @@ from fedepd.shown import shown
 from fedepd.types import Graph
 
 CHECKPOINT_EVERY = 20
-"""Rounds between the checkpoints of a cell: few, because they cost time that is measured."""
+"""Rounds between two checkpoints of a cell.
+
+Checkpoints are rare, because the time they take is measured too.
+"""
 
 MAX_NOTE = 2500
-"""Characters of the sentence that says why a cell failed."""
+"""Most characters of the message that says why a cell failed."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A cell and where it stands in its target."""
+    """A cell, and which row, dataset and seed of its target it is."""
 
     target: str
     row: Row
@@ -42,12 +48,12 @@ class Planned:
 
     @property
     def note(self) -> Path:
-        """Beside the run folder: why the cell failed."""
+        """The file beside the run folder that says why the cell failed."""
         return self.job.out.with_suffix(".failed")
 
     @property
     def failure(self) -> str:
-        """Empty where the cell is finished."""
+        """Why there is no result. Empty for a finished cell."""
         if self.job.is_finished:
             return ""
         try:
@@ -57,19 +63,21 @@ class Planned:
 
 
 def short_name(dataset: str) -> str:
-    """A file without its folder and ending."""
+    """A dataset's name, or a file's name without its folder and suffix."""
     return Path(dataset).stem if dataset.endswith(".npz") else dataset
 
 
 def datasets_of(target: Target, data_dir: str | Path | None) -> tuple[list[str], list[str]]:
-    """The target's datasets but for those that are yet to be fetched, and one line for each of these.
+    """The target's datasets that are on this machine, and a line for each one that must be fetched first.
 
-    A target of ours also has the data folder's graphs that are not the paper's. Where there is none at all: the synthetic default.
+    Our own targets also include other graphs from the data folder. If there is no dataset at all, the
+    synthetic graph is used.
     """
     present = [row.name for row in available(data_dir) if row.present]
     missing = [name for name in target.datasets if name in DATASETS and name not in present]
     lines = [
-        f"{DATASETS[name].description.split(':')[0]} is not at hand; 'fedepd data fetch {name}' gets it"
+        f"{DATASETS[name].description.split(':')[0]} is not on this machine; 'fedepd data fetch {name}' gets "
+        "it"
         for name in missing
     ]
     at_hand = [name for name in target.datasets if name not in missing]
@@ -85,7 +93,10 @@ def plan(
     seeds: int | None = None,
     data_dir: str | None = None,
 ) -> list[Planned]:
-    """All cells of the targets, by seed first, so that a study cut short has every row. Mistakes are found before anything runs."""
+    """All cells of the targets, ordered by seed, so that a study that is stopped early still has every row.
+
+    Every setting is checked here, before anything runs.
+    """
     first = int(settings.get("seed", Protocol.seed))
     settings = {name: value for name, value in settings.items() if name != "seed"}
     for target in targets:
@@ -127,7 +138,10 @@ def check_acting(target: Target, given: Mapping[str, Any]) -> None:
 
 
 def _config_hash(experiment: Experiment, graph: Graph, hashes: dict[str, str]) -> str:
-    """The hash that the run itself will have; ``hashes`` remembers the graph's."""
+    """The config hash that the run itself will have.
+
+    ``hashes`` caches the graph's hash by feature setting.
+    """
     features = experiment.protocol.features
     if features not in hashes:
         hashes[features] = graph_sha256(with_features(graph, features))
@@ -135,14 +149,17 @@ def _config_hash(experiment: Experiment, graph: Graph, hashes: dict[str, str]) -
 
 
 def to_run(planned: Iterable[Planned]) -> list[Planned]:
-    """One of each cell that is not finished."""
+    """The unfinished cells, each once, even if several targets share it."""
     return list({each.job.out: each for each in planned if not each.job.is_finished}.values())
 
 
 def run_planned(
     planned: Sequence[Planned], workers: int, watch: Callable[[], None], ended: Callable[[Planned, str], None]
 ) -> int:
-    """Run cells and remember why those that fail do; returns how many. One process at a time works in a study's folder."""
+    """Run the cells and write down why a cell failed. Returns the number of failures.
+
+    Only one process at a time may work in a study's folder.
+    """
     if not planned:
         return 0
     by_folder = {each.job.out: each for each in planned}
