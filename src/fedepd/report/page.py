@@ -31,9 +31,25 @@ be thousands. ``style-src`` itself is for browsers that do not know the two narr
 def build_report(
     runs_path: str | Path, out: str | Path | None = None, runs: Sequence[Run] | None = None
 ) -> Path:
-    """Write the report of a run folder, or of a folder of run folders, and say where.
+    """Write the report of a run folder, or of a folder of run folders.
 
-    ``out`` is the file, or the folder for ``report.html``; without it the report lies beside the runs. ``runs``: if they were read before.
+    Args:
+        runs_path: The folder.
+        out: The file, or the folder for ``report.html``. Without it the report lies beside the runs.
+        runs: What ``read_runs`` gave, if the folders were read before.
+
+    Returns:
+        Where the report is.
+
+    Raises:
+        BadData: There is no finished run, or a folder is damaged.
+        BadConfig: The report cannot be written there.
+
+    Examples:
+        >>> import fedepd
+        >>> result = fedepd.run("synthetic", "fedavg", rounds=1, clients=2, out="runs/first")
+        >>> fedepd.build_report("runs/first").name
+        'report.html'
     """
     html = render_page(read_runs(runs_path) if runs is None else runs, unfinished(runs_path))
     target = Path(runs_path if out is None else out)

@@ -66,20 +66,52 @@ ADDED = ("defence", "attack")
 
 @dataclass(frozen=True)
 class Experiment:
+    """One experiment: every setting that moves a number.
+
+    Examples:
+        >>> import fedepd
+        >>> experiment = fedepd.Experiment.make("fedavg", rounds=50, clients=5, lr=0.02)
+        >>> experiment.protocol.rounds, experiment.partition.clients, experiment.training.lr
+        (50, 5, 0.02)
+    """
+
     method_name: str
+    """The method's name in ``fedepd.METHODS``."""
     preset: str
+    """The preset that the method's values began with."""
     method: Method[Any]
+    """The method with its own settings."""
     protocol: Protocol
+    """Seed, rounds, evaluation and selection."""
     partition: PartitionConfig
+    """How the graph is cut into clients."""
     split: SplitConfig
+    """How a client's nodes are split into training, validation and test."""
     model: Backbone
+    """The network."""
     training: Training
+    """Optimiser, epochs, participation and the weights of the average."""
     defence: Defence = Defence()
+    """How the server protects itself from dishonest clients."""
     attack: Attack = Attack()
+    """Dishonest clients, to test the defence."""
 
     @classmethod
     def make(cls, method: str = "fedepd", preset: str = "default", **settings: Any) -> Experiment:
-        """From flat settings; a name may belong to the method or to one of the groups."""
+        """An experiment from flat settings.
+
+        Args:
+            method: A name among ``fedepd.METHODS``.
+            preset: A named set of the method's values.
+            **settings: Names of the method's own fields or of any group's fields, with their values.
+
+        Returns:
+            The experiment, with the default of everything that was not given.
+
+        Raises:
+            UnknownName: The method, the preset or a setting does not exist.
+            BadConfig: A value cannot be used.
+        """
         if method not in METHODS:
             raise UnknownName("method", method, METHODS)
         owners = setting_owners(method)
@@ -98,11 +130,23 @@ class Experiment:
         )
 
     def resolved(self) -> dict[str, Any]:
-        """Every setting with its value, as JSON would hold it."""
+        """Every setting with its value.
+
+        Returns:
+            Groups of settings by name, as JSON would hold them.
+        """
         groups = {name: asdict(getattr(self, name)) for name in GROUPS}
         return {"method": {"name": self.method_name, "preset": self.preset, **asdict(self.method)}, **groups}
 
     def config_hash(self, graph_sha256: str) -> str:
+        """The identity of a run: its settings and its data.
+
+        Args:
+            graph_sha256: The hash of the graph, from ``fedepd.datasets.graph_sha256``.
+
+        Returns:
+            Twelve hexadecimal digits.
+        """
         settings = self.resolved()
         del settings["method"]["preset"]  # a preset is a name for values that are there in full
         for group in ADDED:
@@ -112,7 +156,11 @@ class Experiment:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def sentence(self) -> str:
-        """The protocol in words, printed with every number."""
+        """The protocol in words, as it is printed with every number.
+
+        Returns:
+            One line without a full stop.
+        """
         p, s, t, m = self.partition, self.split, self.training, self.model
         test = round(100 * (1 - s.train_share - s.val_share))
         select = {
