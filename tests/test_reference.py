@@ -158,7 +158,7 @@ def test_commands_of_the_start_page_run(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
     commands = re.findall(r"^\$ fedepd (.*)$", page, flags=re.MULTILINE)
-    assert len(commands) == 3
+    assert len(commands) == 2
     for command in commands:
         assert main(command.split()) == 0, command
     assert (tmp_path / "runs" / "both" / "report.html").is_file()
