@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -30,7 +31,7 @@ def test_the_graph_of_the_table_is_taken() -> None:
         ({"imbalance_ratio": 3.01}, "an imbalance ratio of 3.00"),
     ],
 )
-def test_any_other_is_refused_by_what_differs(changes: dict[str, float], says: str) -> None:
+def test_any_other_is_refused_by_what_differs(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(BadData, match=says):
         check_table1(GRAPH, replace(ROW, **changes))
 

@@ -54,11 +54,10 @@ def test_server_and_sites_restarted_after_every_round_reach_the_same_digest(
         participants = [task.participant(client) for client in clients]
         for participant, state in zip(participants, states, strict=True):
             participant.state = state.before(ledger.next_round)
-        method, tensors = ledger.experiment.method, ledger.progress.tensors
         rounds = train(
-            method,
+            ledger.experiment.method,
             ledger.server,
-            tensors,
+            ledger.progress.tensors,
             [0, 1, 2],
             InProcess(participants),
             2,
@@ -221,6 +220,7 @@ def test_thirty_percent_lost_replies_over_fifty_rounds(tmp_path: Path) -> None:
             )
         if "stale" in line:
             marked += 1
+            assert last is not None
             assert torch.equal(each.tensors["prototype.mean"][2], last)
         if 0 in each.clients:
             last = each.tensors["prototype.mean"][2]

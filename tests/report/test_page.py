@@ -291,7 +291,9 @@ def test_a_poisoned_folder_in_a_terminal(
 
 def test_the_policy_knows_our_script_and_our_style_alone(comparison: Path) -> None:
     html = build_report(comparison).read_text(encoding="utf-8")
-    policy = dict(rule.split(" ", 1) for rule in re.search(r'Policy" content="([^"]+)"', html)[1].split("; "))  # type: ignore[index]
+    stated = re.search(r'Policy" content="([^"]+)"', html)
+    assert stated is not None
+    policy = {name: rest for name, _, rest in (rule.partition(" ") for rule in stated[1].split("; "))}
     assert policy["default-src"] == policy["base-uri"] == policy["form-action"] == "'none'"
     for tag, rule in (("script", "script-src"), ("style", "style-src-elem")):
         content = re.findall(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)

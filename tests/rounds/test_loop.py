@@ -184,7 +184,7 @@ def test_a_client_that_offends_three_times_is_left_out_and_named() -> None:
     assert [len(r.refused) for r in rounds] == [1, 1, 1, 0, 0]
     assert [r.excluded for r in rounds] == [(), (), (2,), (2,), (2,)]
     assert [who for _, number, who in exchange.asked if number > 3] == [(0, 1)] * 4
-    again = train(FedAvg(), server(rounds=5), {"w": torch.zeros(1)}, [0, 1, 2], exchange, 1, 5, {2: OFFENCES})  # type: ignore[arg-type]
+    again = train(FedAvg(), server(rounds=5), {"w": torch.zeros(1)}, [0, 1, 2], exchange, 1, 5, {2: OFFENCES})
     assert [(r.clients, r.excluded) for r in again] == [((0, 1), (2,))]
 
 

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from fedepd.errors import BadConfig, UnknownName
 from fedepd.methods import METHODS
+from fedepd.methods.fedepd.method import FedEPD
 from fedepd.runs.experiment import GROUPS, Experiment, coerced, read_toml, setting_owners
 
-SAMPLE = {"clients": 4, "train_share": 0.5, "val_share": 0.3, "head": "linear"}
+SAMPLE: dict[str, Any] = {"clients": 4, "train_share": 0.5, "val_share": 0.3, "head": "linear"}
 
 
 def other_value(name: str, kind: Any, value: Any) -> Any:
@@ -35,6 +36,7 @@ def other_value(name: str, kind: Any, value: Any) -> Any:
 def test_flat_settings_reach_their_group() -> None:
     made = Experiment.make("fedepd", clients=3, split="keep_one", hidden=8, lr=0.1, rounds=7, gamma=0.25)
     assert (made.partition.clients, made.split.split, made.model.hidden) == (3, "keep_one", 8)
+    assert isinstance(made.method, FedEPD)
     assert (made.training.lr, made.protocol.rounds, made.method.gamma) == (0.1, 7, 0.25)
 
 
@@ -92,6 +94,7 @@ def test_hash_is_the_same_in_another_process() -> None:
 
 def test_a_setting_wins_over_its_preset() -> None:
     made = Experiment.make("fedepd", "printed", absent="zero")
+    assert isinstance(made.method, FedEPD)
     assert (made.method.sign, made.method.absent) == ("plus", "zero")
 
 
@@ -171,7 +174,7 @@ def test_unknown_names_come_with_a_guess(arguments: dict[str, Any], says: str) -
 
 
 def test_the_sentence_names_what_moves_the_numbers() -> None:
-    settings = {
+    settings: dict[str, Any] = {
         "clients": 4,
         "partition": "openfgl",
         "rounds": 7,

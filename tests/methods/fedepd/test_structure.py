@@ -15,12 +15,13 @@ from toy import toy_client
 def test_what_is_derived_is_made_once_and_only_the_last_is_kept() -> None:
     data, made = toy_client(), []
 
-    def derive(edges: torch.Tensor) -> Any:
+    def derive(edges: torch.Tensor) -> Any:  # a number stands for what a method would make
         made.append(edges.shape[1])
         return len(made)
 
     graphs = Graphs(data, data.graph.edge_index[:, :5], derive)
-    assert [graphs.on(True), graphs.on(True), graphs.on(False), graphs.on(True)] == [1, 1, 2, 3]
+    found: list[Any] = [graphs.on(pruned) for pruned in (True, True, False, True)]
+    assert found == [1, 1, 2, 3]
     assert made == [5, data.graph.num_edges, 5]
 
 

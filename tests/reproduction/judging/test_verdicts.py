@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import isnan, nan
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def among(claim: str, *rivals: str) -> Claim:
     return replace(BY_ID[claim], contrast=best(BY_ID[claim].metric, rivals))
 
 
-def verdict(claim: str | Claim, dataset: str = "toy", **rows: Row) -> Verdict:
+def verdict(claim: str | Claim, dataset: str = "toy", **rows: Any) -> Verdict:
     named = {name.replace("__", ":"): values for name, values in rows.items()}
     found = [
         v
@@ -96,7 +97,7 @@ def test_a_rival_that_leads_among_many_by_chance_refutes_nothing() -> None:
 
 def test_the_best_is_shown_to_be_above_every_rival_and_not_only_above_the_one_with_the_highest_mean() -> None:
     """FedGTA is told from FedEPD by its small spread; FedAvg, with a mean just below FedGTA's, varies by 5 and cannot be."""
-    rows = {"fedepd": row(bacc=51), "fedgta": row(bacc=50), "fedavg": row(5.0, bacc=49.9)}
+    rows: dict[str, Any] = {"fedepd": row(bacc=51), "fedgta": row(bacc=50), "fedavg": row(5.0, bacc=49.9)}
     claim = among("best-bacc", "fedgta", "fedavg")
     found = verdict(claim, **rows)
     assert found.outcome == "cannot be told"
@@ -132,7 +133,7 @@ def test_too_few_seeds_missing_rows_and_missing_datasets_cannot_be_told() -> Non
 
 def test_the_best_of_all_cannot_be_told_where_one_was_not_run_but_can_be_refuted() -> None:
     """An ablation of FedEPD is not asked for: the claim does not name it."""
-    rows = {rival: row(bacc=40) for rival in BASELINES if rival != "lws"}
+    rows: dict[str, Any] = {rival: row(bacc=40) for rival in BASELINES if rival != "lws"}
     found = verdict("best-bacc", fedepd=row(bacc=60), **rows)
     assert (found.outcome, found.because) == ("cannot be told", "no run of lws.")
     assert isnan(found.p)
@@ -224,7 +225,7 @@ def test_no_p_below_alpha_without_a_decision(gains: list[int], spread: int) -> N
 )
 def test_a_part_helps(gain: float, outcome: str) -> None:
     """A standard error of 0.082: 0.3 is t = 3.7 (p = 0.02), and a gain that is not seen is not refuted either."""
-    rows = {"fedepd": row(bacc=50 + gain), "fedepd__without_consensus": row()}
+    rows: dict[str, Any] = {"fedepd": row(bacc=50 + gain), "fedepd__without_consensus": row()}
     assert verdict("consensus-bacc", **rows).outcome == outcome
 
 
@@ -237,7 +238,7 @@ def test_the_ablation_of_the_printed_preset_has_its_own_rows() -> None:
 
 @pytest.mark.parametrize(("without_purification", "outcome"), [(40.0, "holds"), (46.0, "does not hold")])
 def test_purification_matters_most(without_purification: float, outcome: str) -> None:
-    rows = {
+    rows: dict[str, Any] = {
         "fedepd__without_purification": row(acc=without_purification),
         "fedepd__without_recalibration": row(acc=45),
     }
@@ -276,7 +277,8 @@ def test_a_grid_is_refuted_by_what_one_parameter_does_on_average() -> None:
         return verdict
 
     three, six = found(3), found(6)
-    assert (three.outcome, three.p) == ("cannot be told", pytest.approx(0.235, abs=0.002))
+    assert three.outcome == "cannot be told"
+    assert three.p == pytest.approx(0.235, abs=0.002)
     assert six.outcome == "does not hold"
     together = judge(
         {f"d{i}": {f"fedepd:mu={mu}": row(macro_f1=50 + 9 * mu) for mu in (0, 1)} for i in range(9)},
@@ -328,7 +330,7 @@ def test_traffic_without_any_spread_is_told_exactly() -> None:
 
 def test_steadier_than_the_mean_of_the_methods_for_long_tails() -> None:
     """Steps of 1 against the mean of 2, 3 and 4."""
-    rivals = {
+    rivals: dict[str, Any] = {
         "creff": row(fluctuation=2),
         "fedlc": row(fluctuation=3),
         "graphfedmig": row(fluctuation=4),
@@ -397,7 +399,8 @@ def test_over_all_datasets_ranks_decide_and_not_one_large_gain() -> None:
     two-sided. With eight losses alone 2 / 256; the mean of all nine speaks for the part, its signed ranks against it."""
     (found,) = over_all([-0.1, -0.2, -0.3, -0.4, -0.5, -0.6, -0.7, -0.8, 40], "consensus-bacc")
     ways = sum(sum(rank for rank in range(1, 10) if signs >> rank & 1) <= 9 for signs in range(0, 2**10, 2))
-    assert (found.outcome, found.p) == ("cannot be told", pytest.approx(2 * ways / 2**9))
+    assert found.outcome == "cannot be told"
+    assert found.p == pytest.approx(2 * ways / 2**9)
     assert "+4.04 points on average, ahead on 1 of 9; over 9 datasets neither" in found.because
     (fifteen,) = over_all([*(-0.1 * (i + 1) for i in range(14)), 40], "consensus-bacc")
     assert fifteen.outcome == "does not hold"

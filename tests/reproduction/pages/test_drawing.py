@@ -44,13 +44,14 @@ def test_a_label_of_several_axes_stands_once_in_the_legend() -> None:
 
 def test_a_figure_has_our_look_whatever_matplotlib_is_set_to() -> None:
     import matplotlib as mpl
+    from matplotlib.figure import Figure
 
     seen = []
 
     @styled
-    def draw() -> object:  # type: ignore[arg-type]
+    def draw() -> Figure:
         seen.append(mpl.rcParams["font.size"])
-        return None
+        return Figure()
 
     with mpl.rc_context({"font.size": 30}):
         draw()

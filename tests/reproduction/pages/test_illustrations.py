@@ -24,7 +24,7 @@ def test_panels_are_finished_rows_without_references(make_results: MakeResults) 
 def test_more_than_four_datasets_make_a_second_figure(make_results: MakeResults) -> None:
     drawn: list[list[str]] = []
     many = make_results({("fedavg", f"graph{number}"): [50] for number in range(5)})
-    stems = _in_parts(many, lambda part: drawn.append(list(part)), "tiers")  # type: ignore[arg-type,func-returns-value,return-value]
+    stems = _in_parts(many, lambda part: drawn.append(list(part)), "tiers")  # type: ignore[arg-type,return-value]
     assert list(stems) == ["tiers-1", "tiers-2"]
     assert [len(part) for part in drawn] == [4, 1]
 
