@@ -9,6 +9,7 @@ import os
 import re
 import struct
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -228,11 +229,12 @@ def read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("read_only")
 def test_a_read_only_file_system_is_said(tmp_path: Path) -> None:
     """Removing the temporary file fails there too, and must not hide the sentence."""
-    for write in (
+    ways: tuple[Callable[[Path], object], ...] = (
         lambda path: write_bytes(path, b"1"),
         lambda path: write_json(path, {}),
         lambda path: append_line(path, {}),
-    ):
+    )
+    for write in ways:
         with pytest.raises(
             BadConfig, match=r"cannot write '.*a' \(Read-only file system\); give another place"
         ):

@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -287,9 +288,9 @@ def damaged(content: bytes, rng: np.random.Generator, text: bool) -> bytes:
     if text:
         edits = [b",extra", b"\r", b"", b",", b'"', b"," + b"9" * 200_000]
         ways += [
-            lambda edit=edit: b"\n".join([*lines[:line], lines[line] + edit, *lines[line + 1 :]])
+            partial(lambda edit: b"\n".join([*lines[:line], lines[line] + edit, *lines[line + 1 :]]), edit)
             for edit in edits
-        ]  # type: ignore[misc]
+        ]
         ways += [
             lambda: b"\xef\xbb\xbf" + content,
             lambda: content.replace(b"\n", b"\r\n"),

@@ -40,7 +40,7 @@ def changed(**parts: Any) -> bytes:
 
 
 def with_value(name: str, value: Any) -> np.ndarray[Any, Any]:
-    array = arrays()[name].copy()
+    array: np.ndarray[Any, Any] = arrays()[name].copy()
     array.flat[0] = value
     return array
 

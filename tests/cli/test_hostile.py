@@ -475,15 +475,18 @@ def test_a_terminal_without_our_signs(
     """What a stream cannot encode is shown as '?'; the streams are as Python opens them there."""
     edited(model / "labels.json", labels=["图", "–", "\ud800"])
     shutil.copy(place / "tiny.npz", model.parent / "图–.npz")
-    streams = {name: io.TextIOWrapper(io.BytesIO(), encoding=encoding) for name in ("stdout", "stderr")}
+    buffers = {name: io.BytesIO() for name in ("stdout", "stderr")}
+    streams = {name: io.TextIOWrapper(buffer, encoding=encoding) for name, buffer in buffers.items()}
     for name, stream in streams.items():
         monkeypatch.setattr(sys, name, stream)
     assert main(["predict", str(model), "--data", str(place / "tiny.npz")]) == 0
     assert main(["run", "fedavg", "--data", str(model.parent / "图–.npz"), *FLAGS]) == 0
     assert main(["report", str(model.parent / "图")]) == 2
-    out, err = (stream.detach() for stream in streams.values() if not stream.flush())
-    assert b"p(" + "图".encode(encoding, "replace") + b")" in out.getvalue()
-    assert err.getvalue().startswith(b"fedepd: ")
+    for stream in streams.values():
+        stream.flush()
+    out, err = (buffer.getvalue() for buffer in buffers.values())
+    assert b"p(" + "图".encode(encoding, "replace") + b")" in out
+    assert err.startswith(b"fedepd: ")
 
 
 @pytest.fixture

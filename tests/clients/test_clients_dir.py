@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from fedepd.cli import main
+from fedepd.clients.client_file import write_client_file
 from fedepd.clients.clients_dir import MANIFEST, folder_names, read_clients, write_clients
 from fedepd.datasets import synthetic, write_npz
 from fedepd.errors import BadConfig, BadData
@@ -60,7 +61,7 @@ def split_and_die(file: Path, folder: Path, die_at: int) -> None:
 
         return wrapped
 
-    os.replace, os.mkdir = deadly(os.replace), deadly(os.mkdir)  # type: ignore[assignment]
+    os.replace, os.mkdir = deadly(os.replace), deadly(os.mkdir)
     raise SystemExit(
         main(["data", "split", str(file), "--clients", "3", "--by", "balanced", "-o", str(folder)])
     )
@@ -148,7 +149,7 @@ def test_a_list_of_files_that_is_none_is_refused(folder: Path, files: Any) -> No
 def test_a_split_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fedepd.clients import clients_dir
 
-    write, count = clients_dir.write_client_file, 0
+    write, count = write_client_file, 0
 
     def full(*arguments: Any) -> None:
         nonlocal count

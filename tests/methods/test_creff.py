@@ -18,7 +18,7 @@ from fedepd.network.training import Training
 from fedepd.types import ClientData, Reply, Tensors
 from toy import assert_same, initial, make_client, make_server, run_rounds, toy_client, toy_clients
 
-QUICK = {"match_steps": 10, "retrain_epochs": 20}
+QUICK: dict[str, Any] = {"match_steps": 10, "retrain_epochs": 20}
 
 
 def feature_gradients(
@@ -32,7 +32,8 @@ def feature_gradients(
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
     """Along the last axis."""
-    return (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1) + GUARD)
+    out: Tensor = (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1) + GUARD)
+    return out
 
 
 def matching_loss(

@@ -129,13 +129,15 @@ def test_labels_are_not_looked_at(model: Model, tables: Path) -> None:
 
 def test_edges_are_purified_as_in_training(model: Model, tables: Path) -> None:
     """Predicting on the kept edges with purification off is the same as predicting on all edges with it on."""
+    from fedepd.methods.fedepd.method import FedEPD
     from fedepd.methods.fedepd.purify import purified_edges
 
     graph = fedepd.load(tables / "my.npz")
     kept = purified_edges(graph)
     assert kept.shape[1] < graph.num_edges
-    experiment = model.experiment
-    plain = replace(model, experiment=replace(experiment, method=replace(experiment.method, purify=False)))
+    experiment, method = model.experiment, model.experiment.method
+    assert isinstance(method, FedEPD)
+    plain = replace(model, experiment=replace(experiment, method=replace(method, purify=False)))
     assert np.array_equal(
         model.predict(graph).probabilities, plain.predict(replace(graph, edge_index=kept)).probabilities
     )

@@ -200,7 +200,7 @@ def test_dropout_masks(dropout: float, scale: float, hidden: int) -> None:
     assert mask is not None
     assert mask.shape == (1001, hidden)
     assert mask.dtype == torch.float32
-    torch.testing.assert_close(mask.unique(), torch.tensor([0.0, scale]), rtol=1e-6, atol=0)
+    torch.testing.assert_close(torch.unique(mask), torch.tensor([0.0, scale]), rtol=1e-6, atol=0)
     n = mask.numel()
     assert abs(int((mask == 0).sum()) - dropout * n) < 4 * (dropout * (1 - dropout) * n) ** 0.5
     per_unit = (mask == 0).float().mean(0)

@@ -106,7 +106,9 @@ def write_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WriteRun:
         (folder / "rounds.jsonl").write_text(
             "".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8"
         )
-        saved = {f"{model}_{part}": matrix for model, matrix in matrices.items() for part in ("val", "test")}
+        saved: dict[str, Any] = {
+            f"{model}_{part}": matrix for model, matrix in matrices.items() for part in ("val", "test")
+        }
         np.savez(folder / "confusion.npz", **saved)
         shares = np.random.default_rng(0).dirichlet(np.full(clients, 0.5), size=len(sizes)).T  # [K, C]
         np.savez(
@@ -141,7 +143,7 @@ def _json(path: Path, content: Any) -> None:
 
 
 def _client(k: int, nodes: int, prunes: bool) -> dict[str, Any]:
-    client = {
+    client: dict[str, Any] = {
         "client": k,
         "nodes": nodes,
         "edges": 1000,

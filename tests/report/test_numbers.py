@@ -57,7 +57,7 @@ def test_bin_intervals(write_run: WriteRun, seeds: int) -> None:
     np.testing.assert_allclose(mean, [0.8, 0.65, 0.5, np.nan])
     np.testing.assert_allclose(low, [0.49016, 0.44666, 0.23659, np.nan], atol=2e-5)
     np.testing.assert_allclose(high, [0.94332, 0.79994, 0.76341, np.nan], atol=2e-5)
-    assert (low[0], high[0]) == pytest.approx([float(end) for end in wilson(8, 10)])
+    assert (low[0], high[0]) == pytest.approx([float(end) for end in wilson(np.array(8), np.array(10))])
 
 
 def test_convergence_is_over_the_evaluated_rounds(write_run: WriteRun) -> None:

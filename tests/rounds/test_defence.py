@@ -52,7 +52,7 @@ def defended(
 def test_the_rules_are_flowers(case: dict[str, Any]) -> None:
     """Made outside this repository with flwr 1.41; its krum averages the kept ones by their sizes."""
     rows = torch.tensor(case["rows"], dtype=torch.float64)
-    near = {"rtol": 1e-12, "atol": 1e-12}
+    near: dict[str, Any] = {"rtol": 1e-12, "atol": 1e-12}
     torch.testing.assert_close(
         coordinate_median(rows), torch.tensor(case["median"], dtype=torch.float64), **near
     )
@@ -272,7 +272,7 @@ def test_a_rule_that_cannot_act_is_refused(method: str, settings: dict[str, Any]
 @pytest.mark.parametrize("rule", ["clip", "median", "trimmed", "multi-krum"])
 @pytest.mark.parametrize("method", ["fedepd", "creff", "fedspray", "lws"])
 def test_a_defended_run_trains_and_its_lines_say_what_was_done(method: str, rule: str) -> None:
-    settings = {"rounds": 3, "clients": 6, "hidden": 8, "evaluate_every": 3}
+    settings: dict[str, Any] = {"rounds": 3, "clients": 6, "hidden": 8, "evaluate_every": 3}
     first = run("synthetic", method, robust=rule, cap_weights=True, **settings)
     again = run("synthetic", method, robust=rule, cap_weights=True, workers=2, **settings)
     assert first.summary["weights_sha256"] == again.summary["weights_sha256"]

@@ -53,7 +53,12 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
 def test_a_file_appears_only_when_it_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
     sync = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda handle: (seen.append((tmp_path / "a").exists()), sync(handle)))
+
+    def watched(handle: int) -> None:
+        seen.append((tmp_path / "a").exists())
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", watched)
     write_bytes(tmp_path / "a", b"content")
     assert seen == [False]
     assert (tmp_path / "a").read_bytes() == b"content"

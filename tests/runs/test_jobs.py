@@ -47,7 +47,8 @@ def test_a_killed_process_takes_no_other_with_it(tmp_path: Path) -> None:
     def watch() -> None:
         if jobs[0].rounds_done > 2 and not killed:
             killed.extend(process.pid or 0 for process in multiprocessing.active_children())
-            os.kill(*killed, signal.SIGKILL)
+            (only,) = killed
+            os.kill(only, signal.SIGKILL)
 
     ended = list(outcomes(jobs, 1, watch))
     assert (

@@ -42,6 +42,15 @@ METHODS: dict[str, type[Method[Any]]] = {
     "isolated": Isolated,
     "centralised": Centralised,
 }
+"""Every method by its name. A value is the class; its fields are the method's settings, its ``presets`` named sets of them.
+
+Examples:
+    >>> import fedepd
+    >>> fedepd.METHODS["fedavg"].label
+    'FedAvg'
+    >>> sorted(fedepd.METHODS["fedepd"].presets)[:2]
+    ['corrected', 'default']
+"""
 
 
 def make_method(name: str, preset: str = "default", settings: Mapping[str, Any] | None = None) -> Method[Any]:

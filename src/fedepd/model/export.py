@@ -71,10 +71,30 @@ def export(
     data: Graph | str | Path | None = None,
     data_dir: str | Path | None = None,
 ) -> Path:
-    """Write the model of a finished run to the new folder ``out``. The run's data must be at hand: calibration is measured on them.
+    """Write the model of a finished run to a new folder.
 
-    ``data`` is needed only where the run was given a graph from memory, or its file has moved. A federation's graphs stay at its sites, so
+    The run's data must be at hand, because calibration is measured on them. A federation's graphs stay at its sites, so
     its model is exported without calibration.
+
+    Args:
+        folder: The run folder.
+        out: The new folder.
+        data: Needed only where the run was given a graph from memory, or its file has moved.
+        data_dir: The folder with the datasets' files, if it has moved.
+
+    Returns:
+        The new folder.
+
+    Raises:
+        BadConfig: ``out`` is there already, or the method has no model for all clients.
+        BadData: The run folder is damaged or unfinished, or its data have changed.
+
+    Examples:
+        >>> import fedepd
+        >>> result = fedepd.run("synthetic", "fedavg", rounds=1, clients=2, out="runs/first")
+        >>> folder = fedepd.export("runs/first", "model")
+        >>> sorted(path.name for path in folder.iterdir())[:3]
+        ['README.md', 'calibration.json', 'config.json']
     """
     run, out = read_run(folder), Path(out)
     check_new_run(out)

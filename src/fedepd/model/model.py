@@ -84,20 +84,48 @@ class Predictions:
 
 @dataclass(frozen=True, eq=False)
 class Model:
+    """A model that was exported, ready to predict.
+
+    Examples:
+        >>> import fedepd
+        >>> result = fedepd.run("synthetic", "fedavg", rounds=1, clients=2, out="runs/first")
+        >>> model = fedepd.load_model(fedepd.export("runs/first", "model"))
+        >>> predictions = model.predict(fedepd.load("synthetic"))
+        >>> len(predictions.labels), predictions.probabilities.shape
+        (1500, (1500, 10))
+    """
+
     experiment: Experiment
+    """The settings that it was trained under."""
     info: TaskInfo
+    """The numbers of features, classes and clients."""
     tensors: Tensors
+    """The weights, and no tensor that changes no prediction."""
     label_names: tuple[str, ...]
+    """What the classes are called, in order."""
     tiers: Tiers
+    """Which classes are head, medium and tail."""
     temperatures: dict[str, float]
+    """What the logits are divided by, for each tier of the predicted class."""
     schema: FeatureSchema | None = None
     """How columns become features, where the training data came from tables."""
 
     def predict(self, graph: Graph, abstain_below: float = 0.0) -> Predictions:
-        """What the model says of every node; the graph's own labels are not looked at.
+        """Classify every node. The graph's own labels are not looked at.
 
-        Edges are purified as in training, over the whole graph as if it were one client. A node without edges is classified by its
-        features alone.
+        Edges are purified as in training, over the whole graph as if it were one client. A node without edges is
+        classified by its features alone.
+
+        Args:
+            graph: A graph with the features that the model was trained on.
+            abstain_below: A node whose likeliest class has a smaller probability gets no label.
+
+        Returns:
+            The likeliest class and the calibrated probabilities of every node.
+
+        Raises:
+            BadConfig: ``abstain_below`` is not a probability.
+            BadData: The graph has other features than the model was trained on.
         """
         if not 0 <= abstain_below <= 1:
             raise BadConfig(f"abstain_below is {abstain_below}; a probability lies between 0 and 1")
@@ -115,7 +143,14 @@ class Model:
         return Predictions(ids, logits.argmax(1), p, self.label_names, abstain_below)
 
     def logits(self, graph: Graph) -> Tensor:
-        """[n, C], of a graph whose features are as the protocol wants them: a client without one training node."""
+        """Logits of a graph, as a client without any training node would have them.
+
+        Args:
+            graph: Its features are as the protocol wants them.
+
+        Returns:
+            [n, C], not calibrated.
+        """
         n = graph.num_nodes
         none = torch.zeros(n, dtype=torch.bool)
         graph = replace(
@@ -129,7 +164,14 @@ class Model:
         return self.logits_at(ClientData(0, graph, none, none, none, torch.arange(n)))
 
     def logits_at(self, data: ClientData) -> Tensor:
-        """[n, C], as a client with these data would have them."""
+        """Logits as a client with these data would have them.
+
+        Args:
+            data: The client's data; a method may use its training labels.
+
+        Returns:
+            [n, C], not calibrated.
+        """
         e = self.experiment
         prepared = e.method.prepare(data, e.model)
         client = Client(data, prepared, self.info, e.model, e.training, e.protocol.seed, 0, e.protocol.rounds)
@@ -138,7 +180,24 @@ class Model:
 
 
 def load_model(folder: str | Path) -> Model:
-    """The model in a folder written by ``fedepd export``."""
+    """Read the model in a folder that ``fedepd.export`` wrote.
+
+    Args:
+        folder: The model folder.
+
+    Returns:
+        The model, checked against its settings and the hash of its weights.
+
+    Raises:
+        BadData: The folder holds no model, or is damaged.
+
+    Examples:
+        >>> import fedepd
+        >>> result = fedepd.run("synthetic", "fedavg", rounds=1, clients=2, out="runs/first")
+        >>> model = fedepd.load_model(fedepd.export("runs/first", "model"))
+        >>> model.info.num_classes
+        10
+    """
     folder = Path(folder)
     config, where = _read(folder, CONFIG, {}), f"'{shown(folder, 300)}/{CONFIG}'"
     if config.get("format") != FORMAT:

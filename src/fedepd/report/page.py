@@ -36,10 +36,25 @@ narrower directives.
 def build_report(
     runs_path: str | Path, out: str | Path | None = None, runs: Sequence[Run] | None = None
 ) -> Path:
-    """Write the report of a run folder, or of a folder of run folders. Returns the path of the page.
+    """Write the report of a run folder, or of a folder of run folders.
 
-    ``out`` is the file, or the folder for ``report.html``. By default the report is written into
-    ``runs_path``. ``runs`` are the runs of that folder, if they were read before.
+    Args:
+        runs_path: The folder.
+        out: The file, or the folder for ``report.html``. Without it the report lies beside the runs.
+        runs: What ``read_runs`` gave, if the folders were read before.
+
+    Returns:
+        Where the report is.
+
+    Raises:
+        BadData: There is no finished run, or a folder is damaged.
+        BadConfig: The report cannot be written there.
+
+    Examples:
+        >>> import fedepd
+        >>> result = fedepd.run("synthetic", "fedavg", rounds=1, clients=2, out="runs/first")
+        >>> fedepd.build_report("runs/first").name
+        'report.html'
     """
     html = render_page(read_runs(runs_path) if runs is None else runs, unfinished(runs_path))
     target = Path(runs_path if out is None else out)

@@ -68,20 +68,52 @@ keep theirs."""
 
 @dataclass(frozen=True)
 class Experiment:
+    """One experiment: every setting that moves a number.
+
+    Examples:
+        >>> import fedepd
+        >>> experiment = fedepd.Experiment.make("fedavg", rounds=50, clients=5, lr=0.02)
+        >>> experiment.protocol.rounds, experiment.partition.clients, experiment.training.lr
+        (50, 5, 0.02)
+    """
+
     method_name: str
+    """The method's name in ``fedepd.METHODS``."""
     preset: str
+    """The preset that the method's values began with."""
     method: Method[Any]
+    """The method with its own settings."""
     protocol: Protocol
+    """Seed, rounds, evaluation and selection."""
     partition: PartitionConfig
+    """How the graph is cut into clients."""
     split: SplitConfig
+    """How a client's nodes are split into training, validation and test."""
     model: Backbone
+    """The network."""
     training: Training
+    """Optimiser, epochs, participation and the weights of the average."""
     defence: Defence = Defence()
+    """How the server protects itself from dishonest clients."""
     attack: Attack = Attack()
+    """Dishonest clients, to test the defence."""
 
     @classmethod
     def make(cls, method: str = "fedepd", preset: str = "default", **settings: Any) -> Experiment:
-        """From flat settings that a person gives; a name may belong to the method or to one of the groups."""
+        """An experiment from flat settings.
+
+        Args:
+            method: A name among ``fedepd.METHODS``.
+            preset: A named set of the method's values.
+            **settings: Names of the method's own fields or of any group's fields, with their values.
+
+        Returns:
+            The experiment, with the default of everything that was not given.
+
+        Raises:
+            UnknownName: The method, the preset or a setting does not exist.
+            BadConfig: A value cannot be used, or a setting changes nothing under the others.
+        """
         made = cls.recorded(method, preset, settings)
         made.check_given(settings)
         return made
@@ -90,9 +122,20 @@ class Experiment:
     def recorded(
         cls, method: str, preset: str, settings: Mapping[str, Any], trained: bool = False
     ) -> Experiment:
-        """From flat settings that a file holds: idle ones are read, and removed ones at the value that is left.
+        """An experiment from flat settings that a file holds. Idle settings are read, too.
 
-        ``trained``: of a model that is only to predict, so that settings removed from training may have any value.
+        Args:
+            method: A name among ``fedepd.METHODS``.
+            preset: A named set of the method's values.
+            settings: Names and values. A removed setting must have the value that is left.
+            trained: The model is only to predict, so settings removed from training may have any value.
+
+        Returns:
+            The experiment.
+
+        Raises:
+            UnknownName: The method, the preset or a setting does not exist.
+            BadConfig: A value cannot be used.
         """
         if method not in METHODS:
             raise UnknownName("method", method, METHODS)
@@ -143,13 +186,26 @@ class Experiment:
         return found
 
     def resolved(self) -> dict[str, Any]:
-        """Every setting with its value, as JSON would hold it; removed settings too, see ``Method.retired``."""
+        """Every setting with its value.
+
+        Returns:
+            Groups of settings by name, as JSON would hold them. Removed settings are there too, see
+            ``Method.retired``.
+        """
         groups = {name: asdict(getattr(self, name)) for name in GROUPS}
         groups["model"]["backbone"] = described(self.model.backbone)
         method = {**asdict(self.method), **self.method.retired}
         return {"method": {"name": self.method_name, "preset": self.preset, **method}, **groups}
 
     def config_hash(self, graph_sha256: str) -> str:
+        """The identity of a run: its settings and its data.
+
+        Args:
+            graph_sha256: The hash of the graph, from ``fedepd.datasets.graph_sha256``.
+
+        Returns:
+            Twelve hexadecimal digits.
+        """
         settings = self.resolved()
         del settings["method"]["preset"]  # a preset is a name for values that are there in full
         for name in ADDED:
@@ -163,7 +219,11 @@ class Experiment:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def sentence(self) -> str:
-        """The protocol in words, printed with every number."""
+        """The protocol in words, as it is printed with every number.
+
+        Returns:
+            One line without a full stop.
+        """
         p, s, t, m = self.partition, self.split, self.training, self.model
         test = round(100 * (1 - s.train_share - s.val_share))
         select = {

@@ -42,10 +42,40 @@ def resume(
     on_round: Callable[[Round], None] | None = None,
     checkpoint_every: int = 1,
 ) -> RunResult:
-    """Finish the run in ``folder``. The result is that of a run which was never interrupted.
+    """Finish an interrupted run.
 
-    That holds for the weights, the metrics and every line of rounds.jsonl but for its seconds.
-    ``data`` is needed only where the run was given a graph from memory, or its file has moved.
+    The weights, the metrics and rounds.jsonl (but for its seconds) become those of a run that was never interrupted.
+
+    Args:
+        folder: The run folder.
+        data: Needed only where the run was given a graph from memory, or its file has moved.
+        workers: Threads that share the clients. Their number changes no bit.
+        data_dir: The folder with the datasets' files, if it has moved.
+        on_round: Called with each finished round.
+        checkpoint_every: After so many rounds the folder gets what the next ``resume`` needs; 0: never.
+
+    Returns:
+        The same as ``fedepd.run``, over all rounds.
+
+    Raises:
+        BadConfig: The run is finished already, its data are not at hand, or another process holds the folder.
+        BadData: The folder holds no run, is damaged, or its data have changed.
+        ClientFailed: A client's step broke.
+
+    Examples:
+        A run is interrupted after its second round, and finished:
+
+        >>> import fedepd
+        >>> def interrupt(finished):
+        ...     if finished.number == 2:
+        ...         raise KeyboardInterrupt
+        >>> try:
+        ...     fedepd.run("synthetic", "fedavg", rounds=3, clients=3, out="runs/cut", on_round=interrupt)
+        ... except KeyboardInterrupt:
+        ...     print("interrupted")
+        interrupted
+        >>> len(fedepd.resume("runs/cut").rounds)
+        3
     """
     folder, started = Path(folder), now()
     if is_finished(folder):

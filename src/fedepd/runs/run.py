@@ -27,16 +27,31 @@ from fedepd.types import ClientData, Graph, Tensors
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
+    """What a run found.
+
+    Examples:
+        >>> import fedepd
+        >>> result = fedepd.run("synthetic", "fedavg", rounds=2, clients=3)
+        >>> sorted(result.metrics["global"]["pooled"])
+        ['acc', 'bacc', 'head_acc', 'macro_f1', 'medium_acc', 'tail_acc']
+        >>> [line["round"] for line in result.rounds]
+        [1, 2]
+    """
+
     summary: dict[str, Any]
+    """All scores, the selected round, the protocol in words, bytes, seconds and hashes: what summary.json holds."""
     rounds: list[dict[str, Any]]
+    """One entry per round, as in rounds.jsonl: losses, bytes, seconds, and scores where the round was evaluated."""
     confusions: Confusions
+    """Confusion matrices by name, such as "global_test": int64 [K, C, C] over clients, true and predicted classes."""
     tensors: Tensors
     """The server's tensors at the selected round."""
     folder: Path | None = None
+    """The run folder, where there is one."""
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """By model (global, personal), then pooled or client_mean."""
+        """Test scores by model ("global", "personal"), then by average ("pooled", "client_mean")."""
         out: dict[str, Any] = self.summary["metrics"]
         return out
 
@@ -53,10 +68,35 @@ def run(
     checkpoint_every: int = 1,
     **settings: Any,
 ) -> RunResult:
-    """Train ``method`` on ``data`` (a graph, a dataset's name, a file, or clients from ``read_clients``) and evaluate it.
+    """Train a method on a graph that is cut into clients, and evaluate it.
 
-    ``settings`` are the flat names of ``fedepd run METHOD --help``. ``out`` is a new folder for everything behind the numbers; ``workers``
-    threads share the clients and change no bit; ``checkpoint_every`` rounds the folder gets what ``fedepd.resume`` needs (0: never).
+    Args:
+        data: A graph, a dataset's name, an npz file, or clients from ``read_clients``.
+        method: A name among ``fedepd.METHODS``.
+        preset: A named set of the method's values, such as "printed" of "fedepd".
+        out: A new folder for everything behind the numbers. Without it nothing is written.
+        workers: Threads that share the clients. Their number changes no bit.
+        data_dir: The folder with the datasets' files, if it is not ``$FEDEPD_DATA``.
+        on_round: Called with each finished round.
+        checkpoint_every: After so many rounds the folder gets what ``fedepd.resume`` needs; 0: never.
+        **settings: The flat names that ``fedepd run METHOD --help`` explains, such as ``rounds`` or ``seed``.
+
+    Returns:
+        The scores, every round, the confusion matrices and the weights of the selected round.
+
+    Raises:
+        UnknownName: The method, preset, dataset or a setting does not exist.
+        BadConfig: A setting cannot be used, or ``out`` is not a new folder.
+        BadData: The graph or its file cannot be used.
+        ClientFailed: A client's step broke.
+
+    Examples:
+        >>> import fedepd
+        >>> result = fedepd.run("synthetic", "fedavg", rounds=2, clients=3, out="runs/first")
+        >>> 0 < result.metrics["global"]["pooled"]["bacc"] < 1
+        True
+        >>> (result.folder / "summary.json").exists()
+        True
     """
     experiment = Experiment.make(method, preset, **settings)
     source, folder = None, Path(out) if out is not None else None

@@ -76,9 +76,10 @@ def test_nothing_overlaps(panels: Panels) -> None:
         figure = draw(panels)
         renderer = FigureCanvasAgg(figure).get_renderer()
         figure.draw(renderer)
-        title, note = figure.texts[0], figure._suptitle
+        title, note = figure.texts[0], vars(figure)["_suptitle"]
         lowest_line = note.get_window_extent(renderer).y0
-        boxes = [axis.get_tightbbox(renderer) for axis in figure.axes]
+        boxes = [box for axis in figure.axes if (box := axis.get_tightbbox(renderer)) is not None]
+        assert len(boxes) == len(figure.axes)
         assert all(box.y1 <= lowest_line for box in boxes), draw.__name__
         assert all(box.y0 >= figure.legends[0].get_window_extent(renderer).y1 for box in boxes), draw.__name__
         assert title.get_window_extent(renderer).x1 < figure.bbox.x1
