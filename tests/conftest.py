@@ -29,8 +29,9 @@ def registries() -> list:  # type: ignore[type-arg]
     from fedepd.clients.partition import PARTITIONS
     from fedepd.datasets import DATASETS
     from fedepd.methods import METHODS
+    from fedepd.network.backbones import BACKBONES
 
-    return [METHODS, DATASETS, PARTITIONS]
+    return [METHODS, DATASETS, PARTITIONS, BACKBONES]
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import fedepd.methods.steps
 from fedepd.cli import main
 from fedepd.methods import METHODS, Method
 from fedepd.testing import method_checks
+from fedepd.testing.checks import run_all
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")
@@ -32,9 +33,7 @@ def test_the_python_of_the_page_runs(
     monkeypatch.chdir(tmp_path)
     module = ModuleType("pasted")
     monkeypatch.setitem(sys.modules, "pasted", module)
-    monkeypatch.setattr(
-        "fedepd.testing.check_method", lambda cls: [check() for check in method_checks(cls)[:9]]
-    )
+    monkeypatch.setattr("fedepd.testing.check_method", lambda cls: run_all(method_checks(cls)[:9]))
     assert len(blocks("python")) >= 5
     for block in blocks("python"):
         exec(compile(block, "docs/extend.md", "exec"), vars(module))

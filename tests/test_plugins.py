@@ -1,7 +1,8 @@
-"""Other packages' methods, datasets and partitions: found by name, checked, left out if unfit."""
+"""Other packages' methods, datasets, partitions and backbones: found by name, checked, left out if unfit."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from fedepd.clients.partition import PARTITIONS, PartitionConfig, partition
 from fedepd.datasets import DATASETS, available, load
 from fedepd.errors import BadConfig, BadData, UnknownName
 from fedepd.methods import METHODS
+from fedepd.model.model import load_model
+from fedepd.network.backbones import BACKBONES, Backbone
 from fedepd.plugins import Registry
 from fedepd.runs.experiment import Experiment
 from plugin_code import METHOD
@@ -339,3 +342,97 @@ def test_the_settings_of_a_task_import_no_partition_either(rules: None) -> None:
     with plugins.only(()), pytest.raises(BadConfig, match="not allowed here"):
         Experiment.make("fedavg", **settings)
     assert "cuts" not in sys.modules
+
+
+def test_a_rule_of_another_package_reads_no_setting_of_ours(rules: None) -> None:
+    """It is given graph, clients and seed, so that a resolution given beside it would change nothing."""
+    with pytest.raises(BadConfig, match=r"resolution is 2.0, but with partition = halves it changes nothing"):
+        Experiment.make("fedavg", partition="halves", resolution=2)
+
+
+def test_the_help_names_the_plugins_and_imports_none(
+    rules: None, nets: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "fedavg", "--help"])
+    said = "".join(capsys.readouterr().out.split())
+    assert "|louvain+|below|beyond|drawn|fails|floats|halves|short|texts|owner" in said
+    assert "|h2gcn|plain|auto" in said
+    assert not {"cuts", "layers_of_mine"} & sys.modules.keys()
+
+
+# Backbones
+
+NETWORK = """
+from dataclasses import dataclass
+import torch
+from fedepd.network.contract import Network, times
+@dataclass(frozen=True)
+class Plain(Network):
+    gain: float = 1.0
+    def shapes(self, model, num_features):
+        return {"encoder.weight": (num_features, model.hidden)}
+    def encode(self, model, params, inputs, dropout):
+        return dropout(self.gain * torch.relu(times(inputs.features, params["encoder.weight"])))
+"""
+
+
+@pytest.fixture
+def nets(plugged: Install) -> None:
+    plugged("layers_of_mine", NETWORK, backbones={"plain": "layers_of_mine:Plain"})
+
+
+def test_a_backbone_is_found_by_name_and_by_its_object(nets: None, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert main(["run", "fedavg", "--backbone", "plain", "--out", str(out), *QUICK]) == 0
+    assert json.loads((out / "config.json").read_text())["experiment"]["model"]["backbone"] == "plain"
+    cls: Any = BACKBONES["plain"]
+    assert BACKBONES.origin("plain") == "layers_of_mine 1.0"
+    assert Experiment.make("fedavg", backbone=cls()) == Experiment.make("fedavg", backbone="plain")
+    assert Experiment.make("fedavg", backbone=cls(gain=2.0)).resolved()["model"]["backbone"] == {
+        "name": "plain",
+        "gain": 2.0,
+    }
+
+
+def test_an_exported_model_has_its_backbone_by_name(nets: None, tmp_path: Path) -> None:
+    """Without the package, a sentence says what is missing."""
+    run, out = tmp_path / "run", tmp_path / "model"
+    assert main(["run", "fedavg", "--backbone", "plain", "--out", str(run), *QUICK]) == 0
+    assert main(["export", str(run), "-o", str(out)]) == 0
+    assert load_model(out).predict(load("synthetic")).probabilities.shape[0] == load("synthetic").num_nodes
+    with plugins.only(()), pytest.raises(BadConfig, match=r"backbone 'plain' .*not allowed here"):
+        load_model(out)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (("(frozen=True)", ""), "is not a frozen dataclass"),
+        (("def encode", "def decode"), "does not define encode"),
+        (("(Network)", ""), "'Plain' is not derived from fedepd.network.contract.Network"),
+        (("gain: float = 1.0", "gain: float"), "field 'gain' of backbone Plain has no default"),
+        (("gain: float = 1.0", "gain: tuple = ()"), "use bool, int, float, str"),
+        (("gain: float = 1.0", "name: float = 1.0"), "field 'name' of backbone Plain cannot be a setting"),
+        (("gain: float", "gain: 'Unknown'"), "the types of backbone Plain's fields cannot be read"),
+    ],
+)
+def test_a_broken_backbone_is_named_once_and_left_out(
+    change: tuple[str, str], reason: str, plugged: Install, caplog: pytest.LogCaptureFixture
+) -> None:
+    plugged("broken", NETWORK.replace(*change), backbones={"plain": "broken:Plain"})
+    with pytest.raises(UnknownName, match="unknown value of backbone 'plain'"):
+        Backbone("plain")
+    assert dict(BACKBONES) == BACKBONES.built_in
+    told = warned(caplog)
+    assert len(told) == 1
+    assert told[0].startswith("fedepd: backbone 'plain' of the package broken 1.0 is left out: ")
+    assert reason in told[0]
+
+
+def test_a_task_imports_no_backbone_that_its_owner_did_not_allow(nets: None) -> None:
+    with plugins.only(()), pytest.raises(BadConfig, match=r"--allow layers_of_mine.Plain"):
+        Experiment.make("fedavg", backbone="plain")
+    assert "layers_of_mine" not in sys.modules
+    with plugins.only(["layers_of_mine.Plain"]):
+        assert Experiment.make("fedavg", backbone="plain").model.backbone == "plain"

@@ -1,6 +1,6 @@
 """Slow functions of unchanging arrays, remembered on disk by the content of their arguments.
 
-A second run, another seed or a sweep cell does not pay again. Nothing is kept of what takes less than ``WORTH_KEEPING`` seconds. The
+A second run, another seed or a job of a sweep does not pay again. Nothing is kept of what takes less than ``WORTH_KEEPING`` seconds. The
 folder is $FEDEPD_CACHE (``off``: nothing is kept), else the user's cache folder; only its owner can read it. What is found there is
 believed only with its checksum, which covers the arguments too, and if it fits; else it is computed anew.
 """

@@ -183,7 +183,17 @@ def parse_tensors(content: bytes, where: str, cure: str = AGAIN) -> Tensors:
 
 @contextmanager
 def replacing(path: Path, size: int | None = None) -> Iterator[IO[bytes]]:
-    """A file that takes the place of ``path`` once it is whole: temporary file, flush to disk, rename."""
+    """A file that takes the place of ``path`` once it is whole, or one sentence that says why it cannot be written."""
+    try:
+        with swapped_in(path) as file:
+            yield file
+    except (OSError, ValueError) as cause:
+        raise _unwritten(path, cause, size) from cause
+
+
+@contextmanager
+def swapped_in(path: Path, flush: bool = True) -> Iterator[IO[bytes]]:
+    """The one atomic write: temporary file, flush to disk, rename. Its errors are the system's own."""
     temporary = path.parent / f".{path.name[:40]}.{os.getpid()}.part"
     try:
         with suppress(FileNotFoundError):
@@ -193,11 +203,10 @@ def replacing(path: Path, size: int | None = None) -> Iterator[IO[bytes]]:
         )
         with os.fdopen(handle, "wb") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            if flush:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, path)
-    except (OSError, ValueError) as cause:
-        raise _unwritten(path, cause, size) from cause
     finally:
         with suppress(OSError, ValueError):  # on a read-only file system this fails too, and would hide why
             temporary.unlink()

@@ -44,7 +44,7 @@ class PluggedSite(Site):
         (folder / "local" / "resources.json").write_text(json.dumps(made))
         honest = self.task
         text = honest.to_json().replace('"fedavg"', '"mine"')
-        self.task = type("Text", (), {"to_json": lambda self: text})()  # type: ignore[assignment]
+        self.task = type("Text", (), {"to_json": lambda self: text})()
         self.honest = honest
 
 

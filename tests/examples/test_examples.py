@@ -1,7 +1,8 @@
-"""``examples/`` as a reader runs them: FedProx through its entry point, the dataset, the notebook."""
+"""``examples/`` as a reader runs them: FedProx through its entry point, the scripts, the notebook."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -22,7 +23,7 @@ from fedepd.methods.fedavg import FedAvg
 from fedepd.network.backbones import Backbone
 from fedepd.network.training import Training
 from fedepd.testing import Check, method_checks
-from fedepd.types import Tensors
+from fedepd.types import TaskInfo, Tensors
 from toy import (
     assert_near,
     assert_same,
@@ -117,7 +118,7 @@ def test_two_steps_by_hand(fedprox: Any) -> None:
     def gradient(params: Tensors) -> Tensors:
         leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
         logits = model.logits(leaves, model.encode(leaves, client.prepared), client.prepared, train_only=True)
-        F.cross_entropy(logits, client.prepared.labels).backward()
+        F.cross_entropy(logits, client.prepared.labels).backward()  # type: ignore[no-untyped-call]
         return {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
 
     first = {name: sent[name] - lr * grad for name, grad in gradient(sent).items()}
@@ -149,6 +150,34 @@ def test_a_dataset_of_ones_own(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"FedEPD on villages: balanced accuracy \d+\.\d %\n", done.stdout)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_backbone_of_ones_own(tmp_path: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / "own_backbone.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = r"FedAvg with gcn: balanced accuracy \d+\.\d %\nFedAvg with Walk: balanced accuracy \d+\.\d %\n"
+    assert re.fullmatch(said, done.stdout)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_backbone_computes_its_formula() -> None:
+    """Written out with dense matrices: P = D^-1/2 (A + I) D^-1/2, and two steps of the walk."""
+    spec = importlib.util.spec_from_file_location("own_backbone", EXAMPLES / "own_backbone.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    model, data = Backbone(module.Walk(steps=2, restart=0.3), hidden=5), toy_client()
+    graph = data.graph
+    params = model.initial(TaskInfo(graph.num_features, graph.num_classes, 1), 0)
+    a = torch.eye(graph.num_nodes)
+    a[tuple(graph.edge_index)] = a[tuple(graph.edge_index.flip(0))] = 1.0
+    p = a / (a.sum(1)[:, None] * a.sum(0)[None, :]).sqrt()
+    h = torch.relu(graph.x @ params["encoder.weight"])  # biases begin at 0
+    s = 0.7 * p @ (0.7 * p @ h + 0.3 * h) + 0.3 * h
+    torch.testing.assert_close(model.predict(params, model.inputs(data)), s @ params["classifier.weight"])
 
 
 @pytest.mark.heavy

@@ -24,11 +24,14 @@ from toy import make_client, run_rounds, toy_client, toy_clients
 OURS = METHODS.built_in
 RUNS = [*sorted(OURS), "fedepd:printed"]
 """The paper's text too: what our default replaced must meet the same awkward clients."""
-CHECKS = [
-    pytest.param(check, id=f"{name}: {check}")
-    for name in RUNS
-    for check in method_checks(make_method(*name.split(":")))
-]
+
+
+def made(name: str) -> Method[Any]:
+    method, _, preset = name.partition(":")
+    return make_method(method, preset or "default")
+
+
+CHECKS = [pytest.param(check, id=f"{name}: {check}") for name in RUNS for check in method_checks(made(name))]
 
 all_methods = pytest.mark.parametrize("name", sorted(OURS))
 
@@ -74,7 +77,7 @@ def test_the_module_says_what_crosses_and_its_bytes(name: str) -> None:
 @pytest.mark.parametrize("name", RUNS)
 def test_every_client_keeps_a_model_of_its_own(name: str) -> None:
     """The headline of a method without a global model; the battery leaves this to a method."""
-    _, exchange = run_rounds(make_method(*name.split(":")), toy_clients(2), rounds=1, model=SMALL)
+    _, exchange = run_rounds(made(name), toy_clients(2), rounds=1, model=SMALL)
     for participant in exchange.participants.values():
         assert "classifier.weight" in participant.state
 

@@ -22,7 +22,8 @@ from fedepd.methods import Client, Method, Server
 from fedepd.methods.fedavg import FedAvg
 from fedepd.methods.fedlc import FedLC
 from fedepd.methods.steps import average, cross_entropy, fit, model_part, reply
-from fedepd.network.backbones import Backbone, Inputs
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs
 from fedepd.runs.experiment import Experiment
 from fedepd.types import ClientData, Fields, Reply, Tensors, same_fields
 
@@ -95,8 +96,8 @@ def test_values_become_plain_ones() -> None:
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda: Experiment.make(Mine), "Mine is a class; give an object of it"),
-        (lambda: Experiment.make(3), "'int' is not derived from fedepd.methods.Method"),
+        (lambda: Experiment.make(Mine), "Mine is a class; give an object of it"),  # type: ignore[arg-type]
+        (lambda: Experiment.make(3), "'int' is not derived from fedepd.methods.Method"),  # type: ignore[arg-type]
         (lambda: Experiment.make(Mine(), tau=3), "'tau' is a setting of the Mine object"),
         (lambda: Experiment.make(Mine(), "printed"), "has its own settings; leave preset out"),
         (lambda: Experiment.make(Mine(), no_such=1), "unknown setting 'no_such'"),

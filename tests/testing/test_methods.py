@@ -18,7 +18,8 @@ import fedepd
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.fedavg import FedAvg
 from fedepd.methods.steps import average, cross_entropy, fit, model_part, reply
-from fedepd.network.backbones import Backbone, Inputs
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs
 from fedepd.options import option
 from fedepd.testing import CheckFailed, check_method, method_checks
 from fedepd.types import ClientData, Fields, Reply, Tensors, same_fields

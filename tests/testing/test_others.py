@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedepd.network.backbones import Backbone
+from fedepd.network.backbones import BACKBONES, Backbone
+from fedepd.network.contract import Dropout, Inputs, Network, Shapes, times
 from fedepd.testing import CheckFailed, check_backbone, check_dataset, check_partition
 from fedepd.types import Graph, Tensors
 
@@ -83,10 +85,73 @@ def test_partitions() -> None:
         check_partition(beyond)
 
 
-@pytest.mark.parametrize("head", ["gcn", "linear"])
-@pytest.mark.parametrize("backbone", ["gcn", "sage"])
-def test_our_backbones_pass(backbone: Any, head: Any) -> None:
+@pytest.mark.parametrize(
+    ("backbone", "head"),
+    [(name, head) for name, cls in BACKBONES.built_in.items() for head in cls.heads],
+)
+def test_our_backbones_pass(backbone: str, head: Any) -> None:
     check_backbone(Backbone(backbone, hidden=8, head=head))
+
+
+@dataclass(frozen=True)
+class Dense(Network):
+    """One layer that reads no edges, as somebody writes it: ``@`` fits dense features alone."""
+
+    scale: float = 1.0
+
+    def shapes(self, model: Backbone, num_features: int) -> Shapes:
+        return {"encoder.weight": (num_features, model.hidden)}
+
+    def encode(self, model: Backbone, params: Tensors, inputs: Inputs, dropout: Dropout) -> torch.Tensor:
+        return dropout(torch.relu(self.scale * self.product(inputs, params["encoder.weight"])))
+
+    def product(self, inputs: Inputs, weight: torch.Tensor) -> torch.Tensor:
+        return inputs.features @ weight  # type: ignore[operator]
+
+
+@dataclass(frozen=True)
+class Sound(Dense):
+    def product(self, inputs: Inputs, weight: torch.Tensor) -> torch.Tensor:
+        return times(inputs.features, weight)
+
+
+@dataclass(frozen=True)
+class Noisy(Sound):
+    def encode(self, model: Backbone, params: Tensors, inputs: Inputs, dropout: Dropout) -> torch.Tensor:
+        return super().encode(model, params, inputs, dropout) + torch.rand(1)
+
+
+@dataclass(frozen=True)
+class Writes(Sound):
+    def encode(self, model: Backbone, params: Tensors, inputs: Inputs, dropout: Dropout) -> torch.Tensor:
+        inputs.features.abs_()  # type: ignore[union-attr]
+        return super().encode(model, params, inputs, dropout)
+
+
+@dataclass
+class Unfrozen(Network):
+    shapes = Sound.shapes
+    encode = Sound.encode
+
+
+def test_a_backbone_of_ones_own_is_an_object_or_a_class() -> None:
+    check_backbone(Sound)
+    check_backbone(Sound(scale=2.0))
+
+
+@pytest.mark.parametrize(
+    ("cls", "reason"),
+    [
+        (Dense, r"it predicts \[sparse\]: TypeError"),
+        (Noisy, r"it predicts \[dense\]: a second call gives other logits"),
+        (Writes, r"it predicts \[dense\]: /1/features differs"),
+        (Unfrozen, "its class can be a backbone: .*is not a frozen dataclass; write @dataclass"),
+        (Network, "its class can be a backbone: .*does not define encode, shapes"),
+    ],
+)
+def test_a_backbone_that_breaks_the_contract_is_named(cls: Any, reason: str) -> None:
+    with pytest.raises(CheckFailed, match=reason):
+        check_backbone(cls)
 
 
 class Wrong:
@@ -111,11 +176,14 @@ def with_odd_name(info: Any, seed: int, *stream: Any) -> Tensors:
 @pytest.mark.parametrize(
     ("parts", "reason"),
     [
-        ({"gradient": doubled}, "its gradient is that of its loss: the loss grows by"),
+        ({"gradient": doubled}, r"its gradient is that of its loss \[dense\]: the loss grows by"),
         ({"initial": with_odd_name}, "its parameters have names: 'scale' is neither encoder"),
-        ({"predict": lambda params, inputs: torch.zeros(3)}, "it predicts: the logits have the shape"),
+        (
+            {"predict": lambda params, inputs: torch.zeros(3)},
+            r"it predicts \[dense\]: the logits have the shape \[3\], not \[30, 3\]",
+        ),
     ],
 )
 def test_a_wrong_backbone_is_named(parts: dict[str, Any], reason: str) -> None:
     with pytest.raises(CheckFailed, match=reason):
-        check_backbone(Wrong(**parts))
+        check_backbone(Wrong(**parts))  # type: ignore[arg-type]

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from fedepd.methods import Client, Method, Server
 from fedepd.methods.steps import average, cross_entropy, fit, model_part, reply
-from fedepd.network.backbones import Backbone, Inputs
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs
 from fedepd.network.training import Gradient
 from fedepd.options import option
 from fedepd.types import ClientData, Fields, Reply, Tensors, same_fields

@@ -100,7 +100,9 @@ def _start(parser: Parser, arguments: list[str]) -> int:
     from fedepd.deploy.kits import prepare_server
 
     parser.add_argument("kit", metavar="KIT", help="the server's kit")
-    _allow_option(parser, "a method of another package that jobs may name, in full: package.module.Class")
+    _allow_option(
+        parser, "a method or backbone of another package that jobs may name, in full: package.module.Class"
+    )
     values = parser.parse(arguments)
     return _become(prepare_server(Path(values.kit), values.allow))
 
@@ -120,7 +122,7 @@ def _join(parser: Parser, arguments: list[str]) -> int:
     )
     _allow_option(
         parser,
-        "an own class that jobs may name, or a method of another package, in full: package.module.Class",
+        "an own class that jobs may name, or a method or backbone of another package, in full: package.module.Class",
     )
     parser.add_argument(
         "--pin",
@@ -222,7 +224,9 @@ def _task(
     limits: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if agreed.label_names or agreed.schema:
         limits |= {"label_names": agreed.label_names, "schema_sha256": schema_sha256(agreed.schema)}
-    return FederationTask(run, method, preset, settings, num_features, num_classes, tuple(sites), **limits)
+    task = FederationTask(run, method, preset, settings, num_features, num_classes, tuple(sites), **limits)
+    task.experiment().check_given(settings)
+    return task
 
 
 def _sizes(

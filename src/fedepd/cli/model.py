@@ -182,11 +182,9 @@ def _predict_parser() -> Parser:
 
 def by_resuming(folder: Path | None) -> str:
     """How to go on with a run, where there is anything to go on with."""
-    return (
-        f"'fedepd resume {folder}' goes on"
-        if folder is not None and (folder / "config.json").exists()
-        else ""
-    )
+    from fedepd.runs.folder import is_begun
+
+    return f"'fedepd resume {folder}' goes on" if folder is not None and is_begun(folder) else ""
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from fedepd.clients.client_file import read_client_file, write_client_file
+from fedepd.clients.client_file import ClientFile, read_file, write_client_file
 from fedepd.clients.split import SplitConfig
 from fedepd.errors import BadData
 from fedepd.files import read_json, regular_content, write_json
@@ -106,6 +106,21 @@ def _cut(name: str) -> str:
 
 def read_clients(folder: str | Path, split: SplitConfig | None = None, seed: int = 0) -> list[ClientData]:
     """The clients in a folder, by folder name. ``split`` and ``seed`` serve files without a split of their own."""
+    return split_clients(read_files(folder), split or SplitConfig(), seed)
+
+
+def split_clients(
+    clients: Sequence[ClientData | ClientFile], split: SplitConfig, seed: int
+) -> list[ClientData]:
+    """Clients with a split: their own, or one by ``split`` and ``seed``."""
+    return [
+        each.client(number, split, seed) if isinstance(each, ClientFile) else each
+        for number, each in enumerate(clients)
+    ]
+
+
+def read_files(folder: str | Path) -> list[ClientFile]:
+    """The clients' files in a folder, by folder name, as they are: they agree on columns and classes."""
     folder = Path(folder)
     if not folder.is_dir():
         raise BadData(
@@ -121,9 +136,7 @@ def read_clients(folder: str | Path, split: SplitConfig | None = None, seed: int
             f"folder '{shown(folder, 300)}' has no NAME/{FILE}; make one with 'fedepd data split FILE.npz --by owner -o NEW'"
         )
     _check_manifest(folder, paths)
-    clients = [
-        read_client_file(path, number, split or SplitConfig(), seed) for number, path in enumerate(paths)
-    ]
+    clients = [read_file(path) for path in paths]
     first = clients[0].graph
     for client, path in zip(clients, paths, strict=True):
         for what in ("num_features", "num_classes", "label_names", "is_sparse", "schema"):
@@ -136,7 +149,7 @@ def read_clients(folder: str | Path, split: SplitConfig | None = None, seed: int
     return _numbered(clients)
 
 
-def _numbered(clients: Sequence[ClientData]) -> list[ClientData]:
+def _numbered(clients: Sequence[ClientFile]) -> list[ClientFile]:
     """Global numbers that are 0..n-1 together: those of the files, or consecutive ones where sites numbered on their own."""
     ids = torch.cat([client.global_ids for client in clients])
     if torch.equal(ids.sort().values, torch.arange(ids.numel())):
@@ -145,7 +158,7 @@ def _numbered(clients: Sequence[ClientData]) -> list[ClientData]:
     return [replace(client, global_ids=part) for client, part in zip(clients, parts, strict=True)]
 
 
-def joined(clients: Sequence[ClientData]) -> Graph:
+def joined(clients: Sequence[ClientData | ClientFile]) -> Graph:
     """All clients' nodes and inner edges as one graph with an owner column, for its sizes and for methods that merge clients."""
     graphs = [client.graph for client in clients]
     ids = torch.cat([client.global_ids for client in clients])  # [n]

@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedepd.cache import remembered
+from fedepd.clients.communities import Ints, first_seen, groups, joined_by_labels, louvain, metis
 from fedepd.errors import BadConfig, BadData, FedEPDError, UnknownName
 from fedepd.network.sparse import adjacency, csr_tensor, to_scipy
 from fedepd.options import option
@@ -21,13 +20,20 @@ from fedepd.rng import seeded_numpy
 from fedepd.shown import shown
 from fedepd.types import Graph, Partition
 
-Ints = npt.NDArray[np.int64]
 Rule = Callable[[Graph, "PartitionConfig", np.random.Generator], Ints]
-SPECIAL = ("auto", "owner")
-"""What a graph with or without an owner column decides; no rule of ours cuts it."""
+"""Of a graph, the settings and the run's random numbers: the client of each node, int64 [n], from 0 to clients - 1."""
+AUTO, OWNER = "auto", "owner"
+"""What the graph decides by having an owner column or not; no rule cuts it."""
 
 GIVE_UP = 1000
 """OpenFGL stops looking for a client with room after so many steps of its pointer."""
+METIS_PARTS = 100
+"""metis+ cuts the graph into so many parts before it joins them, which is OpenFGL's default. More clients need more parts."""
+
+
+def partition_names() -> list[str]:
+    """What the setting ``partition`` may be called. Nothing of a plug-in is imported for it."""
+    return [AUTO, *PARTITIONS.names(), OWNER]
 
 
 @dataclass(frozen=True)
@@ -39,18 +45,22 @@ class PartitionConfig:
         "auto",
         "auto: owner where the graph has an owner column, else openfgl; "
         "openfgl: Louvain communities, the big ones cut by node number; balanced: whole communities; "
-        "dirichlet: label skew without communities; owner: the graph's own owner column",
+        "dirichlet: label skew without communities; owner: the graph's own owner column; "
+        "metis: parts of equal size with few edges between them; "
+        "metis+, louvain+: METIS parts or Louvain communities, those with similar labels joined",
+        partition_names,
     )
     resolution: float = option(1.0, "Louvain resolution: the higher, the smaller the communities")
     delta: int = option(20, "openfgl: how far a client may be from the mean size")
     dirichlet_alpha: float = option(0.5, "dirichlet: the smaller, the fewer clients share a class")
     shuffle_nodes: bool = option(
-        False, "shuffle the nodes by the seed before Louvain, which is deterministic otherwise"
+        False,
+        "let the seed vary the clients of Louvain and METIS, which are the same for every seed otherwise",
     )
 
     def __post_init__(self) -> None:
-        if self.partition not in SPECIAL and self.partition not in PARTITIONS:
-            raise UnknownName("partition rule", self.partition, [*SPECIAL, *PARTITIONS])
+        if self.partition not in (AUTO, OWNER) and self.partition not in PARTITIONS:
+            raise UnknownName("partition rule", shown(self.partition), [AUTO, *PARTITIONS, OWNER])
         if self.clients < 1:
             raise BadConfig(f"clients is {self.clients}; there must be at least 1 client")
         for name in ("resolution", "dirichlet_alpha"):
@@ -59,19 +69,23 @@ class PartitionConfig:
         if self.delta < 0:
             raise BadConfig(f"delta is {self.delta}; it must be at least 0")
 
+    def idle(self) -> dict[str, str]:
+        read = READ_BY.get(self.partition, READ_BY_PLUGINS)
+        return {f.name: "partition" for f in fields(self) if f.name not in read}
+
     def resolved(self, graph: Graph) -> PartitionConfig:
         """What these settings mean for a graph: "auto" decided, and as many clients as owners where they decide."""
-        rule = self.partition if self.partition != "auto" else "openfgl" if graph.owner is None else "owner"
+        rule = self.partition if self.partition != AUTO else "openfgl" if graph.owner is None else OWNER
         clients = (
-            self.clients if rule != "owner" or graph.owner is None else int(torch.unique(graph.owner).numel())
+            self.clients if rule != OWNER or graph.owner is None else int(torch.unique(graph.owner).numel())
         )
         return replace(self, partition=rule, clients=clients)
 
 
 def partition(graph: Graph, config: PartitionConfig, seed: int) -> Partition:
-    """Divide the nodes by ``config.partition``; ``openfgl`` and ``balanced`` use the seed only with ``shuffle_nodes``."""
+    """Divide the nodes by ``config.partition``. Only ``dirichlet`` uses the seed without ``shuffle_nodes``."""
     config = config.resolved(graph)
-    if config.partition == "owner":
+    if config.partition == OWNER:
         owner = _owner(graph)
         return Partition(torch.from_numpy(owner), int(owner.max()) + 1, config.partition)
     if config.clients > graph.num_nodes:
@@ -138,7 +152,7 @@ def _openfgl(graph: Graph, config: PartitionConfig, generator: np.random.Generat
     """
     share = graph.num_nodes // config.clients
     seen = int(graph.edge_index.max()) + 1 if graph.num_edges else 0
-    community = _first_seen(_communities(graph.edge_index, seen, config, generator))
+    community = first_seen(louvain(graph.edge_index, seen, config.resolution, _shuffle(config, generator)))
     piece, sizes = _cut(community, max(1, share - config.delta))
     lost = graph.num_nodes - seen
     piece = np.concatenate([piece, sizes.size + np.arange(lost)])
@@ -196,13 +210,13 @@ def _next_with_room(held: list[int], pointer: int, room: int) -> int:
 
 def _balanced(graph: Graph, config: PartitionConfig, generator: np.random.Generator) -> Ints:
     """Whole communities, the largest first, each onto the client with the fewest nodes."""
-    labels = _first_seen(_communities(graph.edge_index, graph.num_nodes, config, generator))
-    pieces = _groups(labels)
+    draws = _shuffle(config, generator)
+    pieces = groups(first_seen(louvain(graph.edge_index, graph.num_nodes, config.resolution, draws)))
     heap = [(-nodes.size, i) for i, nodes in enumerate(pieces)]
     heapq.heapify(heap)
     while len(heap) < config.clients:
         largest = pieces[heapq.heappop(heap)[1]]
-        for part in _divide(graph, largest, config, generator):
+        for part in _divide(graph, largest, 2 * config.resolution, draws):
             heapq.heappush(heap, (-part.size, len(pieces)))
             pieces.append(part)
     owner = np.empty(graph.num_nodes, dtype=np.int64)
@@ -214,14 +228,17 @@ def _balanced(graph: Graph, config: PartitionConfig, generator: np.random.Genera
     return owner
 
 
-def _divide(graph: Graph, nodes: Ints, config: PartitionConfig, generator: np.random.Generator) -> list[Ints]:
-    """Parts of one community: Louvain at twice the resolution, or breadth-first halves where that finds one part or only single nodes."""
+def _divide(graph: Graph, nodes: Ints, resolution: float, draws: np.random.Generator | None) -> list[Ints]:
+    """Parts of one community, by Louvain.
+
+    Where that finds one part, or only single nodes, the parts are breadth-first halves.
+    """
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
     edges = _edges_among(graph, torch.from_numpy(nodes))
-    labels = _communities(edges, nodes.size, replace(config, resolution=2 * config.resolution), generator)
+    labels = louvain(edges, nodes.size, resolution, draws)
     if not edges.numel() or 0 < labels.max() < nodes.size - 1:
-        return [nodes[part] for part in _groups(_first_seen(labels))]
+        return [nodes[part] for part in groups(first_seen(labels))]
     order = reverse_cuthill_mckee(adjacency(edges, nodes.size), symmetric_mode=True)
     return [np.sort(nodes[half]) for half in np.array_split(order, 2)]
 
@@ -244,6 +261,47 @@ def _owner(graph: Graph) -> Ints:
             f"graph '{graph.name}' has no owner column; give its file an 'owner' array or choose another partition"
         )
     return np.unique(graph.owner.numpy(), return_inverse=True)[1].astype(np.int64)
+
+
+def _metis(graph: Graph, config: PartitionConfig, generator: np.random.Generator) -> Ints:
+    """OpenFGL's subgraph_fl_metis: one part of METIS for each client."""
+    return metis(graph, config.clients, _shuffle(config, generator))
+
+
+def _metis_plus(graph: Graph, config: PartitionConfig, generator: np.random.Generator) -> Ints:
+    """OpenFGL's subgraph_fl_metis_plus: many parts of METIS, joined by what labels they hold."""
+    parts = min(graph.num_nodes, max(METIS_PARTS, config.clients))
+    return _joined(graph, metis(graph, parts, _shuffle(config, generator)), config, generator)
+
+
+def _louvain_plus(graph: Graph, config: PartitionConfig, generator: np.random.Generator) -> Ints:
+    """OpenFGL's subgraph_fl_louvain_plus: whole Louvain communities, joined by what labels they hold.
+
+    Choice: OpenFGL's Louvain does not see the isolated nodes after the last edge's end and so loses them; here each is a community.
+    """
+    draws = _shuffle(config, generator)
+    community = louvain(graph.edge_index, graph.num_nodes, config.resolution, draws)
+    return _joined(graph, community, config, generator)
+
+
+def _joined(graph: Graph, community: Ints, config: PartitionConfig, generator: np.random.Generator) -> Ints:
+    """Choice: OpenFGL's k-means has no seed; here the run's seed varies it with ``shuffle_nodes``, and else it is always the same."""
+    community = first_seen(community)
+    if (found := int(community.max()) + 1) < config.clients:
+        cure = "lower --clients"
+        if config.partition == "louvain+":
+            cure += " or raise --resolution"
+        raise BadConfig(
+            f"{config.partition} finds {found} communities in graph '{graph.name}', "
+            f"fewer than the {config.clients} clients; {cure}"
+        )
+    draws = _shuffle(config, generator) or seeded_numpy(0, "partition", config.partition)
+    return joined_by_labels(graph, community, config.clients, draws)
+
+
+def _shuffle(config: PartitionConfig, generator: np.random.Generator) -> np.random.Generator | None:
+    """The run's random numbers, where the seed may vary the clients."""
+    return generator if config.shuffle_nodes else None
 
 
 def plugin_partition(name: str, function: object) -> Rule:
@@ -289,51 +347,30 @@ _RULES: dict[str, Rule] = {
     "openfgl": _openfgl,
     "balanced": _balanced,
     "dirichlet": _dirichlet,
+    "metis": _metis,
+    "metis+": _metis_plus,
+    "louvain+": _louvain_plus,
 }
 PARTITIONS: Registry[Rule] = Registry("fedepd.partitions", "partition", _RULES, plugin_partition)
+"""Every rule by its name. "owner" is none of them, because it reads the graph's owner column, and "auto" is one of the others."""
 
+_LOUVAIN = ("partition", "clients", "resolution", "shuffle_nodes")
+READ_BY: dict[str, tuple[str, ...]] = {
+    "auto": (*_LOUVAIN, "delta"),
+    "openfgl": (*_LOUVAIN, "delta"),
+    "balanced": _LOUVAIN,
+    "louvain+": _LOUVAIN,
+    "dirichlet": ("partition", "clients", "dirichlet_alpha"),
+    "metis": ("partition", "clients", "shuffle_nodes"),
+    "metis+": ("partition", "clients", "shuffle_nodes"),
+    "owner": ("partition", "clients"),
+}
+"""The settings that each rule of ours reads.
 
-def _communities(
-    edge_index: Tensor, num_nodes: int, config: PartitionConfig, generator: np.random.Generator
-) -> Ints:
-    """Louvain labels of nodes 0..num_nodes-1: [n]."""
-    if not edge_index.numel():
-        return np.arange(num_nodes)
-    position = generator.permutation(num_nodes) if config.shuffle_nodes else np.arange(num_nodes)
-    edges = torch.from_numpy(position)[edge_index]
-
-    def louvain() -> Ints:
-        from sknetwork.clustering import Louvain
-
-        labels: Ints = (
-            Louvain(modularity="newman", resolution=config.resolution)
-            .fit_predict(adjacency(edges, num_nodes))
-            .astype(np.int64)
-        )
-        return labels
-
-    def fits(labels: Ints) -> bool:
-        return (
-            labels.dtype == np.int64
-            and labels.shape == (num_nodes,)
-            and labels.min() >= 0
-            and bool(labels.max() < num_nodes)
-        )
-
-    return remembered("louvain-1", (config.resolution, num_nodes, edges.numpy()), louvain, fits)[position]
-
-
-def _first_seen(labels: Ints) -> Ints:
-    """The labels renumbered in the order of their first node: [n]."""
-    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    rank = np.empty_like(first)
-    rank[np.argsort(first)] = np.arange(first.size)
-    return rank[inverse].astype(np.int64)
-
-
-def _groups(labels: Ints) -> list[Ints]:
-    """The nodes of each label 0, 1, ..., ascending."""
-    return np.split(np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels))[:-1])
+The owner column says how many clients there are, but ``clients`` may be given beside it: a run holds the true number.
+"""
+READ_BY_PLUGINS = ("partition", "clients")
+"""A rule of another package is given the graph, the number of clients and a seed."""
 
 
 def _fill_empty(owner: Ints, clients: int) -> Ints:

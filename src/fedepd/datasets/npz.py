@@ -7,7 +7,6 @@ Nothing is unpickled, and nothing is allocated before the declared sizes have be
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from fedepd.arrays import Arrays, check_text, read_arrays, spelled
 from fedepd.errors import BadData
+from fedepd.files import swapped_in
 from fedepd.memory import FREE, RATIO
 from fedepd.network.sparse import csr_tensor, to_scipy
 from fedepd.shown import shown
@@ -72,8 +72,11 @@ def read_unlabelled(path: str | Path, num_classes: int) -> Graph:
         raise BadData(f"file '{spelled(path)}': {error}") from None
 
 
-def write_npz(graph: Graph, path: str | Path) -> None:
-    """Write a graph so that ``read_npz`` gives it back; a half-written file is never seen under ``path``."""
+def write_npz(graph: Graph, path: str | Path, more: Mapping[str, NDArray[Any]] | None = None) -> None:
+    """Write a graph so that ``read_npz`` gives it back; a half-written file is never seen under ``path``.
+
+    ``more``: arrays that are stored beside the graph, by name.
+    """
     path = Path(path)
     arrays: Arrays = {
         "edge_index": graph.edge_index.numpy(),
@@ -101,9 +104,9 @@ def write_npz(graph: Graph, path: str | Path) -> None:
         arrays["node_ids"] = graph.node_ids
     if graph.schema:
         arrays["schema"] = np.array([graph.schema], dtype=np.str_)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    arrays |= more or {}
     try:
-        with temporary.open("wb") as file:
+        with swapped_in(path) as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
             if 2 * sum(array.nbytes for array in arrays.values()) > max(FREE, RATIO * file.tell()):
                 file.seek(
@@ -111,12 +114,9 @@ def write_npz(graph: Graph, path: str | Path) -> None:
                 )  # Choice: what shrinks like a bomb is stored as it is, so that readers believe it
                 file.truncate()
                 np.savez(file, allow_pickle=False, **arrays)
-        os.replace(temporary, path)
     except OSError as error:
         cure = "give a file in an existing folder that you may write to"
         raise BadData(f"cannot write '{spelled(path)}' ({error.strerror}); {cure}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _graph(arrays: Mapping[str, NDArray[Any]], name: str, part: bool) -> Graph:

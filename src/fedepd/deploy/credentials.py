@@ -1,4 +1,4 @@
-"""The certificates and the key of a kit: they parse, they belong together, they are the named participant's, they have not ended."""
+"""The certificates and the key of a kit: they parse, they belong together, they are the named party's, they have not ended."""
 
 from __future__ import annotations
 

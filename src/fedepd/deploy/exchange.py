@@ -99,7 +99,7 @@ class OverNVFlare:
         here = {client.name for client in fl_ctx.get_engine().get_clients()}
         self._pulse = Pulse(fl_ctx.get_engine(), [site for site in task.sites if site in here])
         self.refusals: list[Refusal] = []
-        """What was refused before it became a reply; the gate's refusals are in the round."""
+        """What was refused before it became a reply; what admission refuses is in the round."""
         self.counts: dict[int, Tensors] = {}
         """What each client of the last step counted by class."""
         self.sizes = dict(declared)

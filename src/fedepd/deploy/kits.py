@@ -1,4 +1,6 @@
-"""Kits: one folder per participant with its certificate, and the configuration that each participant writes for itself.
+"""Kits: one folder per party with its certificate, and the configuration that each party writes for itself.
+
+The parties of a federation are its server, its sites and its admin.
 
 From a kit are taken: certificates and a key, the server's address, names, and what the federation agreed on. All of it stands in the
 signed manifest and is checked before use. Everything else that NVFlare reads is written here from templates, anew at every start.
@@ -27,8 +29,8 @@ from fedepd.deploy.owner import check_allowed, check_privacy
 from fedepd.deploy.task import MAX_CLASSES, MAX_FEATURES, MAX_SITES, check_fit, check_name
 from fedepd.deploy.templates import ORG, PROJECT
 from fedepd.errors import BadConfig, BadData
-from fedepd.files import read_json
-from fedepd.runs.folder import check_new_folder, write_json
+from fedepd.files import read_json, write_json
+from fedepd.runs.folder import check_new_run
 from fedepd.shown import shown
 
 ADMIN = "coordinator@fedepd.local"
@@ -83,7 +85,7 @@ def provision(
             raise BadConfig(
                 f"site '{site}' has the name of another part of the federation; choose another name"
             )
-    check_new_folder(out)
+    check_new_run(out)
     authority = out / "authority"
     authority.mkdir(parents=True, mode=0o700)
     project = authority / "project.yml"
@@ -115,7 +117,7 @@ def provision(
 
 
 def make_kit(kit: Path, kind: str, name: str, about: dict[str, Any], authority: Path) -> None:
-    """A participant's kit: certificates and key as NVFlare made them, what was agreed, and the signed manifest. Nothing else."""
+    """A party's kit: certificates and key as NVFlare made them, what was agreed, and the signed manifest. Nothing else."""
     made = authority / PROJECT / "prod_00" / name
     for path in SIGNED[kind]:
         (kit / path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -37,11 +37,11 @@ import torch
 
 from fedepd.deploy.task import FederationTask
 from fedepd.errors import BadConfig, BadData, UnknownName
-from fedepd.files import read_bytes, read_json
+from fedepd.files import read_bytes, read_json, swapped_in, write_bytes
 from fedepd.methods import METHODS
+from fedepd.network.backbones import BACKBONES
 from fedepd.options import option
 from fedepd.runs.experiment import Experiment
-from fedepd.runs.folder import write_bytes
 from fedepd.shown import shown
 from fedepd.types import Tensors
 
@@ -51,9 +51,12 @@ COUNTS = (".count", ".votes", ".size")
 """Tensors of a message that count nodes or sites: they grow with the federation and have no largest norm."""
 CHOICES: dict[str, tuple[str, ...]] = {
     "methods": tuple(name for name, method in METHODS.built_in.items() if not method.merges_clients),
-    "backbones": ("gcn", "sage"),
+    "backbones": tuple(BACKBONES.built_in),
     "optimizers": ("adam", "sgd"),
 }
+
+MEASURED = ("gcn", "sage", "gat", "sgc", "mlp", "h2gcn")
+"""The networks that the attack was tried on. One from another package is the owner's to add."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class Limits:
 
     methods: tuple[str, ...] = option(CHOICES["methods"], "methods that may run here")
     backbones: tuple[str, ...] = option(
-        CHOICES["backbones"], "networks; sage keeps a node's own features apart and tells more"
+        MEASURED, "networks; all but gcn and sgc read a node's own features apart and tell more"
     )
     optimizers: tuple[str, ...] = option(
         ("adam",), "optimisers; add 'sgd' only for a coordinator you trust with your features"
@@ -152,11 +155,12 @@ class Limits:
     def refusal(self, task: FederationTask, allowed: Collection[str] = ()) -> str | None:
         """Why this site takes no part in the run, by the first line that forbids it.
 
-        ``allowed`` are the owner's further classes, by full name; a method among them need not be in the file.
+        ``allowed`` are the owner's further classes, by full name. A method or backbone among them need not be
+        in the file.
         """
-        methods = METHODS.allowed(allowed)
+        added = {"methods": METHODS.allowed(allowed), "backbones": BACKBONES.allowed(allowed)}
         for setting, value, limit in self._broken(task.experiment(), task.num_classes):
-            if limit == "methods" and value in methods:
+            if value in added.get(limit, ()):
                 continue
             asked = f"{setting} = {json.dumps(value)}"
             return f"the run asks for {shown(asked)}, but this site's {LIMITS_FILE} says '{shown(self.line(limit), 300)}'"
@@ -267,9 +271,8 @@ class Tally:
             )
         self._given[what] += 1
         # Not flushed to disk, which costs more than the step: only a power failure can undo it, no server.
-        part = self._path.with_suffix(".part")
-        part.write_text(json.dumps(self._given))
-        part.replace(self._path)
+        with swapped_in(self._path, flush=False) as file:
+            file.write(json.dumps(self._given).encode())
 
 
 def _checked(name: str, value: Any, default: Any, where: str) -> Any:

@@ -55,12 +55,12 @@ class Loopback:
             )  # fmt: skip
 
     def members(self, name: str) -> list[int]:
-        """The live processes of one participant, its own first, then its job workers."""
+        """The live processes of one party, its own first, then its job workers."""
         own = self._processes[name].pid if name in self._processes else 0
         return sorted(processes_naming(self.kits[name]), key=lambda pid: (pid != own, pid))
 
     def kill(self, name: str) -> None:
-        """A participant and all its workers at once, as if its machine had lost power."""
+        """A party and all its workers at once, as if its machine had lost power."""
         for pid in self.members(name):
             try:
                 os.kill(pid, signal.SIGKILL)

@@ -1,6 +1,6 @@
 """The signed manifest of a kit: a hash of every file that the kit's maker put into it.
 
-What it proves: these files are the ones that the holder of the federation's root key wrote, for this participant. A file that was
+What it proves: these files are the ones that the holder of the federation's root key wrote, for this party. A file that was
 altered, removed or added on the way is found. What it does not prove: that the maker is honest, or who the maker is. Whoever made the
 kit also made its root certificate, against which the signature is checked here. An owner who wants to know whose federation this is
 compares the root certificate's fingerprint, which ``join`` prints, with the one the coordinator tells over another channel.

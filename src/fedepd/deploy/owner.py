@@ -10,6 +10,7 @@ from fedepd.deploy.templates import FILTERS
 from fedepd.errors import BadConfig, BadData
 from fedepd.files import read_json
 from fedepd.methods import Method
+from fedepd.network.contract import Network
 from fedepd.shown import listed, shown
 
 PRIVACY = "local/privacy.json"
@@ -20,11 +21,14 @@ MAX_K = 10**9
 
 
 def check_allowed(classes: Sequence[str], kind: str = "client") -> list[str]:
-    """The owner's list of further classes: methods that are installed here; at a site executors and filters, too."""
+    """The owner's list of further classes: methods and backbones that are installed here.
+
+    At a site also executors and filters.
+    """
     from fedepd.deploy.policy import BASES, named_class
 
     for path in classes:
-        named_class(path, (*(BASES["client"] if kind == "client" else ()), Method))
+        named_class(path, (*(BASES["client"] if kind == "client" else ()), Method, Network))
     return sorted(set(classes))
 
 

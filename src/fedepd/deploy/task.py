@@ -19,7 +19,7 @@ from fedepd.rounds.admission import MOST_NODES
 from fedepd.rounds.loop import cohort_size
 from fedepd.rounds.participant import Participant
 from fedepd.runs.experiment import Experiment
-from fedepd.runs.run import with_features
+from fedepd.runs.simulation import with_features
 from fedepd.shown import shown
 from fedepd.types import ClientData, TaskInfo
 
@@ -104,9 +104,8 @@ class FederationTask:
             )
 
     def experiment(self) -> Experiment:
-        return Experiment.make(
-            self.method, self.preset, **{**DEFENDED, **self.settings, "clients": len(self.sites)}
-        )
+        settings = {**DEFENDED, **self.settings, "clients": len(self.sites)}
+        return Experiment.recorded(self.method, self.preset, settings)
 
     def sites_sha256(self) -> str:
         """Stands where a simulated run has the hash of its graph, which nobody here can know."""

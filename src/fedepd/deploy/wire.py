@@ -134,7 +134,7 @@ def reply_record(reply: Reply) -> Record:
 
 
 def read_reply(record: Mapping[str, Any], round: int) -> Reply:
-    """The reply in a record; whether its tensors are usable is for the gate to say."""
+    """The reply in a record; whether its tensors are usable is for admission to say."""
     _check_fields(record, REPLY_FIELDS)
     _check_round(record, round)
     scalars = record["scalars"]

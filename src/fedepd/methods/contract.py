@@ -5,14 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 from fedepd.errors import BadConfig
 from fedepd.methods.base import Method
+from fedepd.options import is_plain
 from fedepd.shown import shown
 
-PLAIN = (bool, int, float)
 RESERVED = ("name", "preset", "method", "label")
 """What config.json and the command line call something else."""
 
@@ -68,15 +67,6 @@ def check_named_class(cls: object) -> type[Method[Any]]:
         if not isinstance(name, str) or shown(name) != name or not settings.keys() <= known:
             raise BadConfig(f"preset '{shown(name)}' of {who} sets what is no field of it; correct it")
     return cls
-
-
-def is_plain(kind: Any) -> bool:
-    """Whether a field of this type can be set by a text."""
-    if get_origin(kind) in (Union, UnionType):
-        return all(part is NoneType or is_plain(part) for part in get_args(kind))
-    if get_origin(kind) is Literal:
-        return all(isinstance(choice, str | int) for choice in get_args(kind))
-    return kind in PLAIN
 
 
 def _named(cls: object) -> str:

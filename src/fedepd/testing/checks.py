@@ -20,7 +20,7 @@ class Check:
     """Call it to run it. It raises ``CheckFailed``, or comes to its end."""
 
     name: str
-    act: Callable[[], None]
+    act: Callable[[], object]
     cure: str
 
     def __call__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,14 @@ from fedepd.clients.split import SplitConfig, make_clients
 from fedepd.datasets import graph_sha256, plugin_dataset
 from fedepd.methods.fedavg import FedAvg
 from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Network, check_network_class
 from fedepd.network.kernels import cross_entropy_
 from fedepd.network.training import Training
 from fedepd.rng import fast_numpy, seeded_numpy
 from fedepd.testing.checks import Check, require, require_same, run_all
 from fedepd.testing.toy import run_rounds, toy_client, toy_clients
 from fedepd.testing.watch import copies
-from fedepd.types import Graph, TaskInfo, Tensors
+from fedepd.types import ClientData, Graph, TaskInfo, Tensors
 
 
 def check_dataset(function: Callable[..., Graph], data_dir: str | Path | None = None) -> None:
@@ -102,62 +103,85 @@ def check_partition(function: Callable[[Graph, int, int], Any]) -> None:
     )
 
 
-def check_backbone(model: Any) -> None:
-    """Whether a network can be trained by FedAvg: names, shapes, the gradient of its loss, learning.
+def check_backbone(backbone: str | Network | type[Network] | Backbone) -> None:
+    """Whether a network keeps its contract, and FedAvg can train it.
+
+    Dense and sparse features, and clients without edges or training nodes, are tried.
 
     Args:
-        model: a ``fedepd.network.backbones.Backbone``, or a network that one can be made with.
+        backbone: an object of the class, or the class, which is then made with its defaults; a name; or a
+            ``Backbone`` with other settings, such as ``Backbone(MyNetwork(), layers=3)``.
 
     Raises:
         CheckFailed: names the check, what is wrong, and what to do.
     """
-    model = model if hasattr(model, "initial") else Backbone(model, hidden=8)
-    data = toy_client(nodes=30).hidden()
-    info = TaskInfo(data.graph.num_features, data.graph.num_classes, 3)
+    network = type(backbone) if isinstance(backbone, Network) else backbone
+    if isinstance(network, type):
+        Check("its class can be a backbone", partial(check_network_class, network), "see docs/extend.md")()
+    made = backbone() if isinstance(backbone, type) else backbone
+    model = Backbone(made, hidden=8) if isinstance(made, str | Network) else made
+    run_all(network_checks(model))
 
-    def has_parameters() -> None:
-        params: Tensors = model.initial(info, 0)
-        require_same(params, model.initial(info, 0))
-        for name, value in params.items():
-            require(
-                name.startswith(("encoder.", "classifier.")),
-                f"'{name}' is neither encoder.* nor classifier.*",
-            )
-            require(
-                value.dtype == torch.float32 and bool(value.isfinite().all()),
-                f"'{name}' is not finite float32",
-            )
 
-    def predicts() -> None:
-        logits = model.predict(model.initial(info, 0), model.inputs(data))
-        require(logits.shape == (30, info.num_classes), f"the logits have the shape {list(logits.shape)}")
-        require(bool(logits.isfinite().all()), "the logits are not finite")
-
-    def learns() -> None:
-        rounds, _ = run_rounds(FedAvg(), toy_clients(), rounds=10, model=model, training=Training(lr=0.05))
-        require(rounds[-1].loss < rounds[0].loss, f"the loss went from {rounds[0].loss} to {rounds[-1].loss}")
-
-    run_all(
-        [
-            Check(
-                "its parameters have names",
-                has_parameters,
-                "name them encoder.* and classifier.*, from the generator",
-            ),
-            Check("it predicts", predicts, "return a row of logits for every node, without dropout"),
-            Check(
-                "its gradient is that of its loss",
-                lambda: _gradient(model, info, data),
-                "correct the gradient",
-            ),
-            Check("it learns", learns, "look at the sign of the gradient"),
-        ]
+def network_checks(model: Any) -> Iterator[Check]:
+    """What can be seen of a network that runs."""
+    yield Check(
+        "its parameters have names",
+        partial(_has_parameters, model),
+        "name them encoder.NAME; the classifier's are added",
     )
+    cases: dict[str, dict[str, Any]] = {"dense": {}, "sparse": {"sparse": True}}
+    for case, more in {**cases, "no edges": {"edges": False}, "no training nodes": {"train": False}}.items():
+        data = toy_client(nodes=30, **more).hidden()
+        yield Check(
+            f"it predicts [{case}]",
+            partial(_predicts, model, data),
+            "return a row for every node, without dropout, and write into nothing",
+        )
+        if more.get("train", True):
+            yield Check(
+                f"its gradient is that of its loss [{case}]",
+                partial(_gradient, model, data),
+                "use torch's functions on the parameters, draw from 'dropout' alone, or correct the gradient",
+            )
+    yield Check("it learns", partial(_learns, model), "look at the sign of the gradient")
 
 
-def _gradient(model: Any, info: TaskInfo, data: Any) -> None:
-    """Along a random direction, against the difference of two losses under the same dropout."""
-    inputs, params = model.inputs(data), model.initial(info, 0)
+def _info(data: ClientData) -> TaskInfo:
+    return TaskInfo(data.graph.num_features, data.graph.num_classes, 3)
+
+
+def _has_parameters(model: Any) -> None:
+    info = _info(toy_client())
+    params: Tensors = model.initial(info, 0)
+    require_same(params, model.initial(info, 0))
+    for name, value in params.items():
+        named = name.startswith(("encoder.", "classifier."))
+        require(named, f"'{name}' is neither encoder.* nor classifier.*")
+        finite = value.dtype == torch.float32 and bool(value.isfinite().all())
+        require(finite, f"'{name}' is not finite float32")
+
+
+def _predicts(model: Any, data: ClientData) -> None:
+    info = _info(data)
+    params, inputs = model.initial(info, 0), model.inputs(data)
+    before = copies([params, inputs])
+    logits = model.predict(params, inputs)
+    require_same(before, copies([params, inputs]))
+    wanted = (data.graph.num_nodes, info.num_classes)
+    require(logits.shape == wanted, f"the logits have the shape {list(logits.shape)}, not {list(wanted)}")
+    require(bool(logits.isfinite().all()), "the logits are not finite")
+    require(torch.equal(logits, model.predict(params, inputs)), "a second call gives other logits")
+
+
+def _learns(model: Any) -> None:
+    rounds, _ = run_rounds(FedAvg(), toy_clients(), rounds=10, model=model, training=Training(lr=0.05))
+    require(rounds[-1].loss < rounds[0].loss, f"the loss went from {rounds[0].loss} to {rounds[-1].loss}")
+
+
+def _gradient(model: Any, data: ClientData) -> None:
+    """Along the gradient itself, against the difference of two losses under the same dropout."""
+    inputs, params = model.inputs(data), model.initial(_info(data), 0)
     before = copies(params)
 
     def loss_at(values: Tensors) -> tuple[float, Tensors]:
