@@ -204,7 +204,13 @@ class Battery:
         torch.set_num_threads(1)  # as in a run: more would change bits
         watched = Watched(method, strict)
         training = Training(epochs=2, lr=0.05, participation=0.5 if case == "partial" else 1.0)
-        options: dict[str, Any] = {"rounds": 3, "model": SMALL, "training": training, **more}
+        options: dict[str, Any] = {
+            "rounds": 3,
+            "model": SMALL,
+            "training": training,
+            "threaded_from": 0,
+            **more,
+        }
         clients = clients or federation(case, features)
         rounds, exchange = run_rounds(watched, clients, **options)  # type: ignore[arg-type]
         return Outcome(watched, rounds, exchange)

@@ -97,12 +97,13 @@ def run_rounds(
     model: Backbone | None = None,
     training: Training | None = None,
     workers: int = 1,
+    threaded_from: int | None = None,
 ) -> tuple[list[Round], InProcess]:
     """Run a method as the simulator does: its rounds, and the exchange with the clients' states."""
     model, training = model or Backbone(hidden=8), training or Training()
     server = make_server(clients, model, training, seed, rounds)
     participants = [Participant(method, c, server.info, model, training, seed, rounds) for c in clients]
-    exchange = InProcess(participants, workers, threaded_from=0)
+    exchange = InProcess(participants, workers, threaded_from)
     out = list(
         train(
             method,
