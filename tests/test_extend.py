@@ -64,7 +64,7 @@ def test_the_commands_of_the_page_run(
         assert len(commands) >= 3
         for command in commands:
             program, *arguments = shlex.split(command)
-            assert program == "fedepd"
+            assert program == ".venv/bin/fedepd"
             assert main(arguments) == 0, capsys.readouterr().err
     finally:
         monkeypatch.undo()
