@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Network
 from fedepd.rng import seeded
 from fedepd.types import ClientData, TaskInfo, Tensors
 from toy import CLASSES, FEATURES, assert_same, toy_client
@@ -36,7 +37,7 @@ def made(model: Backbone, seed: int = 0) -> Tensors:
     }
 
 
-def dense_operator(data: ClientData, backbone: str) -> Tensor:
+def dense_operator(data: ClientData, backbone: str | Network) -> Tensor:
     n = data.graph.num_nodes
     a = torch.zeros(n, n)
     a[tuple(data.graph.edge_index)] = 1

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from fedepd.errors import BadConfig, UnknownName
 from fedepd.methods import METHODS
+from fedepd.methods.fedepd.method import FedEPD
 from fedepd.runs.experiment import GROUPS, Experiment, coerced, read_toml, setting_owners
 
-SAMPLE = {"clients": 4, "train_share": 0.5, "val_share": 0.3, "head": "linear"}
+SAMPLE: dict[str, Any] = {"clients": 4, "train_share": 0.5, "val_share": 0.3, "head": "linear"}
 
 
 def other_value(name: str, kind: Any, value: Any) -> Any:
@@ -37,6 +38,7 @@ def other_value(name: str, kind: Any, value: Any) -> Any:
 def test_flat_settings_reach_their_group() -> None:
     made = Experiment.make("fedepd", clients=3, split="keep_one", hidden=8, lr=0.1, rounds=7, mu=0.25)
     assert (made.partition.clients, made.split.split, made.model.hidden) == (3, "keep_one", 8)
+    assert isinstance(made.method, FedEPD)
     assert (made.training.lr, made.protocol.rounds, made.method.mu) == (0.1, 7, 0.25)
 
 
@@ -94,6 +96,7 @@ def test_hash_is_the_same_in_another_process() -> None:
 
 def test_a_setting_wins_over_its_preset() -> None:
     made = Experiment.make("fedepd", "printed", absent="zero")
+    assert isinstance(made.method, FedEPD)
     assert (made.method.sign, made.method.absent) == ("plus", "zero")
 
 
@@ -173,7 +176,7 @@ def test_unknown_names_come_with_a_guess(arguments: dict[str, Any], says: str) -
 
 
 def test_the_sentence_names_what_moves_the_numbers() -> None:
-    settings = {
+    settings: dict[str, Any] = {
         "clients": 4,
         "partition": "openfgl",
         "rounds": 7,
@@ -196,7 +199,7 @@ def test_the_sentence_names_what_moves_the_numbers() -> None:
 
 # Settings that were removed, and settings that change nothing
 
-RETIRED = {"interleave": False, "infer_on": "purified", "rehearsal_weight": 1.0}
+RETIRED: dict[str, Any] = {"interleave": False, "infer_on": "purified", "rehearsal_weight": 1.0}
 
 
 def test_the_identity_still_holds_what_was_removed() -> None:

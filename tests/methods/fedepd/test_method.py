@@ -29,7 +29,7 @@ from fedepd.network.training import Training
 from fedepd.types import ClientData, Reply, Tensors
 from toy import assert_same, initial, make_client, make_server, run_rounds, toy_client, toy_clients
 
-OFF = {"purify": False, "consensus": False, "recalibrate": False}
+OFF: dict[str, Any] = {"purify": False, "consensus": False, "recalibrate": False}
 
 
 def messages(method: FedEPD, data: ClientData, seed: int = 0) -> Tensors:
@@ -79,7 +79,7 @@ def test_each_part_alone_changes_the_result() -> None:
     clients = toy_clients()
 
     def weights(*parts: str) -> Tensor:
-        method = FedEPD(**{**OFF, **dict.fromkeys(parts, True)}, prune="always", mu=0.0)  # type: ignore[arg-type]
+        method = FedEPD(**{**OFF, **dict.fromkeys(parts, True)}, prune="always", mu=0.0)
         return run_rounds(method, clients, rounds=2)[0][-1].tensors["classifier.weight"]
 
     plain, calibrated = weights(), weights("recalibrate")
@@ -148,7 +148,7 @@ def test_the_minus_sign_helps_rare_classes_and_the_plus_sign_hurts_them() -> Non
     """14.1: stationarity makes z ∓ Δ the log posterior, so at inference the rare class is raised by minus and lowered by plus."""
     shares = {}
     for sign in ("minus", "plus"):
-        method = FedEPD(sign=sign, mu=3.0, gate="constant", consensus=False, calibration_epochs=20)  # type: ignore[arg-type]
+        method = FedEPD(sign=sign, mu=3.0, gate="constant", consensus=False, calibration_epochs=20)
         client = make_client(method, toy_client(one_node_class=True), round=2, training=Training(lr=0.1))
         reply, _ = method.client_step(client, messages(method, client.data), {})
         shares[sign] = float(method.predict(client, reply.tensors).softmax(1)[:, 2].mean())
