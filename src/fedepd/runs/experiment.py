@@ -155,7 +155,14 @@ class Experiment:
         )
 
     def check_given(self, names: Iterable[str]) -> None:
-        """Refuse what a person should not give: a removed setting, or one that changes nothing under the others."""
+        """Refuse what a person should not give: a removed setting, or one that changes nothing under the others.
+
+        Args:
+            names: The settings that were given.
+
+        Raises:
+            BadConfig: One of them was removed, or is idle.
+        """
         names = list(names)
         for name in names:
             if name in self.method.retired:
@@ -164,7 +171,14 @@ class Experiment:
             raise BadConfig(complaint)
 
     def idle(self, names: Iterable[str]) -> dict[str, str]:
-        """Those of the named settings that differ from the preset and change nothing, each with a sentence about it."""
+        """Those of the named settings that differ from the preset and change nothing.
+
+        Args:
+            names: The settings to look at.
+
+        Returns:
+            A sentence about each, by the setting's name. It says which other setting is the reason.
+        """
         usual = {name: group() for name, group in GROUPS.items()}
         usual["method"] = make_method(self.method_name, self.preset)
         stopped_by = {
