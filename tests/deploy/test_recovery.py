@@ -21,7 +21,7 @@ TRAP: dict[str, Any] = {
     "lr": 1e6,
     "epochs": 1,
 }
-"""The spec's settings; 40 nodes."""
+"""A site with 40 nodes gives its rows away under these settings."""
 
 
 def attack(method: str = "fedavg", sparse: bool = False, **settings: Any) -> Recovery:

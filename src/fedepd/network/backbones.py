@@ -63,8 +63,9 @@ class Backbone:
     )
     layers: int = option(2, "convolutions, 1 to 4")
 
-    # Choice: the paper's "two-layer GCN" does not say where the classifier begins; OpenFGL's GCN, its test bed, has no separate linear
-    # layer, so the second convolution is the classifier by default. Injected rows then reach their neighbours' logits too (14.10).
+    # Choice: the paper's "two-layer GCN" does not say where the classifier begins. OpenFGL's GCN, its test
+    # bed, has no separate linear layer, so the second convolution is the classifier by default. Injected rows
+    # then reach their neighbours' logits too (docs/reading-the-paper.md, encoder and classifier).
     # Choice: dropout 0.5 is OpenFGL's default; the paper names none.
 
     def __post_init__(self) -> None:
