@@ -57,5 +57,5 @@ def assert_equal_with_gradients(
         grads = torch.autograd.grad((weights * logits * logits).sum(), list(own.values()))
         found.append((logits.detach(), *grads))
     for name, a, b in zip(("logits", *leaves), *found, strict=True):
-        scale = float(b.abs().max()) or 1.0
+        scale = max(1.0, float(b.abs().max()))
         torch.testing.assert_close(a / scale, b / scale, rtol=1e-5, atol=1e-5, msg=name)

@@ -177,7 +177,7 @@ def backbone_of(value: Any) -> str | Network:
     if "class" in value:
         raise BadConfig(nameless(value["class"]))
     name, own = value.get("name"), {key: each for key, each in value.items() if key != "name"}
-    if name not in BACKBONES:
+    if not isinstance(name, str) or name not in BACKBONES:
         raise UnknownName("value of backbone", shown(name), [*BACKBONES])
     kinds = get_type_hints(BACKBONES[name])
     known = [f.name for f in fields(BACKBONES[name])]  # type: ignore[arg-type]
