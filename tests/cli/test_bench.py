@@ -46,6 +46,17 @@ def test_exponents_of_a_known_law() -> None:
     assert suite.exponents(rows)["edges", "m"] == pytest.approx(1.5)
 
 
+def test_lines_of_the_table() -> None:
+    lines = suite.lines_of(["lws"], ["mlp", "gat"])
+    assert [line.label for line in lines] == ["reference", "lws", "fedavg, mlp", "fedavg, gat"]
+    assert [line.settings for line in lines[2:]] == [{"backbone": "mlp"}, {"backbone": "gat"}]
+
+
+def test_a_backbone_that_nobody_knows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--backbones", "saga"]) == 2
+    assert "unknown backbone 'saga'; did you mean 'sage'?" in capsys.readouterr().err
+
+
 def test_a_failed_measurement_is_a_row_that_says_so() -> None:
     row = suite.in_process_of_its_own(data="no such graph", method="fedavg", rounds=1)
     assert "no such graph" in row["failed"]
