@@ -1,5 +1,5 @@
-"""What is pinned: every method and preset, FedEPD under both heads of gcn and sage, FedAvg under every other backbone and
-other numbers of layers, and a rehearsed federation of each method."""
+"""What is pinned: every method and preset, FedEPD under both heads of gcn and sage, FedAvg under every other
+backbone and other numbers of layers, and a rehearsed federation of each method."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ every_network = pytest.mark.parametrize(
         for s in (False, True)
     ],
 )
-"""gcn and sage, written out with dense matrices below. Hidden 2 < C = 3 < 8: both orders of the last product."""
+"""gcn and sage, written out densely below. Hidden 2 < C = 3 < 8: both orders of the last product."""
 CASES = [
     Backbone(name, 8, head=head, layers=layers)  # type: ignore[arg-type]
     for name, cls in BACKBONES.items()
@@ -64,7 +64,7 @@ def dense_operator(data: ClientData, backbone: str) -> Tensor:
 
 def plain_logits(model: Backbone, params: Tensors, data: ClientData, masks: list[Tensor | None]) -> Tensor:
     """The network written out with dense matrices: [n, C]."""
-    operator = dense_operator(data, model.backbone)
+    operator = dense_operator(data, str(model.backbone))
 
     def spread(h: Tensor) -> Tensor:
         return operator @ h if model.backbone == "gcn" else torch.cat([operator @ h, h], dim=1)

@@ -38,7 +38,7 @@ def test_the_encoder_is_gat_convolutions(data: ClientData) -> None:
 @clients
 @pytest.mark.parametrize("hidden", [HIDDEN, 4])
 def test_the_last_layer_is_a_gat_convolution(data: ClientData, hidden: int) -> None:
-    """GATConv scores a·(W h); ours scores u·h. With u = W a they are one function of W and a, gradients included."""
+    """GATConv scores a·(W h), ours scores u·h: with u = W a one function of W and a, gradients included."""
     conv = pytest.importorskip("torch_geometric.nn").GATConv
     model = Backbone("gat", hidden, layers=1)
     leaves = start(model)

@@ -83,7 +83,7 @@ class Line:
 
 
 def lines_of(methods: Sequence[str], backbones: Sequence[str]) -> list[Line]:
-    """The reference, every method, FedAvg without compiled kernels where there are some, FedAvg on each backbone."""
+    """The reference, every method, FedAvg without its compiled kernels, FedAvg on each backbone."""
     lines = [Line(method, method) for method in ("reference", *methods)]
     if kernels.name() == "compiled" and "fedavg" in methods:
         lines.append(Line("fedavg, torch alone", "fedavg", "torch"))

@@ -57,8 +57,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 MEASURED = ("gcn", "sage", "gat", "sgc", "mlp", "h2gcn")
-"""The networks that the attack was tried on: it rebuilds rows of all but sgc, which has no units to switch off. A network
-from another package is the owner's to add."""
+"""The networks that the attack was tried on: it rebuilds rows of all but sgc, which has no units to switch off.
+A network from another package is the owner's to add."""
 
 
 @dataclass(frozen=True)

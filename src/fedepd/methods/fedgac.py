@@ -140,7 +140,7 @@ class FedGACReading(Method[Prepared]):
         alpha = edge_softmax(self.scores(params, prepared, known), prepared.edges)
         rows = prepared.edges.train if train_only else prepared.edges.every
         if prepared.inputs is not None:
-            # Choice: another network's layers are its own. The attention then stands between its S and the classifier.
+            # Choice: another network's layers are its own. The attention stands between S and the classifier.
             inputs = prepared.inputs
             s = model.smooth(params, model.encode(params, inputs, draws), inputs)
             return attend(alpha, s @ params["classifier.weight"], rows) + params["classifier.bias"]

@@ -218,8 +218,9 @@ class GraphSMOTE(Method[Prepared]):
         if self.interpolate == "pass":
             delta = delta[prepared.passes]
         if client.model.convolution is None:
-            # Choice: only the layers of gcn and sage can be continued on a graph with more nodes. Where the classifier reads another
-            # one's rows, synthetic rows lie between those, and the predicted edges serve the reconstruction alone.
+            # Choice: only the layers of gcn and sage can be continued on a graph with more nodes. Where the
+            # classifier reads other rows, synthetic rows lie between those, and the predicted edges serve the
+            # reconstruction alone.
             rows = client.model.smooth(params, hidden, prepared.inputs)
             return torch.cat([rows[prepared.inputs.train], between(rows, prepared.parents, partners, delta)])
         synthetic = between(hidden, prepared.parents, partners, delta)  # b.2, [s, h]
@@ -271,7 +272,7 @@ class GraphSMOTE(Method[Prepared]):
 
 
 def between(rows: Tensor, parents: Tensor, partners: Tensor, delta: Tensor) -> Tensor:
-    """b.2: a row for each pair of parent and partner, ``delta`` of the way from one to the other: [s, columns]."""
+    """b.2: a row for each parent and partner, ``delta`` of the way from one to the other: [s, columns]."""
     return torch.lerp(rows.index_select(0, parents), rows.index_select(0, partners), delta[:, None])
 
 

@@ -1,4 +1,4 @@
-"""Attention over the edges of a graph: scores of edges, their softmax at each node, and the sums that it weighs, all sparse."""
+"""Attention over the edges of a graph: the softmax of scores at each node, and sums weighed by it, all sparse."""
 
 from __future__ import annotations
 

@@ -39,17 +39,17 @@ class GAT(Network):
     )
     slope: float = option(0.2, "slope of the leaky ReLU on attention scores below 0")
 
-    # Choice: ReLU as in every other network here, where the paper has ELU. What a crafted model could rebuild of a site's
-    # features is measured by units that are switched off (fedepd.deploy.recovery), and ELU has none.
-    # Choice: the attention before the classifier reads H itself, by vectors u of its own, where the published layer
-    # reads H W by vectors a. It can do the same (u = W a). S then depends on the encoder alone, so that the
+    # Choice: ReLU as in every other network here, where the paper has ELU. What a crafted model could rebuild of a
+    # site's features is measured by units that are switched off (fedepd.deploy.recovery), and ELU has none.
+    # Choice: the attention before the classifier reads H itself, by vectors u of its own. The published layer
+    # reads H W by vectors a, which is the same for u = W a. S then depends on the encoder alone, so that the
     # classifier is linear and can be trained on a fixed S, as several methods do.
 
     def check(self, model: Backbone) -> None:
         if self.attentions < 1 or model.hidden % self.attentions:
             raise BadConfig(
-                f"hidden is {model.hidden}; the backbone gat splits it among {self.attentions} heads of attention, "
-                f"so give a multiple of {self.attentions}"
+                f"hidden is {model.hidden}; the backbone gat splits it among {self.attentions} heads of "
+                f"attention, so give a multiple of {self.attentions}"
             )
 
     def shapes(self, model: Backbone, num_features: int) -> Shapes:

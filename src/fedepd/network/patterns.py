@@ -1,4 +1,4 @@
-"""Sparse patterns whose numbers change in every step: a CSR tensor with 32-bit indices that stands for its places."""
+"""Sparse patterns whose numbers change in every step: a CSR tensor with 32-bit indices names the places."""
 
 from __future__ import annotations
 
