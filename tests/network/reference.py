@@ -43,16 +43,19 @@ def assert_equal_with_gradients(
     theirs: Callable[[Tensors, Tensor, Tensor], Tensor],
     ours: Callable[[Tensors], Tensors] = dict,
 ) -> None:
-    """``theirs`` of leaves, X and edges, against our network with ``ours(leaves)``: logits and the gradients of Σ w z²."""
+    """``theirs`` of leaves, X and edges, against our network with ``ours(leaves)``.
+
+    The logits are compared, and the gradients of Σ w z² by every leaf.
+    """
     inputs = model.inputs(data)
     graph = data.graph.to_pyg()
     weights = torch.randn(data.graph.num_nodes, CLASSES, generator=torch.Generator().manual_seed(1))
     found = []
-    both: list[Callable[[Tensors], Tensor]] = [
+    forwards: tuple[Callable[[Tensors], Tensor], ...] = (
         lambda p: model.logits(ours(p), model.encode(ours(p), inputs), inputs),
         lambda p: theirs(p, graph.x, graph.edge_index),
-    ]
-    for forward in both:
+    )
+    for forward in forwards:
         own = {name: value.clone().requires_grad_() for name, value in leaves.items()}
         logits = forward(own)
         grads = torch.autograd.grad((weights * logits * logits).sum(), list(own.values()))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -12,9 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedepd.errors import BadConfig, UnknownName
+from fedepd.errors import BadConfig, FedEPDError, UnknownName
 from fedepd.methods import METHODS
 from fedepd.methods.fedepd.method import FedEPD
+from fedepd.network.gat import GAT
+from fedepd.network.mlp import MLP
 from fedepd.runs.experiment import GROUPS, Experiment, coerced, read_toml, setting_owners
 
 SAMPLE: dict[str, Any] = {"clients": 4, "train_share": 0.5, "val_share": 0.3, "head": "linear"}
@@ -74,6 +78,66 @@ def test_hash_depends_on_data_and_method_but_not_on_how_it_was_spelled() -> None
     )  # the defaults, as a shell gives them
     assert Experiment.make("fedepd", **SAMPLE).config_hash("other data") != one
     assert Experiment.make("fedavg", **SAMPLE).config_hash("data") != one
+
+
+def test_what_came_later_is_not_in_the_hash_at_its_default() -> None:
+    """Runs from before have neither: their hashes must not change."""
+    settings = Experiment.make("fedavg").resolved()
+    del settings["method"]["preset"], settings["defence"], settings["attack"], settings["model"]["layers"]
+    text = json.dumps([settings, "data"], sort_keys=True)
+    before = hashlib.sha256(text.encode()).hexdigest()[:12]
+    assert Experiment.make("fedavg", layers=2).config_hash("data") == before
+    assert Experiment.make("fedavg", layers=3).config_hash("data") != before
+
+
+@dataclass(frozen=True)
+class Mine(MLP):  # type: ignore[misc]
+    steps: int = 1
+
+
+def test_a_backbone_may_be_an_object() -> None:
+    """Described by its name, or its class where it has none, and its settings; these are in the hash."""
+    hashes = {
+        Experiment.make("fedavg", backbone=each).config_hash("data")
+        for each in ("mlp", MLP(), Mine(), Mine(2), "gat", GAT(), GAT(attentions=2))
+    }
+    assert len(hashes) == 5  # mlp, Mine twice, gat, gat with fewer heads
+    resolved = Experiment.make("fedavg", backbone=Mine(2)).resolved()["model"]
+    assert resolved["backbone"] == {"class": "Mine", "steps": 2}
+    assert "Mine hidden 64" in Experiment.make("fedavg", backbone=Mine()).sentence()
+    assert "3 layers" in Experiment.make("fedavg", layers=3).sentence()
+
+
+def test_a_described_backbone_is_read_again() -> None:
+    for each in (GAT(attentions=2), "gat"):
+        made = Experiment.make("fedavg", backbone=each)
+        again = Experiment.make("fedavg", backbone=made.resolved()["model"]["backbone"])
+        assert again == made
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        ({"class": "Mine", "steps": 1}, "Mine is an object of a Python program"),
+        ({"class": "\x1b[2J"}, "is an object of a Python program"),
+        ({"name": "gnc"}, "unknown value of backbone 'gnc'"),
+        ({"name": ["gat"]}, "unknown value of backbone"),
+        ({}, "unknown value of backbone"),
+        ({"name": "gat", "heads": 2}, "unknown setting of the backbone gat 'heads'"),
+        ({"name": "gat", "attentions": 1.5}, "attentions is '1.5'"),
+        ({"name": "gat", "attentions": 0}, "heads of attention"),
+        ({"name": "gat", "slope": "nan"}, "slope is 'nan'"),
+        ("x" * 10**6, "unknown value of backbone"),
+        (7, "unknown value of backbone '7'"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_is_no_backbone_is_refused(found: Any, says: str) -> None:
+    with pytest.raises(FedEPDError, match=says) as refused:
+        Experiment.make("fedavg", backbone=found)
+    assert len(str(refused.value)) < 400
+    assert str(refused.value).isprintable()
 
 
 def test_hash_of_a_preset_is_the_hash_of_its_values() -> None:
