@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any, Literal
 
-from fedepd.options import option
+import pytest
+
+from fedepd.options import is_plain, option
 from fedepd.runs.experiment import GROUPS
 
 
@@ -26,3 +29,11 @@ def test_every_setting_of_every_group_explains_itself() -> None:
         if not f.metadata.get("help")
     ]
     assert silent == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "plain"),
+    [(bool, True), (int | None, True), (Literal["a", 1], True), (str, False), (list[int], False)],
+)
+def test_what_a_text_can_set(kind: Any, plain: bool) -> None:
+    assert is_plain(kind) is plain

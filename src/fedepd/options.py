@@ -1,4 +1,4 @@
-"""Settings are frozen dataclasses; ``option`` gives a field its default and the sentence that explains it everywhere."""
+"""Settings are frozen dataclasses; ``option`` gives a field its default and the sentence that explains it."""
 
 from __future__ import annotations
 

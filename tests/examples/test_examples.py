@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -164,12 +164,8 @@ def test_a_backbone_of_ones_own(tmp_path: Path) -> None:
 
 def test_the_backbone_computes_its_formula() -> None:
     """Written out with dense matrices: P = D^-1/2 (A + I) D^-1/2, and two steps of the walk."""
-    spec = importlib.util.spec_from_file_location("own_backbone", EXAMPLES / "own_backbone.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    model, data = Backbone(module.Walk(steps=2, restart=0.3), hidden=5), toy_client()
+    walk = runpy.run_path(str(EXAMPLES / "own_backbone.py"), run_name="own_backbone")["Walk"]
+    model, data = Backbone(walk(steps=2, restart=0.3), hidden=5), toy_client()
     graph = data.graph
     params = model.initial(TaskInfo(graph.num_features, graph.num_classes, 1), 0)
     a = torch.eye(graph.num_nodes)

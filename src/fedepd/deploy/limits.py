@@ -56,7 +56,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 MEASURED = ("gcn", "sage", "gat", "sgc", "mlp", "h2gcn")
-"""The networks that the attack was tried on. One from another package is the owner's to add."""
+"""The networks that the attack was tried on: it rebuilds rows of all but sgc, which has no units to switch off.
+A network from another package is the owner's to add."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Limits:
 
     methods: tuple[str, ...] = option(CHOICES["methods"], "methods that may run here")
     backbones: tuple[str, ...] = option(
-        MEASURED, "networks; all but gcn and sgc read a node's own features apart and tell more"
+        MEASURED, "networks; sage, mlp and h2gcn read a node's own features apart and tell more"
     )
     optimizers: tuple[str, ...] = option(
         ("adam",), "optimisers; add 'sgd' only for a coordinator you trust with your features"

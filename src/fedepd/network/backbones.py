@@ -66,7 +66,7 @@ class Backbone:
     backbone: str | Network = option(
         "gcn",
         "gcn: the paper's convolution; sage: a node's own features kept apart from its neighbours' mean; "
-        "gat: attention; sgc: no activations; mlp: no edges; h2gcn: own row, neighbours and theirs side by side; "
+        "gat: attention; sgc: no activations; mlp: no edges; h2gcn: own row, neighbours and theirs apart; "
         "auto: short runs decide between gcn and sage",
         backbone_names,
     )
@@ -77,8 +77,9 @@ class Backbone:
     )
     layers: int = option(2, "convolutions, 1 to 4")
 
-    # Choice: the paper's "two-layer GCN" does not say where the classifier begins; OpenFGL's GCN, its test bed, has no separate linear
-    # layer, so the second convolution is the classifier by default. Injected rows then reach their neighbours' logits too (14.10).
+    # Choice: the paper's "two-layer GCN" does not say where the classifier begins. OpenFGL's GCN, its test
+    # bed, has no separate linear layer, so the second convolution is the classifier by default. Injected rows
+    # then reach their neighbours' logits too (docs/reading-the-paper.md, encoder and classifier).
     # Choice: dropout 0.5 is OpenFGL's default; the paper names none.
 
     def __post_init__(self) -> None:
@@ -111,7 +112,8 @@ class Backbone:
         """``auto`` is no network: it must have become one before anything is built."""
         if self.backbone == AUTO:
             raise BadConfig(
-                "backbone auto is chosen by 'fedepd run' and fedepd.run before anything is built; give gcn or sage here"
+                "backbone auto is chosen by 'fedepd run' and fedepd.run before anything is built; "
+                "give gcn or sage here"
             )
 
     @cached_property
@@ -150,7 +152,7 @@ class Backbone:
     def inputs(
         self, data: ClientData, edge_index: Tensor | None = None, operator: Sparse | None = None
     ) -> Inputs:
-        """The client's graph made ready; ``edge_index`` replaces its edges (e.g. purified ones), ``operator`` P."""
+        """The client's graph made ready. ``edge_index`` replaces its edges, ``operator`` replaces P."""
         graph, network = data.graph, self.network
         adj = adjacency(graph.edge_index if edge_index is None else edge_index, graph.num_nodes)
         operator = network.operator(adj) if operator is None else operator
@@ -191,7 +193,10 @@ class Backbone:
     def gradient(
         self, params: Tensors, inputs: Inputs, generator: np.random.Generator, error: Error
     ) -> tuple[float, Tensors]:
-        """The loss of a training step, ``error`` of the training nodes' logits, and its gradient by the parameters."""
+        """The loss of a training step and its gradient by the parameters.
+
+        ``error`` computes the loss from the training nodes' logits.
+        """
         return self.network.gradient(self, params, inputs, self._dropout(generator), error)
 
     def predict(self, params: Tensors, inputs: Inputs) -> Tensor:
@@ -201,17 +206,18 @@ class Backbone:
 
 
 def named(network: Network) -> str | Network:
-    """The registered name of a network whose own settings are all at their defaults; otherwise the network."""
+    """The registered name of a network whose own settings are at their defaults; otherwise the network."""
     if "__dataclass_fields__" not in vars(type(network)):
         raise BadConfig(
-            f"the backbone {network_name(network)} is no dataclass, so its settings would be in no run folder; "
+            f"the backbone {network_name(network)} is no dataclass, so no run folder would hold its settings; "
             "write @dataclass(frozen=True) above its class"
         )
     for f in fields(network):  # type: ignore[arg-type]
-        if not isinstance(getattr(network, f.name), str | int | float | None):
+        value = getattr(network, f.name)
+        if not isinstance(value, str | int | float | None):
             raise BadConfig(
-                f"'{f.name}' of the backbone {network_name(network)} is {shown(getattr(network, f.name))}; its settings "
-                "go into the run folder, so give a number, a text, true or false"
+                f"'{f.name}' of the backbone {network_name(network)} is {shown(value)}; its settings go into the "
+                "run folder, so give a number, a text, true or false"
             )
     default = all(getattr(network, f.name) == f.default for f in fields(network))  # type: ignore[arg-type]
     return registered(network) if default and registered(network) else network
@@ -227,7 +233,7 @@ def network_name(network: Network) -> str:
 
 
 def described(backbone: str | Network) -> str | dict[str, Any]:
-    """As a run folder holds it: a registered name; or the name (else the class) and the network's own settings."""
+    """As a run folder holds it: a registered name, or the name (else the class) and its own settings."""
     if isinstance(backbone, str):
         return backbone
     key = "name" if registered(backbone) else "class"
@@ -241,7 +247,7 @@ def checked_shapes(network: Network, shapes: Shapes) -> Shapes:
         sizes = isinstance(shape, tuple) and all(type(size) is int and size > 0 for size in shape)
         if not name.startswith("encoder.") or not sizes or len(shape) not in (1, 2):
             raise BadConfig(
-                f"the backbone {network_name(network)} has a parameter '{shown(name)}' of shape {shown(shape)}; "
-                "name it 'encoder.NAME' and make it a vector or a matrix"
+                f"the backbone {network_name(network)} has a parameter '{shown(name)}' of shape "
+                f"{shown(shape)}; name it 'encoder.NAME' and make it a vector or a matrix"
             )
     return dict(shapes)

@@ -105,7 +105,10 @@ class Network(ABC):
 
     @abstractmethod
     def shapes(self, model: Backbone, num_features: int) -> Shapes:
-        """The encoder's parameters; all names begin with "encoder.". A vector starts at 0, a matrix by Glorot."""
+        """The encoder's parameters; all names begin with "encoder.".
+
+        A vector starts at 0, a matrix with Glorot's random numbers.
+        """
 
     @abstractmethod
     def encode(self, model: Backbone, params: Tensors, inputs: Inputs, dropout: Dropout) -> Tensor:
@@ -121,7 +124,7 @@ class Network(ABC):
     def smooth(
         self, model: Backbone, params: Tensors, h: Tensor, inputs: Inputs, train_only: bool = False
     ) -> Tensor:
-        """S, what the classifier reads: [n, width], or [t, width] for the training nodes alone. Here: H itself.
+        """S, what the classifier reads: [n, width], or [t, width] for the training nodes. Here: H itself.
 
         It may read the encoder's parameters and never the classifier's: those can be trained on a fixed S.
         """
@@ -198,9 +201,9 @@ def check_network_class(cls: object) -> type[Network]:
 def layer_names(model: Backbone) -> list[str]:
     """The encoder's layers, in order: all of ``layers``, or all but the last where that one classifies.
 
-    Choice: layers counts convolutions. With head gcn the last of them classifies, so that one layer leaves none for
-    the encoder. It is then a dense layer: H = X itself would have another width than every method expects, and
-    prototypes of H would send features in clear.
+    Choice: layers counts convolutions. With head gcn the last of them classifies, so that one layer leaves none
+    for the encoder. It is then a dense layer: H = X itself would have another width than every method expects,
+    and prototypes of H would send features in clear.
     """
     count = model.layers if model.head == "linear" else max(1, model.layers - 1)
     return [f"encoder{ordinal}" for ordinal in ORDINALS[:count]]

@@ -62,8 +62,8 @@ GROUPS: dict[str, type[Any]] = {
     "attack": Attack,
 }
 ADDED = ("defence", "attack", "model.layers")
-"""Groups and single settings that came later. At their defaults they are left out of a run's identity, so that older runs
-keep theirs."""
+"""Groups and single settings that came later. At their defaults they are left out of a run's identity, so that
+older runs keep theirs."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,14 @@ class Experiment:
         )
 
     def check_given(self, names: Iterable[str]) -> None:
-        """Refuse what a person should not give: a removed setting, or one that changes nothing under the others."""
+        """Refuse what a person should not give: a removed setting, or one that changes nothing under the others.
+
+        Args:
+            names: The settings that were given.
+
+        Raises:
+            BadConfig: One of them was removed, or is idle.
+        """
         names = list(names)
         for name in names:
             if name in self.method.retired:
@@ -172,7 +179,14 @@ class Experiment:
             raise BadConfig(complaint)
 
     def idle(self, names: Iterable[str]) -> dict[str, str]:
-        """Those of the named settings that differ from the preset and change nothing, each with a sentence about it."""
+        """Those of the named settings that differ from the preset and change nothing.
+
+        Args:
+            names: The settings to look at.
+
+        Returns:
+            A sentence about each, by the setting's name. It says which other setting is the reason.
+        """
         usual = {name: group() for name, group in GROUPS.items()}
         # An object brings its own settings, so that none of them was given by name.
         known = self.method_name in METHODS
@@ -277,13 +291,13 @@ def nameless(backbone: Any) -> str:
     """What a run with a backbone that has no name cannot do."""
     name = network_name(backbone) if isinstance(backbone, Network) else backbone
     return (
-        f"the backbone {shown(name)} is an object of a Python program and has no name in fedepd, so such a run cannot be "
-        "resumed or exported; register its class through an entry point of the group 'fedepd.backbones' and run again"
+        f"the backbone {shown(name)} is an object of a Python program and has no name in fedepd, so such a run "
+        "cannot be resumed or exported; give its class a name by an entry point (docs/extend.md) and run again"
     )
 
 
 def backbone_of(value: Any) -> str | Network:
-    """A backbone from Python (a name or an object), from text, or as :func:`described` put it into a run folder."""
+    """A backbone from Python (a name or an object), from text, or as ``described`` put it into a run folder."""
     if isinstance(value, Network):
         return value
     if not isinstance(value, Mapping):

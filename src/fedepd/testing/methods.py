@@ -18,11 +18,12 @@ from torch import Tensor
 
 from fedepd.methods.base import Client, Method
 from fedepd.methods.contract import check_named_class
-from fedepd.network.backbones import Backbone
+from fedepd.network.backbones import Backbone, network_name
 from fedepd.network.training import Training
+from fedepd.rounds.loop import Round
 from fedepd.runs.experiment import coerced, setting_owners
 from fedepd.testing.checks import Check, require, require_same, run_all
-from fedepd.testing.toy import CLASSES, relabelled, run_rounds, toy_client
+from fedepd.testing.toy import CLASSES, OneLine, relabelled, run_rounds, toy_client
 from fedepd.testing.watch import Outcome, Watched
 from fedepd.types import ClientData
 
@@ -38,6 +39,13 @@ AWKWARD: dict[str, dict[str, Any]] = {
 }
 """What is the matter with the middle client; ``partial``: half of the clients take part in a round."""
 FEATURE_KINDS = {"dense": False, "sparse": True}
+OTHERS = [
+    Backbone("gat", 4),
+    Backbone("h2gcn", 4),
+    Backbone("sage", 4, layers=1),
+    Backbone(OneLine(), 4),
+]
+"""A last layer with parameters, one that widens, a dense encoder, and somebody's own."""
 NETWORKS = [(backbone, head) for backbone in ("gcn", "sage") for head in ("gcn", "linear")]
 SHORTEST_HELP = 10
 
@@ -187,6 +195,10 @@ class Battery:
                 yield self._check(
                     f"every backbone and head runs {where}", self.fits, cure, features, backbone, head
                 )
+        for model in OTHERS:
+            cure = "use client.model's functions and no shapes of your own; reply with finite tensors"
+            where = f"[{network_name(model.network)}-{model.layers}]"
+            yield Check(f"every kind of network runs {where}", partial(self.fits_others, model), cure)
 
     @staticmethod
     def _check(name: str, act: Callable[..., None], cure: str, *arguments: str) -> Check:
@@ -288,11 +300,19 @@ class Battery:
         require(losses[-1] < losses[0], f"it went from {losses[0]:.4f} to {losses[-1]:.4f}")
 
     def fits(self, features: str, backbone: Any, head: Any) -> None:
-        rounds = self.run("one_node_class", features, model=Backbone(backbone, hidden=4, head=head)).rounds
-        require(all(math.isfinite(r.loss) for r in rounds), "a round has no finite loss")
-        for r in rounds:
-            for key, value in r.tensors.items():
-                require(bool(value.isfinite().all()), f"'{key}' is not finite after round {r.number}")
+        model = Backbone(backbone, hidden=4, head=head)
+        _require_finite(self.run("one_node_class", features, model=model).rounds)
+
+    def fits_others(self, model: Backbone) -> None:
+        """Strict: steps write into nothing that they were given."""
+        _require_finite(self.run("one_node_class", "sparse", strict=True, model=model, rounds=2).rounds)
+
+
+def _require_finite(rounds: list[Round]) -> None:
+    require(all(math.isfinite(r.loss) for r in rounds), "a round has no finite loss")
+    for each in rounds:
+        for key, value in each.tensors.items():
+            require(bool(value.isfinite().all()), f"'{key}' is not finite after round {each.number}")
 
 
 def federation(case: str, features: str) -> list[ClientData]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ from torch import Tensor
 
 from fedepd.methods.base import Client, Method, Server
 from fedepd.network.backbones import Backbone
-from fedepd.network.sparse import csr_tensor
+from fedepd.network.contract import Dropout, Inputs, Network, Shapes, times
+from fedepd.network.sparse import csr_tensor, spmm
 from fedepd.network.training import Training
 from fedepd.rng import seeded
 from fedepd.rounds.in_process import InProcess
@@ -23,6 +24,17 @@ from fedepd.types import ClientData, Graph, TaskInfo, Tensors
 
 CLASSES = 3
 FEATURES = 6
+
+
+@dataclass(frozen=True)
+class OneLine(Network):
+    """As little as the contract of a network asks for."""
+
+    def shapes(self, model: Backbone, num_features: int) -> Shapes:
+        return {"encoder.weight": (num_features, model.hidden)}
+
+    def encode(self, model: Backbone, params: Tensors, inputs: Inputs, dropout: Dropout) -> Tensor:
+        return dropout(torch.tanh(spmm(inputs.operator, times(inputs.features, params["encoder.weight"]))))
 
 
 def toy_client(
