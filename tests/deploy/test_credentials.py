@@ -90,7 +90,7 @@ def wrong(keys: dict[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
         "signed by itself": ({OWN: certificate("bank-a", own, "bank-a", own)}, "not signed by"),
         "ended": (
             {OWN: certificate("bank-a", own, "federation", root, start=-2 * DAY, end=-DAY)},
-            "ended on",
+            "expired on",
         ),
         "not yet": ({OWN: certificate("bank-a", own, "federation", root, start=DAY, end=2 * DAY)}, "clock"),
         "two certificates": ({OWN: good + good}, "2 certificates"),
@@ -112,7 +112,7 @@ def wrong(keys: dict[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
         ),
         "a root with an end": (
             {ROOT: certificate("federation", root, "federation", root, True, -2 * DAY, -DAY)},
-            "ended on",
+            "expired on",
         ),
         "another's root": (
             {ROOT: certificate("federation", other, "federation", other, ca=True)},

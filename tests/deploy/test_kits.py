@@ -99,7 +99,7 @@ def test_site_names_that_cannot_be_used(tmp_path: Path, sites: list[str]) -> Non
 
 def test_a_folder_that_is_no_kit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["federation", "start", str(tmp_path)]) == 2
-    assert "not such a kit" in capsys.readouterr().err
+    assert "is not a kit, because it has no manifest.json" in capsys.readouterr().err
 
 
 def test_preview_says_what_leaves_the_house(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,7 +134,7 @@ def test_preview_says_what_leaves_the_house(made: Path, capsys: pytest.CaptureFi
     numbers = {"num_nodes": ([], 8), "num_train": ([], 8)}
     assert before == {**sizes, **numbers, "label_names": ([0], 0), "schema_sha256": ([], 0)}
     assert seen["counts"]["prototype.count"][2] == 1
-    assert any("2" in w.split(":")[0] and "the embedding of one single node" in w for w in seen["warnings"])
+    assert any("2" in w.split(":")[0] and "the embedding of a single node" in w for w in seen["warnings"])
     assert main(arguments) == 0
     assert "prototype.sum" in capsys.readouterr().out
 
