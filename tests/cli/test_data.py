@@ -154,14 +154,14 @@ def test_check_has_exit_codes_and_json(here: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["-o", "a.npz"], "give one graph"),
-        (["g.pt", "--nodes", "nodes.csv", "-o", "a.npz"], "give one graph"),
+        (["-o", "a.npz"], "give exactly one graph"),
+        (["g.pt", "--nodes", "nodes.csv", "-o", "a.npz"], "give exactly one graph"),
         (["--nodes", "nodes.csv", "-o", "a.npz"], "--edges is missing"),
         (["--nodes", "nodes.csv", "--edges", "edges.csv"], "-o/--out"),
         (["--nodes", "nodes.csv", "--edges", "edges.csv", "-o", "a.csv"], "must end in .npz"),
         (["--nodes", "nodes.csv", "--edges", "edges.csv", "-o", "a.npz"], "no column 'id'"),
         (["--adjacency", "a.npz", "-o", "b.npz"], "give all three"),
-        (["nodes.xlsx", "-o", "a.npz"], "cannot tell what"),
+        (["nodes.xlsx", "-o", "a.npz"], "has an unknown ending"),
         (["none.pt", "-o", "a.npz"], "does not exist"),
         ([*IMPORT[2:-1], "no/such/folder.npz"], "cannot write"),
         ([*IMPORT[2:], "--features", "age", "--features-npz", "x.npz"], "give one of them"),

@@ -155,7 +155,7 @@ def test_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         for column in ("bacc", "macro_f1", "medium", "tail", "global, pooled", "personal, client mean")
     )
     assert "…" not in out
-    assert "not kept: add --out FOLDER" in out
+    assert "not saved; add --out FOLDER" in out
 
 
 def test_the_command_line_wins_over_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

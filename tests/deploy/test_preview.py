@@ -60,7 +60,7 @@ def test_the_command_prints_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(arguments) == 0
     said = capsys.readouterr().out
     assert "could rebuild the features of" in said
-    assert "the safe ones, as join will write them" in said
+    assert "the safe ones, which join will write" in said
     assert 'optimizers = ["adam"]' in said
     assert "this run is within the limits" in said
     assert "not hide that this site has the class" in said

@@ -393,5 +393,5 @@ def test_the_command_says_how_to_go_on(
     with pytest.raises(SystemExit) as stop, stoppable(lambda: by_resuming(tmp_path)):
         signal.raise_signal(signal.SIGTERM)
     assert stop.value.code == 143
-    assert capsys.readouterr().err == f"fedepd: stopped; 'fedepd resume {tmp_path}' goes on\n"
+    assert capsys.readouterr().err == f"fedepd: stopped; 'fedepd resume {tmp_path}' continues the run\n"
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
