@@ -90,7 +90,7 @@ def test_import_says_what_it_did(here: Path, capsys: pytest.CaptureFixture[str])
     assert "clean, mule, phish" in out
     assert "north, south, west" in out
     assert all(line.startswith("fedepd: note: ") for line in err.splitlines())
-    assert "edge columns not used: amount" in err
+    assert "these edge columns are not used: amount" in err
     graph = read_npz(here / "bank.npz")
     assert graph.num_features == 4
     assert graph.node_ids is not None
@@ -256,7 +256,7 @@ def test_folders_that_cannot_be_used(here: Path, capsys: pytest.CaptureFixture[s
     (here / "clients" / "manifest.json").unlink()  # else the changed file is named before it is read
     (here / "empty").mkdir()
     for arguments, says in (
-        (["--clients-dir", "none"], "is no folder"),
+        (["--clients-dir", "none"], "is not a folder"),
         (["--clients-dir", "empty"], "has no NAME/graph.npz"),
         (["--clients-dir", "clients"], "differ in num_features"),
         (["--clients-dir", "clients", "--data", "bank.npz"], "give one of them"),

@@ -237,7 +237,7 @@ BAD: dict[str, tuple[Callable[[], Arrays], Callable[[Arrays], Arrays], tuple[str
     "no edges array": (dense, without("edge_index"), ("no array 'edge_index'",)),
     "no labels": (dense, without("y"), ("no array 'y'",)),
     "no features": (dense, without("x"), ("'x'", "x_indptr")),
-    "both kinds of features": (sparse, put("x", np.ones((4, 2))), ("'x'", "not both")),
+    "both kinds of features": (sparse, put("x", np.ones((4, 2))), ("'x'", "exactly one of the two")),
     "edges of the wrong shape": (
         dense,
         put("edge_index", np.zeros((3, 2), dtype=int)),

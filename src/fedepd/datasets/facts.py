@@ -1,4 +1,4 @@
-"""What can be said of any graph: how its edges join the classes."""
+"""Facts of any graph: how its edges join the classes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from fedepd.types import HIDDEN
 
 
 def homophily(edges: Tensor, y: Tensor) -> float | None:
-    """The share of edges, both ends labelled, that join nodes of one class; None where there is no such edge."""
+    """The share of edges that join nodes of one class, among edges with two labelled ends;
+
+    None if there are none.
+    """
     src, dst = edges
     labelled = (y[src] != HIDDEN) & (y[dst] != HIDDEN)
     if not bool(labelled.any()):
