@@ -390,7 +390,7 @@ def test_an_output_folder_that_holds_a_run(refused: Callable[..., str], graph_fi
     assert main(command) == 0
     capsys.readouterr()
     content = {path: path.read_bytes() for path in (tmp_path / "run").iterdir()}
-    assert "already holds this very run" in refused(*command)
+    assert "already holds this same run" in refused(*command)
     assert "already holds another run" in refused(*command, "--seed", "1")
     assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir()} == content
 

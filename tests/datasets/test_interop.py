@@ -352,7 +352,7 @@ HOSTILE_TENSORS: dict[str, tuple[dict[str, Any], str]] = {
     "labels beyond int64": ({"y": torch.tensor([0, 1, 0, 1]).to(torch.uint64)}, "y has type torch.uint64"),
     "edges at the end of int64": ({"edge_index": torch.tensor([[0], [2**63 - 1]])}, "names node"),
     "complex edges": ({"edge_index": torch.ones(2, 1, dtype=torch.complex64)}, "'edge_index'"),
-    "another device": ({"x": torch.ones(4, 2, device="meta")}, "x lies on the device 'meta'"),
+    "another device": ({"x": torch.ones(4, 2, device="meta")}, "x is on the device 'meta'"),
     "sparse features": ({"x": torch.eye(4).to_sparse()}, "'x'"),
     "no nodes": (
         {

@@ -375,7 +375,7 @@ def test_zip_bomb_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(arrays, "_read_member", unread)
     monkeypatch.setenv("FEDEPD_MAX_GB", "0.001")
-    refused(path, "0.001 GB is the limit", "FEDEPD_MAX_GB=1")
+    refused(path, "the limit is 0.001 GB", "FEDEPD_MAX_GB=1")
     monkeypatch.setattr(memory, "FREE", 2**20)
     refused(path, "claims", "numpy.savez")
 

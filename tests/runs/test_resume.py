@@ -295,7 +295,7 @@ def test_a_run_that_is_still_at_work_is_left_alone(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = interrupted(file, tmp_path / "run", monkeypatch)
-    with held(folder), pytest.raises(BadConfig, match="another process is at work"):
+    with held(folder), pytest.raises(BadConfig, match="another process is working"):
         resume(folder)
 
 
