@@ -8,7 +8,7 @@ DEMO := runs/demo
 DEMO_ROUNDS ?= 60
 export OMP_NUM_THREADS = 1
 
-.PHONY: help install demo test test-heavy fuzz lint bench clean
+.PHONY: help install demo test test-heavy fuzz lint docs bench clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -50,11 +50,20 @@ lint: .venv/.dev  ## run ruff check, ruff format --check and mypy --strict
 	$(BIN)/ruff check . && $(BIN)/ruff format --check -q .
 	$(BIN)/mypy
 
+# The variable silences an announcement of the theme about another program.
+docs: .venv/.docs  ## the docs site, in site/: open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
 bench: .venv/.dev  ## compare the cost of a round with a plain torch_geometric loop; writes benchmarks/out
 	$(BIN)/fedepd bench --scaling --out benchmarks/out
 
-clean:  ## remove .venv, runs/demo and caches
-	rm -rf .venv $(DEMO) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean:  ## remove .venv, runs/demo, site and caches
+	rm -rf .venv $(DEMO) site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.venv/.docs: .venv/.run
+	@echo "installing what the docs site needs into .venv (once) ..."
+	@$(PIP) --no-build-isolation -e ".[docs]"
+	@touch $@
 
 .venv/.federation: .venv/.run
 	@echo "installing NVFlare into .venv (once) ..."

@@ -26,7 +26,7 @@ from fedepd.datasets import load
 from fedepd.methods.fedepd.purify import purified_edges
 from fedepd.methods.fedepd.vote import pruning_votes
 from fedepd.runs.experiment import Experiment
-from fedepd.runs.run import build
+from fedepd.runs.simulation import build
 from fedepd.types import ClientData
 
 SCORES = ("acc", "bacc", "macro_f1")

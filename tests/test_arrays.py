@@ -54,8 +54,9 @@ def archive(
     with zipfile.ZipFile(path, "w", method) as file:
         for name, content in members:
             file.writestr(name, content)
-        for info in file.filelist if change else ():
-            change(info)
+        if change is not None:
+            for info in file.filelist:
+                change(info)
     return path
 
 

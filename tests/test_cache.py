@@ -5,6 +5,7 @@ import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,6 +90,11 @@ def sealed(key: str, content: bytes) -> bytes:
     return cache._digest(key, content) + content
 
 
+def removed(file: Path) -> Path:
+    file.unlink()
+    return file
+
+
 POISON: dict[str, Callable[[Path], object]] = {
     "another array": lambda file: file.write_bytes(plain(np.full(3, 7))),
     "another array with its own checksum": lambda file: file.write_bytes(sealed("", plain(np.full(3, 7)))),
@@ -98,10 +104,10 @@ POISON: dict[str, Callable[[Path], object]] = {
     "a header of 10^12 numbers": lambda file: file.write_bytes(
         sealed(file.stem, plain(np.arange(3)).replace(b"(3,)", b"(10**12,)"))
     ),
-    "fifo": lambda file: (file.unlink(), os.mkfifo(file)),
-    "folder": lambda file: (file.unlink(), file.mkdir()),
-    "loop of links": lambda file: (file.unlink(), file.symlink_to(file.name)),
-    "device": lambda file: (file.unlink(), file.symlink_to("/dev/zero")),
+    "fifo": lambda file: os.mkfifo(removed(file)),
+    "folder": lambda file: removed(file).mkdir(),
+    "loop of links": lambda file: removed(file).symlink_to(file.name),
+    "device": lambda file: removed(file).symlink_to("/dev/zero"),
     "ten terabytes": lambda file: os.truncate(file, 10 * 2**40),
     "empty": lambda file: file.write_bytes(b""),
     "other shape, sealed": lambda file: file.write_bytes(sealed(file.stem, plain(np.arange(5)))),
@@ -138,7 +144,7 @@ def test_a_run_takes_no_poison_though_it_is_sealed(folder: Path, value: np.ndarr
     from fedepd.datasets import synthetic
 
     graph = synthetic(nodes=500, edges=1500, classes=4, imbalance=5, features=12, smallest=None)
-    quick = {"rounds": 1, "hidden": 4, "clients": 2, "partition": "balanced"}
+    quick: dict[str, Any] = {"rounds": 1, "hidden": 4, "clients": 2, "partition": "balanced"}
     wanted = fedepd.run(graph, "fedepd", **quick).summary["weights_sha256"]
     files = list(folder.iterdir())
     assert len(files) >= 3

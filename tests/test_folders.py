@@ -56,7 +56,7 @@ def test_a_killed_process_leaves_nothing_that_stops_the_next(tmp_path: Path) -> 
     process.kill()
     process.join()
     assert [path.name for path in tmp_path.iterdir()] == [LOCK]
-    claim_folder(tmp_path, "hash")
+    claim_folder(tmp_path)
     with held(tmp_path):
         pass
     assert list(tmp_path.iterdir()) == []
@@ -115,20 +115,10 @@ def test_names_that_cannot_be_folders(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / "fifo")
     before = sorted(tmp_path.iterdir())
     with pytest.raises(BadConfig, match="the output"):
-        claim_folder(tmp_path / name, "hash")
+        claim_folder(tmp_path / name)
     with pytest.raises(BadConfig), new_folder(tmp_path / name, ()):
         check_new_folder(tmp_path / name)
     assert sorted(tmp_path.iterdir()) == before
-
-
-@hostile
-@pytest.mark.parametrize("kind", ["fifo", "folder", "loop", "deep"])
-def test_a_config_that_is_none_still_fills_a_folder(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "config.json"
-    {"fifo": lambda: os.mkfifo(path), "folder": path.mkdir, "loop": lambda: path.symlink_to(path.name),
-     "deep": lambda: path.write_text("[" * 100_000)}[kind]()  # fmt: skip
-    with pytest.raises(BadConfig, match=r"already holds another run \(damaged\)|is not empty"):
-        check_new_folder(tmp_path, "hash")
 
 
 def fill_and_fail(folder: Path, *names: str) -> None:

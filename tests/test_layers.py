@@ -9,7 +9,8 @@ import fedepd
 
 ROOT = Path(fedepd.__file__).parent
 ORDER = (
-    ("foundation",), ("network",), ("datasets",), ("clients",), ("methods",), ("rounds",), ("runs",), ("report",),
+    ("foundation",), ("network",), ("datasets",), ("clients",), ("methods",), ("rounds",), ("runs",),
+    ("report",),
     ("model", "deploy", "bench", "reproduction"), ("cli",),
 )  # fmt: skip
 """Bottom to top. Rooms of one level do not know each other."""
@@ -72,3 +73,90 @@ def test_imports_go_one_way() -> None:
 
 def test_the_hall_is_small() -> None:
     assert len(list(ROOT.glob("*.py"))) <= 16
+
+
+def imported_at_once(module: str, seen: set[str]) -> set[str]:
+    """All modules of ours that are loaded with this one; lazy imports are left out."""
+    file = ROOT.joinpath(*module.split(".")[1:])
+    file = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    lazy = {id(node) for inner in ast.walk(tree) if isinstance(inner, LATER) for node in ast.walk(inner)}
+    names = []
+    for node in ast.walk(tree):
+        if id(node) not in lazy and isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif id(node) not in lazy and isinstance(node, ast.ImportFrom):
+            within = [f"{node.module}.{alias.name}" for alias in node.names]
+            names += [name if is_module(name) else str(node.module) for name in within]
+    for name in names:
+        if name.split(".")[0] == "fedepd" and name not in seen:
+            seen.add(name)
+            imported_at_once(name, seen)
+    return seen
+
+
+LATER = (ast.FunctionDef, ast.If)
+"""Where an import is not executed with its module: inside a function, and for type checkers only."""
+
+
+def is_module(name: str) -> bool:
+    package, *parts = name.split(".")
+    path = ROOT.joinpath(*parts)
+    return package == "fedepd" and (path.is_dir() or path.with_suffix(".py").is_file())
+
+
+def test_a_report_loads_no_training_code() -> None:
+    """Of the room of runs it loads the run folder's owner alone, which uses nothing but the foundation."""
+    modules = {module for module, _ in edges() if room(module) == "report"}
+    loaded = set().union(*(imported_at_once(module, set()) for module in modules))
+    others = {module for module in loaded if room(module) not in ("foundation", "report")}
+    assert others == {"fedepd.runs.folder"}
+
+
+def test_the_round_loop_has_one_driver() -> None:
+    """Bench measures the loop itself."""
+    users = {
+        file.relative_to(ROOT).as_posix()
+        for file in ROOT.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module == "fedepd.rounds.loop"
+        if "train" in {alias.name for alias in node.names}
+    }
+    assert users == {"runs/drive.py", "bench/measure.py"}
+
+
+def attributes(file: Path) -> set[str]:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+
+
+LABEL_READERS = {
+    "rounds/evaluate.py": "scores",
+    "rounds/attack.py": "turns training labels into others, and passes all others on",
+    "network/backbones.py": "labels of training nodes, of data whose other labels are hidden",
+    "bench/measure.py": "makes a graph",
+    "bench/reference.py": "another implementation, which scores itself",
+}
+MASK_READERS = {
+    "rounds/evaluate.py": "scores",
+    "runs/simulation.py": "notes the split, and merges clients",
+    "bench/reference.py": "scores itself",
+}
+UPPER = ("network", "methods", "rounds", "runs", "report", "model", "deploy", "bench", "reproduction", "cli")
+
+
+def test_only_evaluation_sees_labels_outside_the_training_mask() -> None:
+    """In the rooms above those that make graphs and masks.
+
+    Methods read labels too, but they get data in which the other labels are hidden.
+    """
+    files = {
+        file.relative_to(ROOT).as_posix(): attributes(file)
+        for name in UPPER
+        for file in (ROOT / name).rglob("*.py")
+    }
+    labels = {file for file, found in files.items() if "y" in found and not file.startswith("methods/")}
+    masks = {file for file, found in files.items() if {"val_mask", "test_mask"} & found}
+    assert labels == LABEL_READERS.keys()
+    assert masks == MASK_READERS.keys()
+    assert labels & masks == {"rounds/evaluate.py", "bench/reference.py"}

@@ -1,6 +1,6 @@
 """Results of slow functions, kept on disk under the hash of their arguments.
 
-A second run, another seed or another cell of a study then does not compute them again. A result that takes
+A second run, another seed or another job of a sweep then does not compute them again. A result that takes
 less than ``WORTH_KEEPING`` seconds is not kept. The folder is $FEDEPD_CACHE (``off``: keep nothing), else the
 user's cache folder. Only its owner can read it. A stored result is used only if its checksum is right, which
 covers the arguments too, and if it fits. Otherwise it is computed anew.

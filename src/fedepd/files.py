@@ -189,9 +189,19 @@ def parse_tensors(content: bytes, where: str, cure: str = AGAIN) -> Tensors:
 
 @contextmanager
 def replacing(path: Path, size: int | None = None) -> Iterator[IO[bytes]]:
-    """A temporary file that replaces ``path`` once it is whole.
+    """A file that replaces ``path`` once it is whole. Raises ``BadConfig`` if it cannot be written."""
+    try:
+        with swapped_in(path) as file:
+            yield file
+    except (OSError, ValueError) as cause:
+        raise _unwritten(path, cause, size) from cause
 
-    It is flushed to disk before it is renamed.
+
+@contextmanager
+def swapped_in(path: Path, flush: bool = True) -> Iterator[IO[bytes]]:
+    """A temporary file that replaces ``path`` once it is whole. Errors of the system are passed on.
+
+    It is flushed to disk before it is renamed. This is the package's only atomic write.
     """
     temporary = path.parent / f".{path.name[:40]}.{os.getpid()}.part"
     try:
@@ -204,11 +214,10 @@ def replacing(path: Path, size: int | None = None) -> Iterator[IO[bytes]]:
         )
         with os.fdopen(handle, "wb") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            if flush:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, path)
-    except (OSError, ValueError) as cause:
-        raise _unwritten(path, cause, size) from cause
     finally:
         with suppress(
             OSError, ValueError

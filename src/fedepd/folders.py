@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fedepd.errors import BadConfig, BadData
-from fedepd.files import read_json
+from fedepd.errors import BadConfig
 from fedepd.shown import shown
 
 LOCK = ".lock"
@@ -23,19 +22,12 @@ _held: set[tuple[int, int]] = set()
 _holding = threading.Lock()
 
 
-def check_new_folder(path: Path, config_hash: str | None = None) -> None:
-    """Refuse an output folder that holds a run or anything else. Writes nothing."""
+def check_new_folder(path: Path) -> None:
+    """Refuse an output folder that holds anything. Writes nothing."""
     where = f"'{shown(path, 300)}'"
     try:
         if path.exists() and not path.is_dir():
             raise BadConfig(f"the output {where} is a file; give a folder with --out")
-        if (path / "config.json").exists():
-            found = _hash_in(path)
-            same = config_hash is not None and found == config_hash
-            which = "this same run" if same else f"another run ({found})"
-            raise BadConfig(
-                f"the output folder {where} already holds {which}; give another --out or remove the folder"
-            )
         if path.exists() and any(not is_left_over(file) for file in path.iterdir()):
             raise BadConfig(
                 f"the output folder {where} is not empty; give another --out or remove the folder"
@@ -50,19 +42,9 @@ def is_left_over(file: Path) -> bool:
     return file.name == LOCK or (file.name.startswith(".") and file.name.endswith(".part"))
 
 
-def _hash_in(path: Path) -> str:
-    try:
-        found = read_json(path / "config.json")
-    except BadData:
-        return "damaged"
-    if not isinstance(found, dict) or not isinstance(found.get("config_hash"), str):
-        return "damaged"
-    return shown(found["config_hash"], 20)
-
-
-def claim_folder(path: Path, config_hash: str) -> None:
-    """Make the folder of a new run. Fails before anything is written if that is not possible."""
-    check_new_folder(path, config_hash)
+def claim_folder(path: Path) -> None:
+    """Make a folder that can be written to. Fails before anything is written if that is not possible."""
+    check_new_folder(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):

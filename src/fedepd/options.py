@@ -1,10 +1,21 @@
-"""Settings are frozen dataclasses; ``option`` gives a field its default and the sentence that explains it everywhere."""
+"""Settings are frozen dataclasses. ``option`` gives a field its default and the sentence that explains it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
 
-def option(default: Any, help: str) -> Any:
-    return field(default=default, metadata={"help": help})
+def option(default: Any, help: str, choices: Callable[[], Sequence[str]] | None = None) -> Any:
+    """``choices``: the names that the setting may have, where they are not known before the program runs."""
+    return field(default=default, metadata={"help": help, "choices": choices})
+
+
+def idle_settings(settings: Any) -> Mapping[str, str]:
+    """The settings of this group that change nothing, each with the setting that is the reason.
+
+    A group says so in a method ``idle``. Without this method every setting has an effect.
+    """
+    found: Mapping[str, str] = settings.idle() if hasattr(settings, "idle") else {}
+    return found

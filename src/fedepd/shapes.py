@@ -1,4 +1,6 @@
-"""The shapes of the JSON files in run folders, model folders and checkpoints, checked before a file is used.
+"""Shapes of JSON files: the types and ranges that a file must have, checked before it is used.
+
+``runs.folder`` gives the shapes of the files in run folders.
 
 A shape is one of four things:
 
@@ -126,103 +128,15 @@ def _spelled(content: Any) -> str:
     return "a number of many digits" if abs(content) >= 2**63 else str(content)
 
 
-# --- the run folder -----------------------------------------------------------------------------------------
+# --- what run folders and model folders share ---------------------------------------------------------------
 
 TIERS = ("head", "medium", "tail")
 CLASSES_OF_TIERS: Table = {tier: [WHOLE] for tier in TIERS}
 ROUND_NUMBER = whole(1)
-MODELS: Table = {EVERY: {EVERY: {EVERY: (SHARE,)}}}
-"""Scores by model, by kind of average and by metric."""
-
 EXPERIMENT: Table = {"method": TABLE, EVERY: TABLE}
-
-DATASET: Table = {
-    "name": TEXT,
-    "sha256?": (TEXT,),
-    "nodes?": WHOLE,
-    "edges?": WHOLE,
-    "features?": WHOLE,
-    "classes?": WHOLE,
-    "imbalance_ratio?": (NUMBER,),
-    "proxy_features?": FLAG,
-    "label_names?": ([TEXT],),
-    "owner_names?": ([TEXT],),
-}
-
-CONFIG: Table = {
-    "config_hash": TEXT,
-    "dataset": DATASET,
-    "experiment": EXPERIMENT,
-    "method?": TEXT,
-    "rounds?": ROUND_NUMBER,
-    "sites?": [TEXT],
-    "notes?": [TEXT],
-    "source?": ({"data?": (TEXT,), "data_dir?": (TEXT,), "clients_dir?": (TEXT,)},),
-}
-
-SUMMARY: Table = {
-    **dict.fromkeys(("method", "method_label", "preset", "dataset", "protocol"), TEXT),
-    "seed": WHOLE,
-    "rounds": ROUND_NUMBER,
-    "best_round": ROUND_NUMBER,
-    "metrics": MODELS,
-    "headline": Kind("'global' or 'personal'", lambda value: value in ("global", "personal")),
-    "tiers": CLASSES_OF_TIERS,
-    "best_rounds?": {EVERY: ROUND_NUMBER},
-    "config_hash?": TEXT,
-    "weights_sha256?": TEXT,
-    "partition_sha256?": TEXT,
-    "digest?": TEXT,
-    "proxy_features?": FLAG,
-    "test_without_local_train?": (SHARE,),
-    "warnings?": [TEXT],
-    **dict.fromkeys(("seconds?", "cpu_seconds?", "peak_rss_mb?"), (number(0),)),
-    **dict.fromkeys(("bytes_up?", "bytes_down?"), (WHOLE,)),
-}
-
-ENV: Table = {"command?": ([LEAF],), EVERY: LEAF}
-
-CLIENT: Table = {
-    **dict.fromkeys(("client", "nodes", "edges", "train", "val", "test", "classes"), WHOLE),
-    **dict.fromkeys(("edges_kept", "isolated_before", "isolated_after"), WHOLE),
-    **dict.fromkeys(("homophily_before", "homophily_after"), (SHARE,)),
-}
-
-ROUND: Table = {
-    "round": ROUND_NUMBER,
-    "loss?": (NUMBER,),
-    "clients?": [WHOLE],
-    **dict.fromkeys(("seconds?", "cpu_seconds?"), (number(0),)),
-    "bytes_up?": {EVERY: WHOLE},
-    "bytes_down?": {EVERY: WHOLE},
-    "val?": {EVERY: {EVERY: (SHARE,)}},
-    "refused?": [{"client": WHOLE, "field": TEXT, "reason": TEXT, "absent?": FLAG}],
-    "excluded?": [WHOLE],
-    "defence?": {
-        "clipped?": {EVERY: SHARE},
-        "capped?": {EVERY: SHARE},
-        "rows?": {EVERY: WHOLE},
-        "left_out?": [WHOLE],
-        "skipped?": TEXT,
-    },
-}
-
-_BIN: Table = {"nodes": WHOLE, "confidence": SHARE, "accuracy": SHARE}
-_MEASURED: Table = {"nodes": WHOLE, "ece?": ([NUMBER],), "brier?": ([NUMBER],), "reliability": [_BIN]}
 TEMPERATURE = number(1e-3, 1e3)
 """The fit tries 0.05 to 20. With 0, NaN or infinity there are no probabilities."""
 TEMPERATURES: Table = dict.fromkeys(TIERS, TEMPERATURE)
-CALIBRATION: Table = {
-    "temperatures": TEMPERATURES,
-    **dict.fromkeys(("before?", "after?"), dict.fromkeys(("all", *TIERS), _MEASURED)),
-    "unmeasured?": TEXT,
-}
-
-CHECKPOINT: Table = {
-    "lines": [{**ROUND, "bytes_up": {EVERY: WHOLE}, "bytes_down": {EVERY: WHOLE}}],
-    "best": {EVERY: {"score": SCORE, "round": ROUND_NUMBER}},
-    "seconds": [number(0)],
-}
 
 # --- the model folder ---------------------------------------------------------------------------------------
 
@@ -238,8 +152,8 @@ MODEL_CONFIG: Table = {
     "tiers": CLASSES_OF_TIERS,
     "temperatures": TEMPERATURES,
 }
-LABELS: Table = {"labels": [TEXT]}
-SCHEMA: Table = {
+LABELS_FIELDS: Table = {"labels": [TEXT]}
+SCHEMA_FIELDS: Table = {
     "features?": WHOLE,
     "columns?": ([{"name": TEXT, "mean?": NUMBER, "std?": number(1e-300), "categories": ([TEXT],)}],),
 }

@@ -41,6 +41,24 @@ class Graph:
 
     ``edge_index`` holds each undirected edge once, with source < target and without self-loops or duplicates.
     ``Graph.make`` brings any edge list into this form.
+
+    Examples:
+        >>> import torch
+        >>> from fedepd import Graph
+        >>> edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 2]])  # one edge twice, and a self-loop
+        >>> graph = Graph.make(torch.eye(3), edges, torch.tensor([0, 1, 1]))
+        >>> graph.edge_index.tolist()
+        [[0, 1], [1, 2]]
+
+        From two tables of pandas:
+
+        >>> import pandas
+        >>> nodes = pandas.DataFrame(
+        ...     {"id": ["a", "b", "c"], "label": ["rare", "common", "common"], "age": [31, 5, 7]}
+        ... )
+        >>> transfers = pandas.DataFrame({"source": ["a", "b"], "target": ["b", "c"]})
+        >>> Graph.from_pandas(nodes, transfers).label_names
+        ('common', 'rare')
     """
 
     x: Tensor
@@ -50,12 +68,15 @@ class Graph:
     y: Tensor
     """Classes, int64 [n] in 0..C-1, or ``HIDDEN``."""
     num_classes: int
+    """C. A class may have no node."""
     name: str = "graph"
+    """What reports call the graph."""
     label_names: tuple[str, ...] = ()
     """The names of the classes, in order; empty if they have only numbers."""
     owner: Tensor | None = None
     """int64 [n]: the client that owns each node, if the data says so."""
     owner_names: tuple[str, ...] = ()
+    """What the clients are called, in order; empty: their numbers."""
     proxy_features: bool = False
     """True if the features replace the official ones. Every printed result then says so."""
     node_ids: NDArray[np.str_] | None = None
@@ -65,6 +86,7 @@ class Graph:
 
     @property
     def num_nodes(self) -> int:
+        """n."""
         return self.y.shape[0]
 
     @property
@@ -74,10 +96,12 @@ class Graph:
 
     @property
     def num_features(self) -> int:
+        """d."""
         return self.x.shape[1]
 
     @property
     def is_sparse(self) -> bool:
+        """Whether the features are ``torch.sparse_csr``."""
         return self.x.layout == torch.sparse_csr
 
     @classmethod
@@ -92,8 +116,20 @@ class Graph:
     ) -> Graph:
         """A checked graph from any edge list. Directions are merged, self-loops and duplicates dropped.
 
-        With ``part``, the graph is what one client holds of a larger one, so it may hold nodes of a single
-        class.
+        Args:
+            x: Features, float32 [n, d].
+            edge_index: Whole numbers [2, edges].
+            y: Classes, whole numbers [n]; -1 where unknown.
+            num_classes: C; without it, the largest class and one.
+            part: Whether the graph is what one client holds of a larger one. It may then hold nodes of a
+                single class.
+            **more: Other fields of ``Graph`` by name.
+
+        Returns:
+            The graph.
+
+        Raises:
+            BadData: No method could train on it. The message names the array.
         """
         for part_name, tensor in (("x", x), ("edge_index", edge_index), ("y", y)):
             if not tensor.is_cpu:
@@ -113,7 +149,18 @@ class Graph:
 
     @classmethod
     def from_pyg(cls, data: torch_geometric.data.Data, name: str = "graph") -> Graph:
-        """A graph from a ``torch_geometric.data.Data`` with ``x``, ``edge_index`` and ``y``."""
+        """A graph from torch_geometric.
+
+        Args:
+            data: With ``x``, ``edge_index`` and ``y``.
+            name: What reports call the graph.
+
+        Returns:
+            The graph, checked.
+
+        Raises:
+            BadData: One of the three is missing or cannot be used.
+        """
         for part in ("x", "edge_index", "y"):
             if getattr(data, part, None) is None:
                 raise BadData(
@@ -127,9 +174,18 @@ class Graph:
 
     @classmethod
     def from_networkx(cls, graph: networkx.Graph, name: str = "graph", **roles: Any) -> Graph:
-        """A graph from a NetworkX graph whose node attributes are the label and the features.
+        """A graph from NetworkX, whose node attributes are the label and the features.
 
-        ``roles`` (label, owner, ...) are the fields of ``datasets.tables.Roles``.
+        Args:
+            graph: Directions, weights and keys of edges are not used.
+            name: What reports call the graph.
+            **roles: Which attribute means what: the fields of ``fedepd.datasets.tables.Roles``.
+
+        Returns:
+            The graph, checked.
+
+        Raises:
+            BadData: An attribute is missing or cannot be used.
         """
         from fedepd.datasets.interop import from_networkx
 
@@ -139,16 +195,31 @@ class Graph:
     def from_pandas(
         cls, nodes: pandas.DataFrame, edges: pandas.DataFrame, name: str = "graph", **roles: Any
     ) -> Graph:
-        """A graph from a data frame of nodes and one of edges.
+        """A graph from two data frames.
 
-        ``roles`` (id, label, owner, ...) are the fields of ``datasets.tables.Roles``.
+        Args:
+            nodes: One row per node.
+            edges: One row per edge, with the ids of its two ends.
+            name: What reports call the graph.
+            **roles: Which column means what (``id``, ``label``, ``owner``, ...): the fields of
+                ``fedepd.datasets.tables.Roles``.
+
+        Returns:
+            The graph, checked. It remembers ids, names of classes, and how columns became features.
+
+        Raises:
+            BadData: A column is missing, or a cell cannot be used.
         """
         from fedepd.datasets.tables import from_pandas
 
         return from_pandas(nodes, edges, name, **roles)
 
     def to_pyg(self) -> torch_geometric.data.Data:
-        """The graph as ``torch_geometric.data.Data``: dense features, both directions of every edge."""
+        """The graph for torch_geometric.
+
+        Returns:
+            ``Data`` with dense features and both directions of every edge.
+        """
         from torch_geometric.data import Data
 
         both = torch.cat([self.edge_index, self.edge_index.flip(0)], dim=1)

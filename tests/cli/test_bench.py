@@ -1,4 +1,4 @@
-"""The benchmark runs, compares with the reference in the same run, and keeps what it measured."""
+"""``fedepd bench`` compares with the reference in the same run, and keeps what it measured."""
 
 from __future__ import annotations
 
@@ -8,47 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fedepd.bench import suite
-from fedepd.bench.measure import blocks, measure, median
 from fedepd.cli import main
 from fedepd.network import kernels
-
-
-def test_blocks_give_every_client_its_own_part() -> None:
-    graph = blocks(clients=4, nodes=400, edges=1600, classes=5, features=8)
-    assert graph.owner is not None
-    src, dst = graph.edge_index
-    assert graph.num_nodes == 400
-    assert graph.num_edges == 1600
-    assert bool((graph.owner[src] == graph.owner[dst]).all())
-
-
-def test_the_first_round_is_left_out() -> None:
-    assert median([9.0, 1.0, 3.0, 2.0]) == 2.0
-    assert median([9.0]) == 9.0
-
-
-def test_a_measurement_adds_up() -> None:
-    row = measure(
-        {"clients": 2, "nodes": 200, "edges": 600, "classes": 3, "features": 8},
-        "fedepd",
-        3,
-        settings={"partition": "owner"},
-    )
-    assert row["round"] > 0
-    assert row["round"] <= 3 * (row["train"] + row["aggregate"] + row["evaluate"])
-    assert row["rss_mb"] > 50
-
-
-def test_exponents_of_a_known_law() -> None:
-    """Seconds = 3 edges^1.5 have the exponent 1.5."""
-    rows = [{"axis": "edges", "method": "m", "at": at, "round": 3 * at**1.5} for at in (10, 100, 1000)]
-    assert suite.exponents(rows)["edges", "m"] == pytest.approx(1.5)
-
-
-def test_a_failed_measurement_is_a_row_that_says_so() -> None:
-    row = suite.in_process_of_its_own(data="no such graph", method="fedavg", rounds=1)
-    assert "no such graph" in row["failed"]
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ def changed(**parts: Any) -> bytes:
 
 
 def with_value(name: str, value: Any) -> np.ndarray[Any, Any]:
-    array = arrays()[name].copy()
+    array: np.ndarray[Any, Any] = arrays()[name].copy()
     array.flat[0] = value
     return array
 
@@ -185,7 +185,7 @@ def test_a_client_without_edges_is_a_warning(tmp_path: Path, capsys: pytest.Capt
 def test_a_stopped_comparison_says_how_to_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedepd.runs.jobs.run_cells", lambda *_: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr("fedepd.runs.jobs.run_jobs", lambda *_: signal.raise_signal(signal.SIGTERM))
     with pytest.raises(SystemExit) as stop:
         main(["compare", "fedavg", *QUICK, "--out", str(tmp_path / "x")])
     assert stop.value.code == 143
@@ -262,6 +262,10 @@ def test_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "fedepp"], "unknown method 'fedepp'; did you mean 'fedepd'?"),
         (["run", "--data", "emial"], "unknown dataset 'emial'; did you mean 'email'?"),
         (["run", "--roundz", "3"], "unknown option '--roundz'; did you mean '--rounds'?"),
+        (["run", "--no-interleave"], "the setting 'interleave' was removed before 0.1.0"),
+        (["run", "--infer-on=original"], "the setting 'infer_on' was removed before 0.1.0"),
+        (["run", "--sign", "post_hoc"], "sign is 'post_hoc', which was removed before 0.1.0"),
+        (["run", "--gamma", "0.3"], "gamma is 0.3, but with consensus_by = rehearsal it changes nothing"),
         (["run", "fedavg", "extra"], "unknown argument 'extra'"),
         (["run", "fedavg", "--gamma", "0.5"], "unknown option '--gamma'"),
         (["run", "--preset", "print"], "unknown preset of fedepd 'print'; did you mean 'printed'?"),

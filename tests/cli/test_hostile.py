@@ -25,7 +25,7 @@ from fedepd.errors import BadConfig
 from fedepd.model.export import export
 from fedepd.model.model import load_model
 from fedepd.runs import checkpoint
-from fedepd.runs.folder import weights_sha256
+from fedepd.runs.folder import checkpoints, weights_sha256
 from fedepd.runs.resume import resume
 from fedepd.runs.run import run
 from fedepd.types import Graph
@@ -348,7 +348,7 @@ FORGED: dict[str, Any] = {
 
 @pytest.mark.parametrize("case", FORGED)
 def test_a_forged_checkpoint_is_passed_over_and_named(half: Path, case: str) -> None:
-    newest, older = checkpoint.saved(half)
+    newest, older = checkpoints(half)
     forged(newest, FORGED[case])
     result = resume(half)
     (note,) = result.summary["warnings"]
@@ -360,7 +360,7 @@ def test_a_forged_checkpoint_is_passed_over_and_named(half: Path, case: str) -> 
 
 @pytest.mark.parametrize("case", ANY_FILE)
 def test_a_checkpoint_that_is_no_file_is_passed_over(half: Path, case: str) -> None:
-    newest = checkpoint.saved(half)[0]
+    newest = checkpoints(half)[0]
     ANY_FILE[case](newest)
     if case == "folder":  # in the place of the next one: said
         with pytest.raises(BadConfig, match=r"cannot write .*checkpoint-000003' \(Is a directory\)"):
@@ -475,15 +475,18 @@ def test_a_terminal_without_our_signs(
     """What a stream cannot encode is shown as '?'; the streams are as Python opens them there."""
     edited(model / "labels.json", labels=["图", "–", "\ud800"])
     shutil.copy(place / "tiny.npz", model.parent / "图–.npz")
-    streams = {name: io.TextIOWrapper(io.BytesIO(), encoding=encoding) for name in ("stdout", "stderr")}
+    buffers = {name: io.BytesIO() for name in ("stdout", "stderr")}
+    streams = {name: io.TextIOWrapper(buffer, encoding=encoding) for name, buffer in buffers.items()}
     for name, stream in streams.items():
         monkeypatch.setattr(sys, name, stream)
     assert main(["predict", str(model), "--data", str(place / "tiny.npz")]) == 0
     assert main(["run", "fedavg", "--data", str(model.parent / "图–.npz"), *FLAGS]) == 0
     assert main(["report", str(model.parent / "图")]) == 2
-    out, err = (stream.detach() for stream in streams.values() if not stream.flush())
-    assert b"p(" + "图".encode(encoding, "replace") + b")" in out.getvalue()
-    assert err.getvalue().startswith(b"fedepd: ")
+    for stream in streams.values():
+        stream.flush()
+    out, err = (buffer.getvalue() for buffer in buffers.values())
+    assert b"p(" + "图".encode(encoding, "replace") + b")" in out
+    assert err.startswith(b"fedepd: ")
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def test_without_running_it_shows_what_is_there(reproduce: Reproduce, tmp_path: 
     assert not (tmp_path / "o" / "cells").exists()
     text = (tmp_path / "o" / "mine" / "mine.md").read_text()
     assert "| FedAvg | – not run | – not run | – not run |" in text
-    assert "No cell has been run yet" in (tmp_path / "o" / "mine.html").read_text()
+    assert "Nothing has been run yet" in (tmp_path / "o" / "mine.html").read_text()
 
 
 def test_a_failed_cell_is_shown_and_the_others_go_on(reproduce: Reproduce, tmp_path: Path) -> None:
@@ -100,14 +100,14 @@ def test_a_failed_cell_is_shown_and_the_others_go_on(reproduce: Reproduce, tmp_p
     data = str(tmp_path / "small.npz")
     waiting = to_run(plan(read_targets(str(tmp_path / "mine.toml")), {"mine": [data]}, tmp_path / "o", {}))
     blocked = next(each for each in waiting if each.row.method == "fedepd")
-    blocked.cell.out.write_text("in the way")
+    blocked.job.out.write_text("in the way")
     code, _, err = reproduce()
     assert code == 1
     assert "fedepd: 1 cell failed; the same command tries it again" in err
     text = (tmp_path / "o" / "mine" / "mine.md").read_text()
     assert "(1 of 2 seeds)" in text
     assert "is a file; give a folder with --out" in text
-    blocked.cell.out.unlink()
+    blocked.job.out.unlink()
     assert reproduce()[0] == 0
 
 
@@ -147,7 +147,7 @@ def test_missing_datasets_are_named_with_their_cure(
         == 0
     )
     err = capsys.readouterr().err
-    assert "fedepd: CoraFull is not at hand; 'fedepd data fetch corafull' gets it" in err
+    assert "fedepd: CoraFull is not on this machine; 'fedepd data fetch corafull' gets it" in err
     assert "synthetic" in (tmp_path / "o" / "table3" / "table3.md").read_text()
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +48,12 @@ def test_a_file_without_split_is_split_as_a_simulation_would(tmp_path: Path) -> 
 )
 def test_a_bad_array_is_refused_by_name(tmp_path: Path, name: str, value: np.ndarray, says: str) -> None:
     graph = toy_client().graph
-    arrays = {"x": graph.x.numpy(), "edge_index": graph.edge_index.numpy(), "y": graph.y.numpy(), name: value}
+    arrays: dict[str, Any] = {
+        "x": graph.x.numpy(),
+        "edge_index": graph.edge_index.numpy(),
+        "y": graph.y.numpy(),
+        name: value,
+    }
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(BadData, match=f"{name} .*{says}"):
         read_client_file(tmp_path / "a.npz", 0, SplitConfig(), 0)

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -12,7 +14,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedepd.clients.partition import PartitionConfig, partition, partition_sha256, subgraph, subgraphs
+from fedepd.clients.partition import (
+    PartitionConfig,
+    PartitionRule,
+    partition,
+    partition_sha256,
+    subgraph,
+    subgraphs,
+)
 from fedepd.errors import BadConfig, BadData, UnknownName
 from fedepd.network.sparse import csr_tensor
 from fedepd.types import Graph, Partition
@@ -168,6 +177,106 @@ def test_openfgl_is_the_same_for_every_seed_unless_shuffled() -> None:
     }
     assert len(plain) == 1
     assert len(shuffled) > 1
+
+
+OPENFGL_TOO = ["metis", "metis+", "louvain+"]
+
+
+@settings(max_examples=20)
+@given(graphs(), st.sampled_from(OPENFGL_TOO), st.booleans(), st.data())
+def test_metis_and_louvain_plus_give_exactly_k_clients_or_say_why_not(
+    graph: Graph, rule: Any, shuffle: bool, data: st.DataObject
+) -> None:
+    """Every node is owned once, no client is empty, and a second call gives the same."""
+    clients = data.draw(st.integers(1, graph.num_nodes))
+    config = PartitionConfig(clients=clients, partition=rule, shuffle_nodes=shuffle)
+    try:
+        result = partition(graph, config, seed=1)
+    except BadConfig:
+        with pytest.raises(BadConfig, match=r"^(metis|louvain)\+ finds \d+ communities"):
+            partition(graph, config, seed=1)
+        return
+    assert result.owner.shape == (graph.num_nodes,)
+    assert sorted(set(result.owner.tolist())) == list(range(clients))
+    assert (result.num_clients, result.rule) == (clients, rule)
+    assert torch.equal(partition(graph, config, seed=1).owner, result.owner)
+
+
+@pytest.mark.parametrize("rule", OPENFGL_TOO)
+def test_the_seed_varies_metis_and_louvain_plus_only_if_told_to(rule: Any) -> None:
+    grid = [(i, j) for i in range(90) for j in (i + 1, i + 10) if j < 90]
+    labels = np.random.default_rng(0).integers(0, 3, 90).tolist()
+    graph = graph_of(90, grid, labels)
+    found = {
+        shuffle: {
+            partition_sha256(
+                partition(graph, PartitionConfig(clients=3, partition=rule, shuffle_nodes=shuffle), seed)
+            )
+            for seed in range(5)
+        }
+        for shuffle in (False, True)
+    }
+    assert len(found[False]) == 1
+    assert len(found[True]) > 1
+
+
+def test_metis_cuts_where_there_are_few_edges() -> None:
+    """Four cliques of 10, each joined to the next by one edge: the clients are the cliques, and 3 edges are cut."""
+    graph = cliques([10] * 4)
+    chain = torch.tensor([[9, 19, 29], [10, 20, 30]])
+    graph = replace(graph, edge_index=torch.cat([graph.edge_index, chain], 1))
+    result = owned(partition(graph, PartitionConfig(clients=4, partition="metis"), seed=0))
+    assert sorted(map(min, result)) == [0, 10, 20, 30]
+    assert all(nodes == set(range(min(nodes), min(nodes) + 10)) for nodes in result)
+
+
+@pytest.mark.parametrize("rule", ["metis+", "louvain+"])
+def test_communities_with_the_same_labels_are_joined(rule: Any) -> None:
+    """Six cliques of 6 without an edge between them, all nodes of a clique of one class: 0, 1, 2, 0, 1, 2.
+
+    Louvain finds the cliques. METIS is asked for one part per node, 36, so each part is of one class too. Three clients: one per class.
+    """
+    graph = replace(cliques([6] * 6), y=torch.arange(6).repeat_interleave(6) % 3)
+    result = partition(graph, PartitionConfig(clients=3, partition=rule), seed=0)
+    for c in range(3):
+        assert len(set(result.owner[graph.y == c].tolist())) == 1
+    assert result.num_clients == 3
+
+
+def test_fewer_communities_than_clients_are_refused() -> None:
+    with pytest.raises(
+        BadConfig, match=r"louvain\+ finds 2 communities in graph '.*', fewer than the 3 clients; .*resol"
+    ):
+        partition(cliques([5, 5]), PartitionConfig(clients=3, partition="louvain+"), seed=0)
+
+
+def test_without_pymetis_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pymetis", None)
+    for rule in ("metis", "metis+"):
+        with pytest.raises(BadConfig, match=r"pip install 'fedepd\[metis\]'"):
+            partition(cliques([5, 5]), PartitionConfig(clients=2, partition=rule), seed=0)  # type: ignore[arg-type]
+
+
+OTHERS = {"clients": 4, "resolution": 5.0, "delta": 3, "dirichlet_alpha": 9.0, "shuffle_nodes": True}
+
+
+@pytest.mark.parametrize("rule", get_args(PartitionRule))
+def test_a_setting_moves_the_clients_unless_it_is_said_to_be_idle(rule: Any) -> None:
+    """Four rings of 30 nodes with chords, classes at random, an owner column with three owners."""
+    edges = [(30 * r + i, 30 * r + (i + step) % 30) for r in range(4) for i in range(30) for step in (1, 2)]
+    graph = graph_of(120, edges, np.random.default_rng(1).integers(0, 3, 120).tolist())
+    if rule == "owner":
+        graph = replace(graph, owner=torch.arange(120) % 3)
+    config = PartitionConfig(clients=3, partition=rule)
+    moved = {
+        name
+        for name, value in OTHERS.items()
+        if partition_sha256(partition(graph, replace(config, **{name: value}), seed=3))  # type: ignore[arg-type]
+        != partition_sha256(partition(graph, config, seed=3))
+    }
+    if rule == "owner":
+        moved.add("clients")  # the run holds the number of owners instead
+    assert OTHERS.keys() - moved == config.idle().keys()
 
 
 def test_balanced_keeps_communities_whole() -> None:

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedepd.clients.split import SplitConfig, make_clients, split, test_without_local_train
+from fedepd.clients.split import SplitConfig, make_clients, split
 from fedepd.errors import BadConfig, UnknownName
 from fedepd.rng import seeded_numpy
-from fedepd.types import HIDDEN, ClientData, Graph, Partition
+from fedepd.types import HIDDEN, Graph, Partition
 
 
 def graph_of(labels: list[int]) -> Graph:
@@ -103,21 +103,6 @@ def test_make_clients_keeps_true_labels_and_its_own_streams() -> None:
             for a, b in zip((client.train_mask, client.val_mask, client.test_mask), expected, strict=True)
         )
     assert not torch.equal(clients[0].train_mask, clients[1].train_mask)
-
-
-def test_share_of_test_nodes_without_local_training_nodes() -> None:
-    """Client 0 trains class 0 and tests 0, 1, 1; client 1 trains class 1 and tests 1: two of four test nodes are orphans."""
-
-    def client(number: int, labels: list[int], train: list[int]) -> ClientData:
-        train_mask = torch.zeros(len(labels), dtype=torch.bool)
-        train_mask[train] = True
-        none = torch.zeros_like(train_mask)
-        return ClientData(number, graph_of(labels), train_mask, none, ~train_mask, torch.arange(len(labels)))
-
-    clients = [client(0, [0, 0, 1, 1], [0]), client(1, [1, 1], [0])]
-    assert test_without_local_train(clients) == 0.5
-    assert test_without_local_train(clients[1:]) == 0.0
-    assert math.isnan(test_without_local_train([client(0, [0], [0])]))
 
 
 def test_bad_settings_are_refused() -> None:

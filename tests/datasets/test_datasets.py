@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from fedepd.errors import BadData, UnknownName
 from fedepd.types import Graph
 
 
-def path_graph(**more: object) -> Graph:
+def path_graph(**more: Any) -> Graph:
     """0-1-2-3 with a lone node 4 and an unlabelled node 5 tied to 0; classes 0, 0, 0, 1, 0."""
     edges = torch.tensor([[0, 1, 2, 0], [1, 2, 3, 5]])
     return Graph.make(torch.eye(6), edges, torch.tensor([0, 0, 0, 1, 0, -1]), name="path", **more)

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,7 @@ def test_matrices_that_cannot_be_used(tmp_path: Path) -> None:
     np.savez(tmp_path / "b.npz", other=np.ones(3))
     refused(lambda: read_features(tmp_path / "b.npz"), "b.npz", "save_npz")
     for shape, row in (((10**12, 3), 0), ((3, 3), 7)):
-        parts = {
+        parts: dict[str, Any] = {
             "data": np.ones(1),
             "row": np.array([row]),
             "col": np.array([0]),
@@ -196,17 +197,17 @@ def make_hostile(folder: Path, canary: Canary) -> dict[str, Path]:
     laughs = "".join(f'<!ENTITY l{i} "{f"&l{i - 1};" * 10}">' for i in range(1, 10))
     (folder / "laughs.graphml").write_text(f'<!DOCTYPE g [<!ENTITY l0 "ha">{laughs}]><graphml>&l9;</graphml>')
     (folder / "line.csv").write_bytes(b"id,label,f\n" + b"1" * 60_000_000)
-    arrays = {"y": np.array([0, 1]), "edge_index": np.array([[0], [1]])}
+    arrays: dict[str, Any] = {"y": np.array([0, 1]), "edge_index": np.array([[0], [1]])}
     np.savez(folder / "bomb.npz", **arrays)
     with (
         zipfile.ZipFile(folder / "bomb.npz", "a", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
-        archive.open("x.npy", "w") as member,
+        archive.open("x.npy", "w") as large,
     ):
         np.lib.format.write_array_header_1_0(
-            member, {"descr": "<f4", "fortran_order": False, "shape": (2, 135 * 2**20)}
+            large, {"descr": "<f4", "fortran_order": False, "shape": (2, 135 * 2**20)}
         )
         for _ in range(135):
-            member.write(bytes(2**23))
+            large.write(bytes(2**23))
     empty = pa.table({"id": pa.nulls(2**24, pa.int8())})
     with pq.ParquetWriter(folder / "bomb.parquet", empty.schema) as writer:
         for _ in range(9):
@@ -452,8 +453,10 @@ def test_labels_made_to_do_harm(case: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["g.graphml", "g.pt", "a.npz", "x.npy"])
 def test_a_pipe_is_no_graph(name: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / name)
-    read = {"g.graphml": lambda path: import_graphml(path, Roles()), "g.pt": import_pyg}.get(
-        name, read_matrix
-    )
+    readers: dict[str, Callable[[Path], object]] = {
+        "g.graphml": lambda path: import_graphml(path, Roles()),
+        "g.pt": import_pyg,
+    }
+    read: Callable[[Path], object] = readers.get(name, read_matrix)
     with bounded():
         refused(lambda: read(tmp_path / name), name, "regular file")

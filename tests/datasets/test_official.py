@@ -4,6 +4,7 @@ import gzip
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -374,8 +375,13 @@ def test_an_amazon_network_that_names_a_node_beyond_memory(tmp_path: Path) -> No
 @pytest.mark.hostile
 @pytest.mark.parametrize("part", ["node_features", "node_labels", "edges"])
 def test_official_arrays_of_text(part: str, tmp_path: Path) -> None:
-    arrays = {"node_features": np.ones((2, 2)), "node_labels": np.array([0, 1]), "edges": np.array([[0, 1]])}
-    np.savez(tmp_path / "a.npz", **{**arrays, part: np.array([["a", "b"], ["c", "d"]])})
+    arrays: dict[str, Any] = {
+        "node_features": np.ones((2, 2)),
+        "node_labels": np.array([0, 1]),
+        "edges": np.array([[0, 1]]),
+    }
+    arrays[part] = np.array([["a", "b"], ["c", "d"]])
+    np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(BadData, match="not numbers"):
         read_heterophilous(tmp_path / "a.npz", "a")
 

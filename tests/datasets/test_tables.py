@@ -141,7 +141,7 @@ def test_nodes_to_predict_need_no_label(tmp_path: Path) -> None:
     assert new.y.tolist() == [HIDDEN, HIDDEN]
 
 
-names = st.text(st.characters(blacklist_categories=("Cs",)), min_size=1, max_size=5)
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=5)
 finite = st.floats(-1e9, 1e9)
 
 

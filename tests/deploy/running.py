@@ -14,6 +14,7 @@ from fedepd.clients.client_file import write_client_file
 from fedepd.deploy import kits
 from fedepd.deploy.loopback import Loopback
 from fedepd.deploy.task import FederationTask
+from fedepd.deploy.templates import ORG
 from toy import CLASSES, FEATURES, toy_clients
 
 MARKS = [
@@ -52,7 +53,7 @@ def running_federation(folder: Path) -> Iterator[Loopback]:
         write_client_file(client, file)
     project = kits._project
     with pytest.MonkeyPatch.context() as patch:
-        extra = {"name": MEMBER, "type": "admin", "org": kits.ORG, "role": "member"}
+        extra = {"name": MEMBER, "type": "admin", "org": ORG, "role": "member"}
         patch.setattr(
             kits,
             "_project",

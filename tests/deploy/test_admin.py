@@ -134,7 +134,7 @@ def test_a_result_that_is_too_large(tmp_path: Path) -> None:
     with (result(tmp_path / "fedepd") / "final.safetensors").open("wb") as file:
         file.truncate(admin.MAX_RESULT + 1)
     with pytest.raises(FedEPDError, match="larger than"):
-        admin.downloaded(Session(tmp_path), admin.Job(JOB, make_task("r", "fedavg")), tmp_path)
+        admin.downloaded(Session(tmp_path), admin.Submitted(JOB, make_task("r", "fedavg")), tmp_path)
 
 
 TRAINING: dict[str, Any] = {
@@ -167,7 +167,7 @@ def test_a_servers_word_that_cannot_be_read(tmp_path: Path, case: str) -> None:
     with pytest.raises(FedEPDError, match="status of the run"):
         admin.outcome(
             Session(tmp_path),
-            admin.Job(JOB, make_task("r", "fedavg")),
+            admin.Submitted(JOB, make_task("r", "fedavg")),
             {"job": "FINISHED:COMPLETED", "state": "ended"},
         )
 

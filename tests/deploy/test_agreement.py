@@ -204,7 +204,7 @@ def test_an_example_is_not_contradicted(
     assert "the federation agreed on" in capsys.readouterr().err
 
 
-OTHERS = {
+OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "without mule": (
         {"names": ("clean", "takeover", "mule")},
         "calls class 1 'takeover', but the federation calls it 'mule'",

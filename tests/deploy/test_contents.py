@@ -250,7 +250,7 @@ def agreed(**change: Any) -> dict[str, Any]:
     }
 
 
-ODD = {
+ODD: dict[str, dict[str, Any]] = {
     "a host with an option": {"host": "-oProxyCommand=x"},
     "a host with a space": {"host": "localhost x"},
     "a host with a path": {"host": "localhost/../x"},

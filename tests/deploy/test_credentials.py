@@ -193,6 +193,6 @@ def test_join_names_a_state_that_came_with_the_kit(
     (kit / "state" / "planted-run").mkdir(parents=True)
     assert main(words) == 0
     assert (
-        "saved state of earlier runs: planted-run; a kit that is new to you has none"
+        "saved state of earlier runs: planted-run; if this kit is new to you, somebody else put it there"
         in capsys.readouterr().out
     )

@@ -34,7 +34,7 @@ METHODS = ("fedavg", "fedepd", "fedproto", "fedgta")
 
 
 @pytest.fixture(scope="module")
-def jobs(federation: Loopback) -> dict[str, admin.Job]:
+def jobs(federation: Loopback) -> dict[str, admin.Submitted]:
     """All at once, because starting is most of their time: honest runs first, then those that want something else."""
     changes = {"strict": strict_scope, "code": ship_code, **HOSTILE}
     out = {}
@@ -45,7 +45,7 @@ def jobs(federation: Loopback) -> dict[str, admin.Job]:
             admin.write_job(folder, task, resume=False)
             if name in changes:
                 changes[name](folder)
-            out[name] = admin.Job(session.submit_job(str(folder)), task)
+            out[name] = admin.Submitted(session.submit_job(str(folder)), task)
     return out
 
 
@@ -152,7 +152,7 @@ HOSTILE: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_deployed_run_has_the_simulations_bits(
-    federation: Loopback, jobs: dict[str, admin.Job], method: str, tmp_path: Path
+    federation: Loopback, jobs: dict[str, admin.Submitted], method: str, tmp_path: Path
 ) -> None:
     said: list[dict[str, Any]] = []
     end = admin.supervise(federation.admin, jobs[method], said.append, patience=60)
@@ -173,7 +173,7 @@ def test_a_deployed_run_has_the_simulations_bits(
 
 
 def test_the_owners_filter_acts_on_our_payload(
-    federation: Loopback, jobs: dict[str, admin.Job], tmp_path: Path
+    federation: Loopback, jobs: dict[str, admin.Submitted], tmp_path: Path
 ) -> None:
     """With all classes hidden there are no prototypes and no held-out nodes, so the run ends with that as its reason."""
     end = admin.supervise(federation.admin, jobs["strict"], lambda now: None, patience=60)
@@ -189,7 +189,7 @@ def test_the_owners_filter_acts_on_our_payload(
 @pytest.mark.hostile
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_job_that_wants_something_else_is_never_built(
-    federation: Loopback, jobs: dict[str, admin.Job], name: str
+    federation: Loopback, jobs: dict[str, admin.Submitted], name: str
 ) -> None:
     end = admin.supervise(federation.admin, jobs[name], lambda now: None, patience=60, resume=False)
     assert end["state"] != "done"
@@ -197,7 +197,7 @@ def test_a_job_that_wants_something_else_is_never_built(
     assert all((kit / "local" / "resources.json").exists() for kit in federation.kits.values())
 
 
-def test_shipped_code_is_refused(federation: Loopback, jobs: dict[str, admin.Job]) -> None:
+def test_shipped_code_is_refused(federation: Loopback, jobs: dict[str, admin.Submitted]) -> None:
     end = admin.supervise(federation.admin, jobs["code"], lambda now: None, patience=60, resume=False)
     with admin.session(federation.admin) as session:
         detail = session.get_job_meta(jobs["code"].id)["job_deploy_detail"]

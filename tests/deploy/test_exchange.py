@@ -341,5 +341,5 @@ def test_thirty_percent_of_answers_lost_over_fifty_rounds(tmp_path: Path) -> Non
                 assert torch.equal(each.tensors["prototype.mean"][2], kept["last"])
     finally:
         exchange.close()
-    assert ledger.next_round == 51
+    assert ledger.progress.next_round == 51
     assert 5 < absent < 25

@@ -17,10 +17,10 @@ from nvflare.apis.shareable import Shareable
 
 from fedepd.clients.client_file import write_client_file
 from fedepd.deploy import executor as module
-from fedepd.deploy.executor import REASON, SiteExecutor
+from fedepd.deploy.executor import SiteExecutor
 from fedepd.deploy.limits import LIMITS_FILE, expected_message
 from fedepd.deploy.task import FederationTask
-from fedepd.deploy.wire import EVALUATE, STEP, message_record
+from fedepd.deploy.wire import EVALUATE, REASON, STEP, message_record
 from toy import CLASSES, FEATURES, toy_client
 
 
@@ -128,6 +128,7 @@ def test_a_message_that_no_honest_server_sends(
     site: Site, name: str, round: int, change: dict[str, Any], says: str
 ) -> None:
     made = site.start()
+    assert made._admitted is not None
     for method in ("step", "evaluate"):
         setattr(made._admitted.participant, method, lambda *a: pytest.fail("the data was touched"))
     assert site.ask(made, name, round, **change).get_return_code() == "EXECUTION_EXCEPTION"

@@ -332,7 +332,7 @@ class Peers:
         for line in process.stdout:  # NVFlare may print, too
             if line.startswith(start):
                 return line
-        raise AssertionError(f"{process.args} ended")
+        raise AssertionError(f"{process.args!r} ended")
 
     def _tell(self, process: subprocess.Popen[str], line: str, start: str) -> str:
         assert process.stdin is not None

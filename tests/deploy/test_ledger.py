@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,15 @@ from fedepd.deploy.rehearse import rehearse
 from fedepd.deploy.state import SiteState
 from fedepd.deploy.task import FederationTask, site_data
 from fedepd.errors import BadConfig, BadData
+from fedepd.methods.fedavg import FedAvg
+from fedepd.methods.steps import class_counts
 from fedepd.model.export import export
 from fedepd.rounds.evaluate import confusion
 from fedepd.rounds.in_process import InProcess
-from fedepd.rounds.loop import train
-from fedepd.runs.folder import append_line, weights_sha256
+from fedepd.rounds.loop import Round, train
+from fedepd.runs.drive import drive
+from fedepd.runs.folder import weights_sha256
+from fedepd.runs.record import write_rounds
 from fedepd.types import Reply, Tensors
 from toy import CLASSES, FEATURES, toy_client, toy_clients
 
@@ -40,6 +44,20 @@ def federation(
     return FederationTask("r", method, "default", settings, FEATURES, CLASSES, ("a", "b", "c")), files
 
 
+class Restarted(Exception):
+    """After every round."""
+
+
+def saved(ledger: Ledger, folder: Path) -> Callable[[Round, Mapping[str, Any]], None]:
+    """Save a round, then end."""
+
+    def act(each: Round, line: Mapping[str, Any]) -> None:
+        ledger.save(folder)
+        raise Restarted
+
+    return act
+
+
 @pytest.mark.parametrize("method", ["fedavg", "fedepd", "fedgac", "fedgta"])
 def test_server_and_sites_restarted_after_every_round_reach_the_same_digest(
     tmp_path: Path, method: str
@@ -53,24 +71,17 @@ def test_server_and_sites_restarted_after_every_round_reach_the_same_digest(
         states = [SiteState(tmp_path / "run" / site, task.identity()) for site in task.sites]
         participants = [task.participant(client) for client in clients]
         for participant, state in zip(participants, states, strict=True):
-            participant.state = state.before(ledger.next_round)
-        method, tensors = ledger.experiment.method, ledger.progress.tensors
-        rounds = train(
-            method,
-            ledger.server,
-            tensors,
-            [0, 1, 2],
-            InProcess(participants),
-            2,
-            ledger.next_round,
-            None,
-            ledger.experiment.defence,
-        )
+            participant.state = state.before(ledger.progress.next_round)
         ledger.declare({k: p.sizes for k, p in enumerate(participants)})
-        ledger.add(next(rounds))
-        ledger.save(tmp_path / "run")
+        with pytest.raises(Restarted):
+            drive(
+                ledger.course(InProcess(participants)),
+                ledger.progress,
+                ledger.add,
+                saved(ledger, tmp_path / "run"),
+            )
         for participant, state in zip(participants, states, strict=True):
-            state.save(ledger.next_round - 1, participant.state)
+            state.save(ledger.progress.next_round - 1, participant.state)
     again = Ledger(task)
     again.load(tmp_path / "run")
     whole = rehearse(task, files)
@@ -107,8 +118,7 @@ def fetched(tmp_path: Path, method: str, **more: Any) -> Path:
     ledger = rehearse(*federation(tmp_path, method, **more))
     out = tmp_path / "run"
     out.mkdir()
-    for line in ledger.progress.lines:
-        append_line(out / "rounds.jsonl", line)
+    write_rounds(out, ledger.progress.lines)
     ledger.finish(out)
     return out
 
@@ -147,18 +157,20 @@ def test_the_card_of_a_fetched_run_says_why_it_is_not_calibrated(tmp_path: Path)
     assert "At the sites a, b, c." in card
 
 
-@pytest.mark.parametrize(
-    ("method", "more", "says"),
-    [
-        ("fedproto", {}, "keeps a model per client"),
-        ("fedepd", {"sign": "post_hoc", "mu": 5}, "a site is classified otherwise than"),
-    ],
-)
+def test_a_fetched_run_without_a_common_model_is_not_exported(tmp_path: Path) -> None:
+    with pytest.raises(BadConfig, match="keeps a model per client"):
+        export(fetched(tmp_path, "fedproto"), tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
 def test_a_fetched_run_that_would_predict_otherwise_is_not_exported(
-    tmp_path: Path, method: str, more: dict[str, Any], says: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(BadConfig, match=says):
-        export(fetched(tmp_path, method, **more), tmp_path / "model")
+    """A site's own class counts move its predictions; without its training labels there are none."""
+    plain = FedAvg.predict
+    monkeypatch.setattr(FedAvg, "predict", lambda *a: plain(*a) + class_counts(a[1].data))
+    with pytest.raises(BadConfig, match="a site is classified otherwise than"):
+        export(fetched(tmp_path, "fedavg"), tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
 
@@ -224,7 +236,7 @@ def test_thirty_percent_lost_replies_over_fifty_rounds(tmp_path: Path) -> None:
             assert torch.equal(each.tensors["prototype.mean"][2], last)
         if 0 in each.clients:
             last = each.tensors["prototype.mean"][2]
-    assert ledger.next_round == 51
+    assert ledger.progress.next_round == 51
     assert 5 < marked < 25
     assert all(bool(torch.isfinite(value).all()) for value in ledger.progress.tensors.values())
 

@@ -146,9 +146,11 @@ def message() -> dict[str, torch.Tensor]:
     ],
 )
 def test_a_message_that_no_honest_server_sends(name: str, value: torch.Tensor | None, says: str) -> None:
-    sent = {**message(), name: value}
+    sent = message()
     if value is None:
         del sent[name]
+    else:
+        sent[name] = value
     fault = Limits().message_fault(sent, message())
     assert fault is not None
     assert says in fault

@@ -29,14 +29,12 @@ def policy(*filters: Any, **change: Any) -> dict[str, Any]:
 
 
 def test_the_form_of_the_page_works(kit: Path, made_kits: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = next(
-        line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith('{"scopes"')
-    )
-    (kit / "local" / "privacy.json").write_text(line)
+    form = PAGE.read_text(encoding="utf-8").split("```json\n")[1].split("```")[0]
+    (kit / "local" / "privacy.json").write_text(form)
     assert check_privacy(kit, ()) == ["MinCount(k=10)"]
     assert main(["federation", "join", str(kit), "--data", str(made_kits / "a.npz"), "--check"]) == 0
     assert "MinCount(k=10)" in capsys.readouterr().out
-    assert (kit / "local" / "privacy.json").read_text() == line
+    assert (kit / "local" / "privacy.json").read_text() == form
 
 
 def test_without_a_file_there_are_no_filters(kit: Path) -> None:

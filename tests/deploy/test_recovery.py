@@ -13,7 +13,14 @@ from fedepd.deploy.recovery import Recovery, measure
 from fedepd.deploy.task import FederationTask
 from toy import CLASSES, FEATURES, toy_client
 
-TRAP = {"backbone": "sage", "hidden": 512, "dropout": 0, "optimizer": "sgd", "lr": 1e6, "epochs": 1}
+TRAP: dict[str, Any] = {
+    "backbone": "sage",
+    "hidden": 512,
+    "dropout": 0,
+    "optimizer": "sgd",
+    "lr": 1e6,
+    "epochs": 1,
+}
 """The spec's settings; 40 nodes."""
 
 
@@ -55,7 +62,7 @@ def test_a_wider_layer_rebuilds_more() -> None:
 @pytest.mark.parametrize("method", ["fedavg", "fedepd", "fedgta"])
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_the_safe_limits_stop_the_attack(method: str, dropout: float) -> None:
-    settings = {"backbone": "sage", "hidden": 256, "dropout": dropout}
+    settings: dict[str, Any] = {"backbone": "sage", "hidden": 256, "dropout": dropout}
     assert (
         Limits().refusal(FederationTask("r", method, "default", settings, FEATURES, CLASSES, ("a",))) is None
     )

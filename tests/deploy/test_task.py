@@ -31,6 +31,15 @@ def test_json_and_back() -> None:
     )
 
 
+def test_a_task_of_before_a_setting_was_removed() -> None:
+    """It has the identity that it had, and is refused by name where it asks for what is no longer there."""
+    old = task(method="fedepd", settings={"interleave": "false", "rehearsal_weight": "1.0", "gamma": 0.3})
+    again = FederationTask.from_json(old.to_json())
+    assert again.identity() == task(method="fedepd", settings={"gamma": 0.3}).identity()
+    with pytest.raises(BadConfig, match="interleave is 'true', but this setting was removed"):
+        task(method="fedepd", settings={"interleave": "true"})
+
+
 @pytest.mark.parametrize("text", ["", "[]", "3", "{}", '{"run": "r"}'])
 def test_text_that_is_no_task(text: str) -> None:
     with pytest.raises(BadMessage, match="same fedepd version"):
@@ -191,7 +200,7 @@ def test_a_federation_is_defended_unless_told_otherwise() -> None:
     [
         ({"settings": {"robust": "multi-krum"}}, "needs at least 5 clients to tolerate 1, but a round has 2"),
         ({"settings": {"robust": "trimmed"}}, "needs at least 3 clients"),
-        ({"settings": {"robust": "median"}, "method": "fedgta"}, "FedGTA makes no common model"),
+        ({"settings": {"robust": "median"}, "method": "fedgta"}, "FedGTA does not average a common model"),
         ({"max_nodes": 0}, "max_nodes is 0"),
         ({"max_nodes": 10**400}, "max_nodes is"),
     ],

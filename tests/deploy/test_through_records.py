@@ -114,7 +114,7 @@ def prototypes() -> Shareable:
     tensors = {
         "w": np.ones(2, np.float32),
         "prototype.sum": np.ones((3, 2), np.float32),
-        "prototype.count": np.float32([12, 9, 0]),
+        "prototype.count": np.array([12, 9, 0], dtype=np.float32),
     }
     return Shareable({"round": 1, "num_nodes": 30, "num_train": 21, "scalars": {}, "tensors": tensors})
 

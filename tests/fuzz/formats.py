@@ -213,9 +213,8 @@ def _kit(content: bytes, folder: Path) -> object:
 
     (folder / "local").mkdir()
     (folder / "local" / "federation.json").write_bytes(content)
-    if hasattr(kits, "_check_about"):
-        return kits._check_about(files.read_json(folder / "local" / "federation.json"), "federation.json")
-    return kits.about(folder)
+    kits._check_about(files.read_json(folder / "local" / "federation.json"), "federation.json")
+    return None
 
 
 # --- messages ----------------------------------------------------------------------------------------------------------------------------

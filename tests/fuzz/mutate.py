@@ -87,7 +87,7 @@ def _bytes(content: bytes, rng: random.Random) -> bytes:
             data[at:at] = rng.randbytes(rng.randint(1, 16))
         case 6:
             width, order = rng.choice([1, 2, 4, 8]), rng.choice(["little", "big"])
-            data[at : at + width] = (rng.choice(NUMBERS) % 256**width).to_bytes(width, order)  # type: ignore[arg-type]
+            data[at : at + width] = (rng.choice(NUMBERS) % 256**width).to_bytes(width, order)
         case 7:
             other = rng.randrange(len(data))
             data[at:end] = data[other : other + end - at]

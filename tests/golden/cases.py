@@ -20,7 +20,7 @@ from fedepd.runs.folder import weights_sha256
 from toy import CLASSES, FEATURES, toy_clients
 
 ROUNDS = 6
-RUNS = {
+RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
     f"{method}:{preset}": (method, preset, {}) for method, cls in METHODS.items() for preset in cls.presets
 }
 RUNS |= {

@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE)]
+sys.path.insert(0, str(HERE.parent))
 VALUES = HERE / "values.json"
 
 
 def renew() -> None:
-    from cases import FEDERATIONS, RUNS, machine, pin_federation, pin_run
+    from golden.cases import FEDERATIONS, RUNS, machine, pin_federation, pin_run
 
     known = json.loads(VALUES.read_text()) if VALUES.exists() else {"runs": {}, "bits": {}}
     pinned = {name: pin_run(name) for name in RUNS}

@@ -146,7 +146,8 @@ def run(
     strict: bool = False,
     **more: Any,
 ) -> Outcome:
-    watched = Watched(make_method(*name.split(":")), strict)
+    method, _, preset = name.partition(":")
+    watched = Watched(make_method(method, preset or "default"), strict)
     training = Training(epochs=2, lr=0.05, participation=0.5 if case == "partial" else 1.0)
     options: dict[str, Any] = {"rounds": 3, "model": SMALL, "training": training, **more}
     rounds, exchange = run_rounds(watched, clients or federation(case, features), **options)  # type: ignore[arg-type]

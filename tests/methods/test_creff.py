@@ -18,7 +18,7 @@ from fedepd.network.training import Training
 from fedepd.types import ClientData, Reply, Tensors
 from toy import assert_same, initial, make_client, make_server, run_rounds, toy_client, toy_clients
 
-QUICK = {"match_steps": 10, "retrain_epochs": 20}
+QUICK: dict[str, Any] = {"match_steps": 10, "retrain_epochs": 20}
 
 
 def feature_gradients(
@@ -32,7 +32,8 @@ def feature_gradients(
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
     """Along the last axis."""
-    return (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1) + GUARD)
+    out: Tensor = (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1) + GUARD)
+    return out
 
 
 def matching_loss(
@@ -72,7 +73,7 @@ def test_client_gradients_are_autograd_s(model: Backbone) -> None:
     method, data = CReFF(), toy_client(one_node_class=True)
     client, message = make_client(method, data, model), received(CReFF(), data, model)
     sent = head_gradients(client, message)
-    s = model.smooth(model.encode(message, client.prepared), client.prepared)
+    s = model.smooth(message, model.encode(message, client.prepared), client.prepared)
     weight, bias = (
         message["head.weight"].clone().requires_grad_(),
         message["head.bias"].clone().requires_grad_(),
@@ -197,7 +198,7 @@ def test_predictions_use_the_averaged_extractor_and_the_retrained_head() -> None
     model, clients, method = Backbone(hidden=8), toy_clients(), CReFF(refresh=1, **QUICK)
     rounds, _ = run_rounds(method, clients, rounds=2, model=model)
     client, tensors = make_client(method, clients[0], model), rounds[-1].tensors
-    s = model.smooth(model.encode(tensors, client.prepared), client.prepared)
+    s = model.smooth(tensors, model.encode(tensors, client.prepared), client.prepared)
     torch.testing.assert_close(
         method.predict(client, tensors),
         s @ tensors["head.weight"] + tensors["head.bias"],

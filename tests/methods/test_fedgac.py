@@ -74,9 +74,8 @@ def test_elu_and_its_gradient() -> None:
         ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
         a, b = elu(ours, given), F.elu(theirs) if given is None else F.elu(theirs) * given
         assert torch.allclose(a, b, atol=1e-6)
-        assert torch.allclose(
-            *(torch.autograd.grad(y.sum(), z)[0] for y, z in ((a, ours), (b, theirs))), atol=1e-6
-        )
+        found, expected = (torch.autograd.grad(y.sum(), z)[0] for y, z in ((a, ours), (b, theirs)))
+        assert torch.allclose(found, expected, atol=1e-6)
 
 
 @both_features
@@ -127,9 +126,8 @@ def test_scores_by_hand() -> None:
     U = [[1, 2], [3, -9], [0, 0], [0, 0]]: edge 1 -> 0 scores 1 - 9 = -8, leaky 0.2: -1.6; edge 0 -> 1: 3 + 2 = 5; loop 0: 3.
     """
     graph = path_graph()
-    data = ClientData(
-        0, graph, *(torch.tensor([c in part for c in "abcd"]) for part in ("ab", "c", "d")), torch.arange(4)
-    )
+    train, val, test = (torch.tensor([c in part for c in "abcd"]) for part in ("ab", "c", "d"))
+    data = ClientData(0, graph, train, val, test, torch.arange(4))
     method = FedGACReading(attention_width=2)
     params = {
         "attention.project": torch.tensor([[1.0, 2.0], [3.0, -9.0], [0.0, 0.0], [0.0, 0.0]]),

@@ -123,7 +123,7 @@ def test_sage_propagates_over_the_same_operator_as_gcn() -> None:
     gcn, sage = (
         make_client(FedGTA(), toy_client(), Backbone(kind, hidden=8)).prepared.spread
         for kind in ("gcn", "sage")
-    )  # type: ignore[arg-type]
+    )
     assert torch.equal(gcn.matrix.to_dense(), sage.matrix.to_dense())
 
 

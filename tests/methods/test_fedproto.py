@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedepd.errors import BadConfig
+from fedepd.methods.base import Client
 from fedepd.methods.fedproto import FedProto, penalty
 from fedepd.methods.isolated import Isolated
 from fedepd.methods.steps import class_mean, model_part, own_model
 from fedepd.network.backbones import Backbone
-from fedepd.network.training import Training
+from fedepd.network.training import Gradient, Training
 from fedepd.types import Reply, Tensors
 from toy import CLASSES, assert_same, initial, make_client, make_server, run_rounds, toy_client, toy_clients
 
@@ -93,6 +94,12 @@ def test_no_penalty_and_no_gradient_at_the_prototype() -> None:
     assert not bool(gradient.any())
 
 
+def loss_of(method: FedProto, client: Client[Any], message: Tensors, params: Tensors) -> Tensor:
+    loss = method._loss(client, message)
+    assert not isinstance(loss, Gradient)
+    return loss(params)
+
+
 @pytest.mark.parametrize("form", ["original", "openfgl"])
 def test_the_two_forms_of_the_penalty(form: Any) -> None:
     """Prototypes at the origin, class 2 unknown, no dropout: the penalty is the mean of h² over nodes and coordinates, unknown ones
@@ -105,7 +112,7 @@ def test_the_two_forms_of_the_penalty(form: Any) -> None:
     size = hidden[inputs.train].square().mean(1)
     classes = [size[inputs.labels == c] for c in (0, 1)]
     expected = torch.cat(classes).sum() / len(size) if form == "original" else sum(c.mean() for c in classes)
-    got = FedProto(lam=2.0, form=form)._loss(client, message)(params)
+    got = loss_of(FedProto(lam=2.0, form=form), client, message, params)
     assert torch.allclose(got, supervised + 2.0 * expected, rtol=1e-5)
 
 
@@ -113,7 +120,7 @@ def test_with_dropout_the_clean_embedding_is_not_the_dropped_one() -> None:
     message = {"prototype.mean": torch.zeros(CLASSES, 8), "prototype.count": torch.ones(CLASSES)}
     client = make_client(FedProto(), toy_client())
     params = own_model(client, {})
-    clean, dropped = (FedProto(embedding=e)._loss(client, message)(params) for e in ("clean", "dropped"))  # type: ignore[arg-type]
+    clean, dropped = (loss_of(FedProto(embedding=e), client, message, params) for e in ("clean", "dropped"))
     assert float(clean) != float(dropped)
 
 
@@ -209,5 +216,5 @@ def test_class_mean_equals_the_loop(seed: int) -> None:
     expected: list[Tensor] = []
     for c in range(3):
         total = weights[:, c].sum()
-        expected.append(sum(weights[k, c] * rows[k, c] for k in range(4)) / total if total > 0 else old[c])  # type: ignore[arg-type]
+        expected.append(sum(weights[k, c] * rows[k, c] for k in range(4)) / total if total > 0 else old[c])
     assert torch.allclose(class_mean(old, zip(rows, weights, strict=True)), torch.stack(expected))

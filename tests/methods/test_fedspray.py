@@ -14,7 +14,7 @@ from fedepd.methods.fedspray import FedSpray, decayed, encode, head
 from fedepd.methods.isolated import Isolated
 from fedepd.methods.steps import model_part
 from fedepd.network.backbones import Backbone
-from fedepd.network.training import Training
+from fedepd.network.training import Gradient, Training
 from fedepd.types import Reply, Tensors
 from toy import (
     CLASSES,
@@ -115,7 +115,9 @@ def test_the_networks_loss_is_cross_entropy_plus_the_distance_to_the_targets(thr
     expected = F.cross_entropy(logits[inputs.train], inputs.labels) + 3.0 * distance(
         targets, logits[reliable]
     )
-    assert torch.allclose(method._network_loss(client, message, proxies)(params), expected)
+    loss = method._network_loss(client, message, proxies)
+    assert not isinstance(loss, Gradient)
+    assert torch.allclose(loss(params), expected)
 
 
 @pytest.mark.parametrize("lr", [0.01, 0.005])

@@ -128,12 +128,14 @@ def test_network_and_its_gradient_against_a_dense_u_net(sparse: bool, backbone: 
     client = make_client(method, data, model)
     assert torch.allclose(method.predict(client, params), expected, atol=1e-5)
     ours, last = method._network(client, params, None)
-    wanted = torch.autograd.grad(
-        sum(level.square().sum() for level in [*levels, x]), list(leaves.values()), allow_unused=True
-    )  # type: ignore[arg-type]
-    found = torch.autograd.grad(
-        sum(level.square().sum() for level in [*ours, last]), list(leaves.values()), allow_unused=True
-    )  # type: ignore[arg-type]
+    wanted, found = (
+        torch.autograd.grad(
+            torch.stack([level.square().sum() for level in many]).sum(),
+            list(leaves.values()),
+            allow_unused=True,
+        )
+        for many in ([*levels, x], [*ours, last])
+    )
     for name, g, h in zip(leaves, found, wanted, strict=True):
         assert (
             (g is None and h is None)

@@ -46,9 +46,10 @@ def test_without_a_second_stage_it_is_fedavg(sparse: bool) -> None:
     assert ours[-1].tensors["scale"].tolist() == [1.0, 1.0, 1.0]
     for k, participant in theirs_exchange.participants.items():
         assert_same(model_part(ours_exchange.participants[k].state), model_part(participant.state))
-    for ours_client, theirs_client in zip(
-        ours[-1].confusions.values(), theirs[-1].confusions.values(), strict=True
-    ):  # type: ignore[union-attr]
+    by_ours, by_theirs = ours[-1].confusions, theirs[-1].confusions
+    assert by_ours is not None
+    assert by_theirs is not None
+    for ours_client, theirs_client in zip(by_ours.values(), by_theirs.values(), strict=True):
         assert_same(ours_client, theirs_client)
 
 
@@ -181,7 +182,7 @@ def test_a_class_that_nobody_has_keeps_scale_one() -> None:
     for averaging in ("counts", "uniform", "naive"):
         rounds, _ = run_rounds(
             LWS(stage_two=0.5, averaging=averaging), toy_clients(missing_class=True), rounds=4
-        )  # type: ignore[arg-type]
+        )
         assert float(rounds[-1].tensors["scale"][2]) == 1.0
 
 

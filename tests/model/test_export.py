@@ -13,6 +13,8 @@ from safetensors.torch import load_file
 import fedepd
 from fedepd.cli import main
 from fedepd.errors import BadConfig, BadData
+from fedepd.methods.fedavg import FedAvg
+from fedepd.methods.steps import class_counts
 from fedepd.model.calibration import TIERS
 from fedepd.model.export import export
 from fedepd.report.page import build_report
@@ -135,9 +137,13 @@ def test_no_model_for_all_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "model").exists()
 
 
-def test_a_method_that_needs_local_labels_to_predict_is_refused(tmp_path: Path) -> None:
-    """With sign = post_hoc the margin of a client's own class counts is added at inference; a new graph has no such counts."""
-    run("synthetic", "fedepd", out=tmp_path / "run", sign="post_hoc", mu=5, **QUICK)
+def test_a_method_that_needs_local_labels_to_predict_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each client's own class counts move its predictions; a new graph has no such counts."""
+    plain = FedAvg.predict
+    monkeypatch.setattr(FedAvg, "predict", lambda *a: plain(*a) + class_counts(a[1].data))
+    run("synthetic", "fedavg", out=tmp_path / "run", **QUICK)
     with pytest.raises(BadConfig, match="is classified otherwise than in the run"):
         export(tmp_path / "run", tmp_path / "model")
     assert not (tmp_path / "model").exists()

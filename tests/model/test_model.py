@@ -105,6 +105,22 @@ def test_tables_and_the_file_made_of_them_are_classified_alike(model: Model, tab
     assert np.allclose(one.probabilities.sum(1), 1)
 
 
+def test_a_model_of_before_settings_of_training_were_removed(
+    model: Model, folder: Path, tables: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(folder, tmp_path / "old")
+    config = json.loads((folder / "config.json").read_text())
+    config["experiment"]["method"] |= {"interleave": True, "rehearsal_weight": 0.5, "absent": "floor1"}
+    (tmp_path / "old" / "config.json").write_text(json.dumps(config))
+    graph = fedepd.load(tables / "my.npz")
+    old = load_model(tmp_path / "old").predict(graph)
+    assert np.array_equal(old.probabilities, model.predict(graph).probabilities)
+    config["experiment"]["method"]["infer_on"] = "original"  # on another graph it would predict otherwise
+    (tmp_path / "old" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(BadConfig, match="infer_on is 'original'"):
+        load_model(tmp_path / "old")
+
+
 def test_labels_are_not_looked_at(model: Model, tables: Path) -> None:
     graph = fedepd.load(tables / "my.npz")
     other = replace(graph, y=graph.y.flip(0))
@@ -113,13 +129,15 @@ def test_labels_are_not_looked_at(model: Model, tables: Path) -> None:
 
 def test_edges_are_purified_as_in_training(model: Model, tables: Path) -> None:
     """Predicting on the kept edges with purification off is the same as predicting on all edges with it on."""
+    from fedepd.methods.fedepd.method import FedEPD
     from fedepd.methods.fedepd.purify import purified_edges
 
     graph = fedepd.load(tables / "my.npz")
     kept = purified_edges(graph)
     assert kept.shape[1] < graph.num_edges
-    experiment = model.experiment
-    plain = replace(model, experiment=replace(experiment, method=replace(experiment.method, purify=False)))
+    experiment, method = model.experiment, model.experiment.method
+    assert isinstance(method, FedEPD)
+    plain = replace(model, experiment=replace(experiment, method=replace(method, purify=False)))
     assert np.array_equal(
         model.predict(graph).probabilities, plain.predict(replace(graph, edge_index=kept)).probabilities
     )

@@ -160,9 +160,9 @@ def test_the_three_functions_compose_to_the_logits(
     inputs, params = model.inputs(data), made(model)
     h = model.encode(params, inputs)
     assert h.shape == (data.graph.num_nodes, hidden)
-    whole = model.smooth(h, inputs)
+    whole = model.smooth(params, h, inputs)
     assert whole.shape[1] == model.width == params["classifier.weight"].shape[0]
-    torch.testing.assert_close(model.smooth(h, inputs, train_only=True), whole[inputs.train])
+    torch.testing.assert_close(model.smooth(params, h, inputs, train_only=True), whole[inputs.train])
     for train_only, s in ((False, whole), (True, whole[inputs.train])):
         torch.testing.assert_close(model.logits(params, h, inputs, train_only), model.classify(params, s))
 
@@ -200,7 +200,7 @@ def test_dropout_masks(dropout: float, scale: float, hidden: int) -> None:
     assert mask is not None
     assert mask.shape == (1001, hidden)
     assert mask.dtype == torch.float32
-    torch.testing.assert_close(mask.unique(), torch.tensor([0.0, scale]), rtol=1e-6, atol=0)
+    torch.testing.assert_close(torch.unique(mask), torch.tensor([0.0, scale]), rtol=1e-6, atol=0)
     n = mask.numel()
     assert abs(int((mask == 0).sum()) - dropout * n) < 4 * (dropout * (1 - dropout) * n) ** 0.5
     per_unit = (mask == 0).float().mean(0)

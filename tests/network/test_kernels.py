@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -230,7 +231,7 @@ def product(dense: torch.Tensor) -> object:
     return kernels.Factor(csr_tensor(matrix(8, 8), np.int32)).times(dense)
 
 
-CALLS = {
+CALLS: dict[str, Callable[[], object]] = {
     "product": lambda: product(ELSEWHERE),
     "product of an empty matrix": lambda: kernels.Factor(csr_tensor(sp.csr_matrix((8, 8)), np.int32)).times(
         ELSEWHERE

@@ -118,7 +118,7 @@ def test_adjacency_is_symmetric_without_loops() -> None:
 def test_normalised_adjacency_of_the_path_by_hand() -> None:
     """Eq. 10 on a-b-c and an isolated node: degrees with self-loops 2, 3, 2, 1, entries 1/√(d_i d_j)."""
     end, middle, across = 1 / 2, 1 / 3, 1 / math.sqrt(6)
-    expected = [[end, across, 0, 0], [across, middle, across, 0], [0, across, end, 0], [0, 0, 0, 1]]
+    expected = np.array([[end, across, 0, 0], [across, middle, across, 0], [0, across, end, 0], [0, 0, 0, 1]])
     matrix = normalised(adjacency(PATH, 4))
     np.testing.assert_allclose(matrix.toarray(), expected, rtol=1e-7)
     assert (matrix != matrix.T).nnz == 0

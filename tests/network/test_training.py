@@ -55,7 +55,8 @@ def test_adam_equals_torch_step_by_step_across_calls(weight_decay: float) -> Non
         lambda ps: torch.optim.Adam(ps, lr=0.05, weight_decay=weight_decay), ["a", "b", "c"], 4
     )
     training = Training(lr=0.05, weight_decay=weight_decay)
-    params, moments = start(), {}
+    moments: Tensors = {}
+    params = start()
     for step in expected:
         params, moments, _ = descend(params, ["a", "b", "c"], loss_of, 1, training, moments)
         assert_close(params, step)

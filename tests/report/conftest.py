@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedepd.files import clean
 from fedepd.longtail import tiers
 from fedepd.metrics import client_mean, pooled
-from fedepd.runs.folder import clean
 
 WriteRun = Callable[..., Path]
 
@@ -34,16 +34,26 @@ def write_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WriteRun:
     """``write_run("a", method="fedavg", seed=1)`` writes tmp_path/runs/a and returns it."""
 
     def write(
-        name: str, method: str = "fedepd", label: str = "FedEPD", preset: str = "default", dataset: str = "toy", seed: int = 0,
-        sizes: tuple[int, ...] = (900, 400, 250, 120, 80, 60, 40, 30, 22, 15, 11, 8), clients: int = 4, rounds: int = 20,
-        skill: float = 0.8, has_global: bool = True, prunes: bool = True, proxy: bool = False, settings: dict[str, Any] | None = None,
-        confusion: np.ndarray | None = None, metrics: dict[str, Any] | None = None,
-    ) -> Path:  # fmt: skip
+        name: str,
+        method: str = "fedepd",
+        label: str = "FedEPD",
+        preset: str = "default",
+        dataset: str = "toy",
+        seed: int = 0,
+        sizes: tuple[int, ...] = (900, 400, 250, 120, 80, 60, 40, 30, 22, 15, 11, 8),
+        clients: int = 4,
+        rounds: int = 20,
+        skill: float = 0.8,
+        has_global: bool = True,
+        prunes: bool = True,
+        proxy: bool = False,
+        settings: dict[str, Any] | None = None,
+        confusion: np.ndarray | None = None,
+        metrics: dict[str, Any] | None = None,
+    ) -> Path:
         folder = tmp_path / "runs" / name
         folder.mkdir(parents=True)
-        if (
-            metrics is not None
-        ):  # made up, so that a test can lay them out: they are nobody's confusion matrices
+        if metrics is not None:  # made up for a test, so they do not follow from confusion matrices
             monkeypatch.setattr("fedepd.report.runs.check_numbers", lambda *_: None)
         cut = tiers(sizes)
         headline = "global" if has_global else "personal"
@@ -55,7 +65,10 @@ def write_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WriteRun:
         scores = {
             m: {"pooled": pooled(c, cut), "client_mean": client_mean(c, cut)} for m, c in matrices.items()
         }
-        protocol = f"{clients} clients (openfgl), split floor 60/20/20, selection by best pooled validation macro-F1 every 5 rounds"
+        protocol = (
+            f"{clients} clients (openfgl), split floor 60/20/20, "
+            "selection by best pooled validation macro-F1 every 5 rounds"
+        )
         facts = {
             "name": dataset,
             "nodes": sum(sizes),
@@ -93,7 +106,9 @@ def write_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WriteRun:
         (folder / "rounds.jsonl").write_text(
             "".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8"
         )
-        saved = {f"{model}_{part}": matrix for model, matrix in matrices.items() for part in ("val", "test")}
+        saved: dict[str, Any] = {
+            f"{model}_{part}": matrix for model, matrix in matrices.items() for part in ("val", "test")
+        }
         np.savez(folder / "confusion.npz", **saved)
         shares = np.random.default_rng(0).dirichlet(np.full(clients, 0.5), size=len(sizes)).T  # [K, C]
         np.savez(
@@ -128,7 +143,7 @@ def _json(path: Path, content: Any) -> None:
 
 
 def _client(k: int, nodes: int, prunes: bool) -> dict[str, Any]:
-    client = {
+    client: dict[str, Any] = {
         "client": k,
         "nodes": nodes,
         "edges": 1000,

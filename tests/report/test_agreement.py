@@ -118,8 +118,16 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
         "is a number of many digits, not a finite number",
     ),
     ("summary.json", {"metrics__global__pooled__auc": 0.9}, "no such metric"),
-    ("summary.json", {"metrics__global__best": {"acc": 0.9}}, "knows nothing of"),
-    ("summary.json", {"metrics__magic": {"pooled": {"acc": 1.0}}}, "knows nothing of"),
+    (
+        "summary.json",
+        {"metrics__global__best": {"acc": 0.9}},
+        "has metrics that do not come from confusion.npz",
+    ),
+    (
+        "summary.json",
+        {"metrics__magic": {"pooled": {"acc": 1.0}}},
+        "has metrics that do not come from confusion.npz",
+    ),
     ("summary.json", {"metrics__global": ...}, "has no metrics of its headline model"),
     ("summary.json", {"headline": "local"}, "'headline' is the text 'local'"),
     ("summary.json", {"headline": ["global"]}, "'headline' is a list"),
@@ -211,7 +219,7 @@ def test_clients_of_wrong_types_are_named(
 ROUNDS: dict[str, tuple[dict[str, Any], str]] = {
     "text": ({"round": "1"}, "'0.round' is the text '1'"),
     "negative": ({"round": -1}, "'0.round' is -1"),
-    "again": ({"round": 2}, "does not hold the rounds 1 to 4"),
+    "again": ({"round": 2}, "must have one line for each of the rounds 1 to 4 of summary.json"),
     "val": ({"val": [1]}, "'0.val' is a list"),
     "score": ({"val": {"global": {"macro_f1": "high"}}}, "'0.val.global.macro_f1' is the text 'high'"),
     "bytes": ({"bytes_up": {"model": -5}}, "'0.bytes_up.model' is -5"),
@@ -239,7 +247,9 @@ def test_a_better_round_that_was_not_selected_is_named(
             for model in ("global", "personal")
         }
     (folder / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert "a later round than 1" in refusal(capsys, folder.parent, "report", str(folder))
+    assert "round 1 is the best (global), but a later one is better" in refusal(
+        capsys, folder.parent, "report", str(folder)
+    )
 
 
 ARRAYS: dict[str, tuple[str, str, Any, str]] = {

@@ -57,9 +57,15 @@ def test_the_page_works(browser: Any, url: str) -> None:
         "return [...document.querySelectorAll('table')].map(t => [t.dataset.name, t.tBodies[0].rows.length])"
     )
     assert [name for name, _ in tables] == [
-        "summary-headline-pooled", "summary-personal-pooled", "summary-headline-client_mean", "summary-personal-client_mean",
-        "classes", "cost", "clients", "runs",
-    ]  # fmt: skip
+        "summary-headline-pooled",
+        "summary-personal-pooled",
+        "summary-headline-client_mean",
+        "summary-personal-client_mean",
+        "classes",
+        "cost",
+        "clients",
+        "runs",
+    ]
     assert all(count >= 3 for _, count in tables)
 
     accuracy = browser.find_elements("css selector", "table th button")[2]
@@ -92,7 +98,8 @@ HARM = [
 
 @pytest.mark.hostile
 def test_no_name_runs_as_script(browser: Any, write_run: WriteRun) -> None:
-    """In labels, datasets, presets, settings, warnings, classes, owners, versions and folder names; and the page still works."""
+    """In labels, datasets, presets, settings, warnings, classes, owners, versions and folder names; and
+    the page still works."""
     for place, name in enumerate(HARM):
         text, folder = PAYLOADS[name], f"{place}{PAYLOADS[name].replace('/', '_')}"
         made = write_run(
@@ -123,12 +130,15 @@ def test_no_name_runs_as_script(browser: Any, write_run: WriteRun) -> None:
 
 @pytest.mark.hostile
 def test_the_policy_stops_what_an_escape_would_miss(browser: Any, url: str) -> None:
-    """A script, a handler, a style sheet, a frame, a base and a form, planted into the finished page: none of them does anything."""
+    """A script, a handler, a style sheet, a frame, a base and a form, planted into the finished page: none
+    of them does anything."""
     path = Path(url.removeprefix("file://"))
     planted = (
-        "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"><style>h1{display:none}</style>"
-        "<base href='http://evil.example/'><iframe src='data:text/html,x'></iframe><svg onload=\"document.title='owned'\"></svg>"
-        "<a id=j href=\"javascript:document.title='owned'\">x</a><form id=f action='http://evil.example'></form>"
+        "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
+        "<style>h1{display:none}</style>"
+        "<base href='http://evil.example/'><iframe src='data:text/html,x'></iframe><svg "
+        "onload=\"document.title='owned'\"></svg><a id=j "
+        "href=\"javascript:document.title='owned'\">x</a><form id=f action='http://evil.example'></form>"
     )
     path.write_text(path.read_text().replace("<main>", f"<main>{planted}"))
     visit(browser, url)

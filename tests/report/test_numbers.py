@@ -39,12 +39,14 @@ def test_one_seed_has_no_spread() -> None:
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_bin_intervals(write_run: WriteRun, seeds: int) -> None:
-    """Classes 0 and 1 have 8 and 5 of 10 right, class 2 is never tested, and more seeds of the same nodes narrow nothing.
+    """Classes 0 and 1 have 8 and 5 of 10 right, class 2 is never tested, and more seeds of the same nodes
+    narrow nothing.
 
     Wilson, z = 1.96, n = 10, so z²/n = 0.38416:
-    8 of 10: (0.8 + 0.19208) / 1.38416 = 0.71674, ± sqrt(0.16 * 0.38416 + 0.38416² / 4) / 1.38416 = 0.22658: 0.49016 to 0.94332.
-    5 of 10: 0.5 ± sqrt(0.25 * 0.38416 + 0.38416² / 4) / 1.38416 = 0.26341: 0.23659 to 0.76341.
-    Both in one bin: mean 0.65, below sqrt(0.30984² + 0.26341²) / 2 = 0.20334, above sqrt(0.14332² + 0.26341²) / 2 = 0.14994.
+    8 of 10: (0.8 + 0.19208) / 1.38416 = 0.71674, ± sqrt(0.16 * 0.38416 + 0.38416² / 4) / 1.38416 = 0.22658:
+    0.49016 to 0.94332. 5 of 10: 0.5 ± sqrt(0.25 * 0.38416 + 0.38416² / 4) / 1.38416 = 0.26341: 0.23659 to
+    0.76341. Both in one bin: mean 0.65, below sqrt(0.30984² + 0.26341²) / 2 = 0.20334, above sqrt(0.14332²
+    + 0.26341²) / 2 = 0.14994.
     """
     confusion = np.zeros((1, 3, 3), dtype=np.int64)
     confusion[0, :2] = [[8, 2, 0], [5, 5, 0]]
@@ -55,7 +57,7 @@ def test_bin_intervals(write_run: WriteRun, seeds: int) -> None:
     np.testing.assert_allclose(mean, [0.8, 0.65, 0.5, np.nan])
     np.testing.assert_allclose(low, [0.49016, 0.44666, 0.23659, np.nan], atol=2e-5)
     np.testing.assert_allclose(high, [0.94332, 0.79994, 0.76341, np.nan], atol=2e-5)
-    assert (low[0], high[0]) == pytest.approx([float(end) for end in wilson(8, 10)])
+    assert (low[0], high[0]) == pytest.approx([float(end) for end in wilson(np.array(8), np.array(10))])
 
 
 def test_convergence_is_over_the_evaluated_rounds(write_run: WriteRun) -> None:

@@ -93,7 +93,8 @@ def test_purification_shows_only_what_is_pruned(groups: list[Group]) -> None:
 
 
 def test_many_message_fields_end_in_others(groups: list[Group]) -> None:
-    """Of "model" (only down, the largest) and 12 layers (only up, layer0 the largest), six are shown and seven are others."""
+    """Of "model" (only down, the largest) and 12 layers (only up, layer0 the largest), six are shown and
+    seven are others."""
     for line in groups[0].first.rounds:
         line["bytes_up"] = {f"layer{i:02}": 1000 - i for i in range(12)}
     shown = texts(plots.communication(groups[:1]))

@@ -38,7 +38,10 @@ def scores(acc: float | None, model: str = "global") -> dict[str, Any]:
 
 @pytest.fixture
 def three_methods(write_run: WriteRun) -> Path:
-    """FedAvg 60, 62, 64: 62.00 ± 2.00 (ddof 1: sqrt((4 + 0 + 4) / 2)). FedEPD 70: no spread. FedGTA, personal, 65 and 66: 65.50 ± 0.71."""
+    """FedAvg 60, 62, 64: 62.00 ± 2.00 (ddof 1: sqrt((4 + 0 + 4) / 2)).
+
+    FedEPD 70: no spread. FedGTA, personal, 65 and 66: 65.50 ± 0.71.
+    """
     for seed, acc in enumerate((0.60, 0.62, 0.64)):
         write_run(f"avg{seed}", method="fedavg", label="FedAvg", prunes=False, seed=seed, metrics=scores(acc))
     for seed, acc in enumerate((0.65, 0.66)):
@@ -75,15 +78,15 @@ def test_the_note_states_the_protocol(three_methods: Path) -> None:
     note = summary(group(read_runs(three_methods))).note
     for part in (
         "global model",
-        "pooled over the test nodes",
+        "over the pooled test nodes of all clients",
         "seeds 0, 1, 2",
-        "† Without a global model",
+        "† This method has no global model",
         "Bold: best",
     ):
         assert part in note
     assert (
-        "Protocol: 4 clients (openfgl), split floor 60/20/20, selection by best pooled validation macro-F1 every 5 rounds."
-        in note
+        "Protocol: 4 clients (openfgl), split floor 60/20/20, selection by best pooled validation macro-F1 "
+        "every 5 rounds." in note
     )
     assert "Proxy" not in note
 
@@ -92,19 +95,21 @@ def test_personal_numbers_need_no_mark(write_run: WriteRun) -> None:
     groups = group(read_runs(write_run("a", has_global=False)))
     assert summary(groups, "personal").sections[0][0][0].text == "FedEPD"
     assert summary(groups, "personal", "client_mean").note.startswith(
-        "Test scores in percent of the clients' personal models, each client's own score, averaged by its test nodes; seed 0."
+        "Test scores of the clients' personal models in percent, as the mean of each client's score, "
+        "weighted by its test nodes; seed 0."
     )
 
 
 def test_proxy_features_are_said(write_run: WriteRun) -> None:
     assert (
-        "Proxy features: those of toy replace the official ones"
+        "Proxy features: the features of toy replace the official ones"
         in summary(group(read_runs(write_run("a", proxy=True)))).note
     )
 
 
 def test_ties_as_printed_share_a_rank_and_the_unmeasured_has_none(write_run: WriteRun) -> None:
-    """0.70001 and 0.70002 print as 70.00: both best, 0.6 second; what is null prints a dash; one row alone is not marked."""
+    """0.70001 and 0.70002 print as 70.00: both best, 0.6 second; what is null prints a dash; one row alone
+    is not marked."""
     for name, acc in {"A": 0.70001, "B": 0.70002, "C": 0.6, "D": 0.5, "E": None}.items():
         folder = write_run(name, method=name, label=name, metrics=scores(acc))
     rows = summary(group(read_runs(folder.parent))).sections[0]
@@ -224,11 +229,12 @@ def test_client_accuracy_is_a_dash_without_test_nodes(write_run: WriteRun) -> No
 
 
 def test_the_tier_rule_counts_classes(three_methods: Path) -> None:
-    """Sizes 900, 400, 250, ... sum to 1936: 900 + 400 is the first sum over 968, and 30 % of 12 classes are 4 (3.6 rounded)."""
+    """Sizes 900, 400, 250, ... sum to 1936: 900 + 400 is the first sum over 968, and 30 % of 12 classes
+    are 4 (3.6 rounded)."""
     rule = tier_rule(read_runs(three_methods)[0])
     assert "hold 50% of the nodes" in rule
-    assert "last 30% of the classes" in rule
-    assert "(here 2 head, 6 medium, 4 tail)" in rule
+    assert "Tail: the smallest 30% of the classes" in rule
+    assert "Here: 2 head, 6 medium, 4 tail." in rule
 
 
 def test_classes_are_named_largest_first_with_their_intervals(write_run: WriteRun) -> None:
@@ -261,7 +267,10 @@ def test_a_long_name_in_a_header_may_break_at_its_underscores() -> None:
 
 
 def test_what_defences_did_and_what_was_refused_is_shown_by_client(write_run: WriteRun) -> None:
-    """Client 1 was clipped to 20 and 40 % and refused once; client 2 was missing once. Client 0 did nothing and has no row."""
+    """Client 1 was clipped to 20 and 40 % and refused once; client 2 was missing once.
+
+    Client 0 did nothing and has no row.
+    """
     folder = write_run("a")
     lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     assert tables.defences(group([read_run(folder)])) is None

@@ -50,12 +50,17 @@ def made_run(
 
 @pytest.fixture
 def make_results() -> MakeResults:
-    """``make_results({("fedavg", "email"): [50, 51]})``: a list of scores by seed, None where the cell failed."""
+    """``make_results({("fedavg", "email"): [50, 51]})``: a list of scores by seed, None where the cell
+    failed."""
 
     def make(
-        scores: Mapping[tuple[str, str], Sequence[float | None]], kind: Any = "comparison", personal: Sequence[str] = (),
-        proxies: Sequence[str] = (), references: Sequence[str] = (), why: str = "no memory",
-    ) -> Results:  # fmt: skip
+        scores: Mapping[tuple[str, str], Sequence[float | None]],
+        kind: Any = "comparison",
+        personal: Sequence[str] = (),
+        proxies: Sequence[str] = (),
+        references: Sequence[str] = (),
+        why: str = "no memory",
+    ) -> Results:
         keys = list(dict.fromkeys(key for key, _ in scores))
         rows = {}
         for key in keys:

@@ -12,7 +12,8 @@ from fedepd.datasets import load
 from fedepd.errors import BadConfig
 from fedepd.rounds.attack import ACTS, CLAIMED, NAMES, Attack, poisoned
 from fedepd.runs.experiment import Experiment
-from fedepd.runs.run import build, run
+from fedepd.runs.run import run
+from fedepd.runs.simulation import build
 from fedepd.types import Field, Reply
 from toy import toy_clients
 
@@ -92,7 +93,8 @@ def test_attackers_are_not_scored_and_the_honest_ones_are(name: str) -> None:
 
 
 def test_an_attack_hurts_and_a_defence_helps() -> None:
-    """On the built-in graph, seed 0: two clients of ten that flip their updates cost more than half, and clipping gives it back."""
+    """On the built-in graph, seed 0: two clients of ten that flip their updates cost more than half, and
+    clipping gives it back."""
     settings: dict[str, Any] = {"rounds": 20, "evaluate_every": 10}
     honest, flipped = (
         run("synthetic", "fedepd", attack=name, **settings).metrics["global"]["pooled"]

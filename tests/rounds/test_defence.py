@@ -1,4 +1,5 @@
-"""The robust rules equal Flower's; clipping and caps by hand; a lying client moves the model no further than an honest one."""
+"""The robust rules equal Flower's; clipping and caps by hand; a lying client moves the model no further
+than an honest one."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def defended(
 def test_the_rules_are_flowers(case: dict[str, Any]) -> None:
     """Made outside this repository with flwr 1.41; its krum averages the kept ones by their sizes."""
     rows = torch.tensor(case["rows"], dtype=torch.float64)
-    near = {"rtol": 1e-12, "atol": 1e-12}
+    near: dict[str, Any] = {"rtol": 1e-12, "atol": 1e-12}
     torch.testing.assert_close(
         coordinate_median(rows), torch.tensor(case["median"], dtype=torch.float64), **near
     )
@@ -72,7 +73,8 @@ def test_krum_keeps_the_earlier_of_equals() -> None:
 
 
 def test_clip_by_hand() -> None:
-    """From (1, 1) the updates are (3, 4), (0, 1) and (0, 2), of norms 5, 1, 2: the first is cut to 2/5, the others keep their bits."""
+    """From (1, 1) the updates are (3, 4), (0, 1) and (0, 2), of norms 5, 1, 2: the first is cut to 2/5,
+    the others keep their bits."""
     given = replies([4.0, 5.0], [1.0, 2.0], [1.0, 3.0])
     used, deeds = defended(given, "clip")
     assert used[0].tensors["w"].tolist() == pytest.approx([1 + 3 * 0.4, 1 + 4 * 0.4])
@@ -82,7 +84,8 @@ def test_clip_by_hand() -> None:
 
 
 def test_a_large_clients_update_is_cut_until_it_pulls_like_one_and_a_half() -> None:
-    """Sizes 10, 10, 10, 40 are capped to 30 (three medians); updates of norm 1 all, so the last is cut to 1.5 / 3 = 0.5."""
+    """Sizes 10, 10, 10, 40 are capped to 30 (three medians); updates of norm 1 all, so the last is cut to
+    1.5 / 3 = 0.5."""
     given = replies([2.0, 1.0], [2.0, 1.0], [1.0, 2.0], [1.0, 2.0], nodes=(10, 10, 10, 40))
     used, deeds = defended(given, "clip", cap=True)
     assert deeds.as_json() == {"clipped": {3: pytest.approx(0.5)}, "capped": {3: pytest.approx(0.75)}}
@@ -117,12 +120,15 @@ def test_multi_krum_leaves_the_far_one_out_and_names_it() -> None:
 
 def test_a_round_with_too_few_replies_is_not_used() -> None:
     used, deeds = defended(replies([1.0, 1.0], [1.0, 2.0]), "trimmed")
-    assert (used, deeds.skipped) == ({}, "2 replies are too few for trimmed, which needs 3")
+    assert (used, deeds.skipped) == ({}, "trimmed needs at least 3 replies, but only 2 came")
 
 
 @pytest.mark.parametrize("kind", ["sum", "mean", "rows"])
 def test_a_far_class_row_is_shortened_to_one_and_a_half_medians(kind: Any) -> None:
-    """Rows of norm 1, 1, 1 and 10: the last becomes 1.5 long. A sum is measured per node, so two nodes may have 2."""
+    """Rows of norm 1, 1, 1 and 10: the last becomes 1.5 long.
+
+    A sum is measured per node, so two nodes may have 2.
+    """
     fields = {"row": Field((1, 2), kind, of="count"), "count": Field((1,), "count")}
     length = 2.0 if kind == "sum" else 1.0
     rows = [[length, 0.0], [0.0, length], [length, 0.0], [0.0, 10 * length]]
@@ -138,7 +144,8 @@ def test_a_far_class_row_is_shortened_to_one_and_a_half_medians(kind: Any) -> No
 @pytest.mark.hostile
 @pytest.mark.parametrize("length", [1000.0, 0.001])
 def test_a_client_that_claims_every_class_does_not_outvote_the_others(length: float) -> None:
-    """Five honest clients have 5 of 40 classes each, 25 rows; the liar has 40, and would be the median of all rows."""
+    """Five honest clients have 5 of 40 classes each, 25 rows; the liar has 40, and would be the median of
+    all rows."""
     fields = {"row": Field((40, 2), "sum", of="count"), "count": Field((40,), "count")}
     given = {}
     for k, (classes, size) in enumerate(
@@ -175,7 +182,8 @@ def test_a_weight_is_at_most_half_and_at_most_three_medians(
 
 
 def test_a_capped_clients_counts_shrink_with_it_and_its_means_stay() -> None:
-    """Client 2 counts for 20 of its 1000 training nodes: its 500 nodes of a class for 10, their sum likewise."""
+    """Client 2 counts for 20 of its 1000 training nodes: its 500 nodes of a class for 10, their sum
+    likewise."""
     fields = {
         "sum": Field((1, 1), "sum", of="count"),
         "count": Field((1,), "count"),
@@ -244,8 +252,8 @@ def test_runs_without_defences_keep_the_identity_they_had_before_there_were_any(
 @pytest.mark.parametrize(
     ("method", "settings", "says"),
     [
-        ("fedgta", {"robust": "median"}, "FedGTA makes no common model by averaging"),
-        ("fedproto", {"robust": "multi-krum"}, "FedProto makes no common model"),
+        ("fedgta", {"robust": "median"}, "FedGTA does not average a common model"),
+        ("fedproto", {"robust": "multi-krum"}, "FedProto does not average a common model"),
         (
             "fedavg",
             {"robust": "multi-krum", "tolerate": 4},
@@ -264,7 +272,7 @@ def test_a_rule_that_cannot_act_is_refused(method: str, settings: dict[str, Any]
 @pytest.mark.parametrize("rule", ["clip", "median", "trimmed", "multi-krum"])
 @pytest.mark.parametrize("method", ["fedepd", "creff", "fedspray", "lws"])
 def test_a_defended_run_trains_and_its_lines_say_what_was_done(method: str, rule: str) -> None:
-    settings = {"rounds": 3, "clients": 6, "hidden": 8, "evaluate_every": 3}
+    settings: dict[str, Any] = {"rounds": 3, "clients": 6, "hidden": 8, "evaluate_every": 3}
     first = run("synthetic", method, robust=rule, cap_weights=True, **settings)
     again = run("synthetic", method, robust=rule, cap_weights=True, workers=2, **settings)
     assert first.summary["weights_sha256"] == again.summary["weights_sha256"]

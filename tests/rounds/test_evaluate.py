@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -7,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedepd.datasets.facts import homophily
-from fedepd.rounds.evaluate import client_facts, confusion, confusions
-from fedepd.types import HIDDEN
+from fedepd.rounds.evaluate import client_class, client_facts, confusion, confusions, held_out, unseen_share
+from fedepd.types import HIDDEN, ClientData, Graph, Partition
 from toy import toy_client
 
 
@@ -62,7 +64,10 @@ def test_homophily_by_hand() -> None:
 
 
 def test_facts_by_hand() -> None:
-    """24 nodes, roles 0 1 2 train, 3 val, 4 test by node number modulo 5: 15, 5 and 4. Keeping no edge isolates everyone."""
+    """24 nodes, roles 0 1 2 train, 3 val, 4 test by node number modulo 5: 15, 5 and 4.
+
+    Keeping no edge isolates everyone.
+    """
     data = toy_client(missing_class=True)
     facts = client_facts(data, data.graph.edge_index[:, :0])
     sizes = {
@@ -84,3 +89,41 @@ def test_facts_by_hand() -> None:
     same = client_facts(data, data.graph.edge_index)
     assert same["homophily_after"] == pytest.approx(facts["homophily_before"])
     assert same["isolated_after"] == same["isolated_before"] == 24 - data.graph.edge_index.unique().numel()
+
+
+def labelled(labels: list[int]) -> Graph:
+    return Graph(torch.zeros(len(labels), 1), torch.empty(2, 0, dtype=torch.int64), torch.tensor(labels), 3)
+
+
+def test_share_of_test_nodes_without_local_training_nodes() -> None:
+    """Client 0 trains class 0 and tests 0, 1, 1. Client 1 trains and tests class 1: two of four."""
+
+    def client(number: int, labels: list[int], train: list[int]) -> ClientData:
+        train_mask = torch.zeros(len(labels), dtype=torch.bool)
+        train_mask[train] = True
+        none = torch.zeros_like(train_mask)
+        return ClientData(number, labelled(labels), train_mask, none, ~train_mask, torch.arange(len(labels)))
+
+    clients = [client(0, [0, 0, 1, 1], [0]), client(1, [1, 1], [0])]
+    assert unseen_share(clients) == 0.5
+    assert unseen_share(clients[1:]) == 0.0
+    assert math.isnan(unseen_share([client(0, [0], [0])]))
+
+
+def test_classes_by_client() -> None:
+    """Client 0 owns labels 0, 2, 2; client 1 owns 1 and a node without a label."""
+    owner = torch.tensor([0, 0, 1, 0, 1])
+    table = client_class(labelled([0, 2, 1, 2, HIDDEN]), Partition(owner, 2, "owner"))
+    assert table.dtype == torch.int64
+    assert table.tolist() == [[1, 0, 2], [0, 1, 0]]
+
+
+def test_held_out_rows_are_those_of_the_labelled_nodes_of_each_split() -> None:
+    """Nodes 1 and 2 validate, 3 and 4 are tested; node 2 has no label."""
+    masks = [torch.tensor([k in nodes for k in range(5)]) for nodes in ((0,), (1, 2), (3, 4))]
+    data = ClientData(0, labelled([0, 1, HIDDEN, 2, 0]), *masks, torch.arange(5))
+    logits = torch.arange(15.0).reshape(5, 3)
+    found = held_out(logits, data)
+    assert {split: y.tolist() for split, (_, y) in found.items()} == {"val": [1], "test": [2, 0]}
+    assert found["val"][0].tolist() == [[3, 4, 5]]
+    assert found["test"][0].tolist() == [[9, 10, 11], [12, 13, 14]]

@@ -15,7 +15,8 @@ import torch
 from fedepd.errors import BadData
 from fedepd.longtail import Tiers
 from fedepd.runs import checkpoint
-from fedepd.runs.checkpoint import Saver, load, remove, restore, save, saved
+from fedepd.runs.checkpoint import Saver, load, remove, restore, save
+from fedepd.runs.folder import checkpoints
 from fedepd.runs.selection import Best, Progress
 from toy import assert_same
 
@@ -88,7 +89,7 @@ def test_everything_comes_back(tmp_path: Path) -> None:
 
 def test_the_newest_and_one_before_it_are_kept(tmp_path: Path) -> None:
     save_rounds(tmp_path, *range(8, 13))
-    assert [path.name for path in saved(tmp_path)] == ["checkpoint-000012", "checkpoint-000011"]
+    assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-000012", "checkpoint-000011"]
     (tmp_path / ".checkpoint-000013.77.part").write_bytes(b"half")
     remove(tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -114,7 +115,7 @@ def damages(content: bytes) -> list[bytes]:
 
 def test_damage_is_never_loaded_and_the_one_before_is_taken_instead(tmp_path: Path) -> None:
     save_rounds(tmp_path, 4, 5)
-    newest = saved(tmp_path)[0]
+    newest = checkpoints(tmp_path)[0]
     whole = newest.read_bytes()
     changed = damages(whole)
     assert len(changed) == 250
@@ -133,7 +134,7 @@ def test_damage_is_never_loaded_and_the_one_before_is_taken_instead(tmp_path: Pa
 
 def test_all_damaged_is_a_start_from_the_beginning_that_says_so(tmp_path: Path) -> None:
     save_rounds(tmp_path, 4, 5)
-    for path in saved(tmp_path):
+    for path in checkpoints(tmp_path):
         path.write_bytes(b"")
     progress, _, _, notes = restored(tmp_path)
     assert progress.lines == []
@@ -168,7 +169,7 @@ def test_saves_take_a_twentieth_of_the_time(tmp_path: Path, monkeypatch: pytest.
         rounds.append(round)
 
     monkeypatch.setattr(checkpoint, "save", slow)
-    monkeypatch.setattr(checkpoint.time, "perf_counter", lambda: now)
+    monkeypatch.setattr("time.perf_counter", lambda: now)
     saver = Saver(tmp_path, 1, "hash")
     progress = some_progress(1)
     for round in range(1, 31):
@@ -184,7 +185,7 @@ def test_every(tmp_path: Path, every: int, wanted: list[int], monkeypatch: pytes
     saver = Saver(tmp_path, every, "hash")
     for round in (1, 2, 3, 4):
         saver.after_round(some_progress(round), [], (0.0, 0.0))
-    assert sorted(int(path.name[-6:]) for path in saved(tmp_path)) == wanted
+    assert sorted(int(path.name[-6:]) for path in checkpoints(tmp_path)) == wanted
 
 
 def test_content_is_plain(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ def other_value(name: str, kind: Any, value: Any) -> Any:
     """A legal value that differs from ``value``."""
     if get_origin(kind) is Literal:
         return next(choice for choice in get_args(kind) if choice != value)
+    if name == "backbone":
+        return "sage"
     if kind is bool:
         return not value
     if kind is int:
@@ -33,9 +35,9 @@ def other_value(name: str, kind: Any, value: Any) -> Any:
 
 
 def test_flat_settings_reach_their_group() -> None:
-    made = Experiment.make("fedepd", clients=3, split="keep_one", hidden=8, lr=0.1, rounds=7, gamma=0.25)
+    made = Experiment.make("fedepd", clients=3, split="keep_one", hidden=8, lr=0.1, rounds=7, mu=0.25)
     assert (made.partition.clients, made.split.split, made.model.hidden) == (3, "keep_one", 8)
-    assert (made.training.lr, made.protocol.rounds, made.method.gamma) == (0.1, 7, 0.25)
+    assert (made.training.lr, made.protocol.rounds, made.method.mu) == (0.1, 7, 0.25)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -55,8 +57,8 @@ def test_every_setting_moves_the_hash(method: str) -> None:
             {"consensus_by": "injection"} if (method, name) == ("fedepd", "elites") else {}
         )  # rehearsal refuses the other value
         hashes.add(
-            Experiment.make(
-                method, **with_partner, **{name: other_value(name, kind, default[name])}
+            Experiment.recorded(
+                method, "default", {**with_partner, name: other_value(name, kind, default[name])}
             ).config_hash("data")
         )
     assert len(hashes) == len(owners) + 1
@@ -190,3 +192,95 @@ def test_the_sentence_names_what_moves_the_numbers() -> None:
         "row normalised",
     ):
         assert part in said
+
+
+# Settings that were removed, and settings that change nothing
+
+RETIRED = {"interleave": False, "infer_on": "purified", "rehearsal_weight": 1.0}
+
+
+def test_the_identity_still_holds_what_was_removed() -> None:
+    """The hash of the default before the removal, on data "data": 23 fields went into it, and 23 entries still do."""
+    made = Experiment.make("fedepd")
+    assert {name: made.resolved()["method"][name] for name in RETIRED} == RETIRED
+    assert len(made.resolved()["method"]) == 2 + 23
+    assert made.config_hash("data") == "e478993d8dc2"
+
+
+@pytest.mark.parametrize("name", RETIRED)
+def test_a_removed_setting_is_refused_by_name(name: str) -> None:
+    for value in (RETIRED[name], "anything"):
+        with pytest.raises(BadConfig, match=f"{name}.* was removed before 0.1.0"):
+            Experiment.make("fedepd", **{name: value})
+
+
+@pytest.mark.parametrize(("name", "value"), [("sign", "post_hoc"), ("absent", "floor1")])
+def test_a_removed_value_is_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(BadConfig, match=f"{name} is '{value}', which was removed before 0.1.0; .*: "):
+        Experiment.make("fedepd", **{name: value})
+
+
+def test_a_file_may_hold_a_removed_setting_at_the_value_that_is_left() -> None:
+    """Also as the text of a command line, which is how the task of a federation keeps it."""
+    plain = Experiment.make("fedepd")
+    texts = {"interleave": "false", "infer_on": "purified", "rehearsal_weight": "1"}
+    assert Experiment.recorded("fedepd", "default", RETIRED) == plain
+    assert Experiment.recorded("fedepd", "default", texts) == plain
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("interleave", True), ("interleave", [1]), ("infer_on", "original"), ("rehearsal_weight", 0.5), ("rehearsal_weight", "x")],
+)  # fmt: skip
+def test_a_file_with_another_value_of_a_removed_setting_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(BadConfig, match=f"^{name} is .* only {name} = .* is left; run it anew"):
+        Experiment.recorded("fedepd", "default", {name: value})
+
+
+def test_a_model_that_only_predicts_may_have_been_trained_otherwise() -> None:
+    """What moved its predictions (the graph they are made on) is refused all the same."""
+    trained = {"interleave": True, "rehearsal_weight": 0.5, "absent": "floor1", "mu": 0.5}
+    assert Experiment.recorded("fedepd", "default", trained, trained=True) == Experiment.make(
+        "fedepd", mu=0.5
+    )
+    for other in ({"infer_on": "original"}, {"sign": "post_hoc"}):
+        with pytest.raises(BadConfig, match="was removed"):
+            Experiment.recorded("fedepd", "default", other, trained=True)
+
+
+@pytest.mark.parametrize(
+    ("preset", "settings", "says"),
+    [
+        ("default", {"gamma": 0.3},
+         "gamma is 0.3, but with consensus_by = rehearsal it changes nothing; leave gamma out, or change consensus_by"),
+        ("default", {"teleport": 0.3}, "teleport is 0.3, but with rho = 1.0 it changes nothing"),
+        ("printed", {"rehearsal_prior": 1}, "rehearsal_prior is 1.0, but with consensus_by = injection"),
+        ("printed", {"consensus": False, "gamma": 0.3}, "gamma is 0.3, but with consensus = false"),
+        ("default", {"tolerate": 2}, "tolerate is 2, but with robust = off"),
+        ("default", {"tolerate": 2, "robust": "clip"}, "tolerate is 2, but with robust = clip"),
+        ("default", {"attackers": 3}, "attackers is 3, but with attack = none"),
+        ("default", {"dirichlet_alpha": 0.1}, "dirichlet_alpha is 0.1, but with partition = auto"),
+        ("default", {"delta": 5, "partition": "balanced"}, "delta is 5, but with partition = balanced"),
+        ("default", {"resolution": 3, "partition": "owner"}, "resolution is 3.0, but with partition = owner"),
+        ("default", {"shuffle_nodes": True, "partition": "dirichlet"},
+         "shuffle_nodes is true, but with partition = dirichlet"),
+    ],
+)  # fmt: skip
+def test_a_setting_that_changes_nothing_is_refused(preset: str, settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadConfig) as caught:
+        Experiment.make("fedepd", preset, **settings)
+    assert str(caught.value).startswith(says)
+    Experiment.recorded("fedepd", preset, settings)  # a run folder of an earlier version may hold it
+
+
+def test_what_a_preset_brings_is_never_refused() -> None:
+    """The ablations keep the values of what they take away, and so does a value that is spelled out."""
+    for preset in METHODS["fedepd"].presets:
+        Experiment.make("fedepd", preset, purify=False)
+        Experiment.make("fedepd", preset, recalibrate=False)
+        if preset != "without_recalibration":  # there is no consensus in it to take away
+            Experiment.make("fedepd", preset, consensus=False)
+    Experiment.make("fedepd", "printed", consensus=False, gamma=0.5, rho=0.1)
+    Experiment.make("fedepd", attackers=2, tolerate=1, dirichlet_alpha=0.5)
+    Experiment.make("fedepd", robust="trimmed", tolerate=2, attack="size", attackers=3)
+    Experiment.make("fedepd", partition="dirichlet", dirichlet_alpha=0.1)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +14,20 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file
 
+import fedepd
 from fedepd.errors import BadConfig
+from fedepd.files import clean, write_bytes
 from fedepd.runs.folder import (
-    append_line,
-    check_new_folder,
+    CALIBRATION,
+    FILES,
+    check_new_run,
+    checkpoint_path,
+    checkpoints,
     claim_folder,
-    clean,
-    environment,
+    copy_finished,
+    round_of,
     weights_sha256,
-    write_arrays,
-    write_bytes,
-    write_json,
-    write_tensors,
 )
 
 
@@ -51,7 +53,12 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
 def test_a_file_appears_only_when_it_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
     sync = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda handle: (seen.append((tmp_path / "a").exists()), sync(handle)))
+
+    def watched(handle: int) -> None:
+        seen.append((tmp_path / "a").exists())
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", watched)
     write_bytes(tmp_path / "a", b"content")
     assert seen == [False]
     assert (tmp_path / "a").read_bytes() == b"content"
@@ -85,27 +92,6 @@ LEAVES = st.floats() | st.integers() | st.text(max_size=3) | st.none()
 )
 def test_clean_content_is_always_strict_json(value: Any) -> None:
     json.dumps(clean(value), allow_nan=False)
-
-
-def test_json_lines_and_arrays_come_back(tmp_path: Path) -> None:
-    write_json(tmp_path / "a.json", {"a": float("nan")})
-    append_line(tmp_path / "a.jsonl", {"round": 1})
-    append_line(tmp_path / "a.jsonl", {"round": 2})
-    write_arrays(tmp_path / "a.npz", {"matrix": np.eye(2, dtype=np.int64), "tensor": torch.arange(3)})
-    assert json.loads((tmp_path / "a.json").read_text()) == {"a": None}
-    assert (tmp_path / "a.jsonl").read_text() == '{"round": 1}\n{"round": 2}\n'
-    with np.load(tmp_path / "a.npz", allow_pickle=False) as file:
-        assert file["matrix"].tolist() == [[1, 0], [0, 1]]
-        assert file["tensor"].tolist() == [0, 1, 2]
-
-
-def test_tensors_come_back_even_if_they_share_memory(tmp_path: Path) -> None:
-    whole = torch.arange(6.0).reshape(2, 3)
-    write_tensors(tmp_path / "a.safetensors", {"whole": whole, "view": whole.T})
-    back = load_file(tmp_path / "a.safetensors")
-    assert torch.equal(back["whole"], whole)
-    assert torch.equal(back["view"], whole.T)
-    assert everything(tmp_path) == ["a.safetensors"]
 
 
 def test_weights_hash_sees_names_shapes_types_and_bits_but_not_order() -> None:
@@ -160,11 +146,77 @@ def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_check_writes_nothing(tmp_path: Path) -> None:
-    check_new_folder(tmp_path / "new")
+    check_new_run(tmp_path / "new")
     assert everything(tmp_path) == []
 
 
-def test_environment_is_json_and_names_what_a_number_depends_on() -> None:
-    found = environment()
-    json.dumps(found, allow_nan=False)
-    assert {"fedepd", "torch", "numpy", "scipy", "python", "platform", "cpu_count", "threads"} <= found.keys()
+@pytest.mark.hostile
+@pytest.mark.parametrize("kind", ["fifo", "folder", "loop", "deep"])
+def test_a_config_that_is_none_still_fills_a_folder(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "config.json"
+    {"fifo": lambda: os.mkfifo(path), "folder": path.mkdir, "loop": lambda: path.symlink_to(path.name),
+     "deep": lambda: path.write_text("[" * 100_000)}[kind]()  # fmt: skip
+    with pytest.raises(BadConfig, match=r"already holds another run \(damaged\)|is not empty"):
+        check_new_run(tmp_path, "hash")
+
+
+SOURCE = Path(fedepd.__file__).parent
+OWNERS = {"runs/folder.py": "the run folder", "model/model.py": "the model folder"}
+"""Who may name these files, and of which folder."""
+NAMED = re.compile(
+    rf"(?<![\w.-])({'|'.join(map(re.escape, (*FILES, CALIBRATION)))})(?!\w)|checkpoint-(?!every)"
+)
+
+
+def texts(tree: ast.AST) -> list[str]:
+    """All texts of a module that are not docstrings."""
+    documented = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    return [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented
+    ]
+
+
+def test_only_the_owner_names_the_files_of_a_run() -> None:
+    found = {
+        file.relative_to(SOURCE).as_posix()
+        for file in SOURCE.rglob("*.py")
+        if any(NAMED.search(text) for text in texts(ast.parse(file.read_text(encoding="utf-8"))))
+    }
+    assert found == OWNERS.keys()
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ('open("x/config.json")', True),
+        ('f"{a}/summary.json"', True),
+        ('glob("checkpoint-*")', True),
+        ('print("--checkpoint-every")', False),
+        ('x = "local/log_config.json"', False),
+        ('x = "runs.jsonl"', False),
+        ('"Reads config.json."', False),
+    ],
+)
+def test_what_counts_as_naming_a_file(line: str, named: bool) -> None:
+    assert any(NAMED.search(text) for text in texts(ast.parse(line))) == named
+
+
+def test_a_finished_run_is_copied_without_its_checkpoints(tmp_path: Path) -> None:
+    run, out = tmp_path / "run", tmp_path / "out"
+    for folder in (run, out):
+        folder.mkdir()
+    for file in (*FILES, "checkpoint-000002", ".lock"):
+        (run / file).write_text(file)
+    copy_finished(run, out)
+    assert everything(out) == sorted(FILES)
+    assert all((out / file).read_text() == file for file in FILES)
+
+
+def test_checkpoints_are_found_newest_first_and_by_their_exact_name(tmp_path: Path) -> None:
+    for round in (9, 10, 1_000_000):
+        checkpoint_path(tmp_path, round).touch()
+    for other in ("checkpoint-1", "checkpoint-000011.part", "checkpoint-00000x"):
+        (tmp_path / other).touch()
+    assert [round_of(path) for path in checkpoints(tmp_path)] == [1_000_000, 10, 9]

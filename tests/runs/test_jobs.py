@@ -1,4 +1,4 @@
-"""Cells in processes of their own: one that fails, is killed or is interrupted touches no other."""
+"""Jobs in processes of their own: one that fails, is killed or is interrupted touches no other."""
 
 from __future__ import annotations
 
@@ -12,71 +12,72 @@ from typing import Any
 
 import pytest
 
-from fedepd.runs.jobs import Cell, outcomes, run_cells
+from fedepd.runs.jobs import Job, outcomes, run_jobs
 
 QUICK: dict[str, Any] = {"rounds": 3, "hidden": 8, "clients": 3}
 
 
-def cell(out: Path, data: Any = "synthetic", **settings: Any) -> Cell:
-    return Cell("fedavg", "default", data, out, None, {**QUICK, **settings})
+def job(out: Path, data: Any = "synthetic", checkpoint_every: Any = 1, **settings: Any) -> Job:
+    return Job("fedavg", "default", data, out, None, {**QUICK, **settings}, checkpoint_every)
 
 
-def weights(of: Cell) -> str:
+def weights(of: Job) -> str:
     return str(json.loads((of.out / "summary.json").read_text())["weights_sha256"])
 
 
 def test_a_failure_does_not_stop_the_others(tmp_path: Path) -> None:
-    """The second has a name that does not exist, the third a defect: an integer is no graph."""
-    cells = [
-        cell(tmp_path / "a"),
-        cell(tmp_path / "b", "sinthetic"),
-        cell(tmp_path / "c", 3),
-        cell(tmp_path / "d", seed=1),
+    """The second has a name that does not exist, the third a defect: a word is no number of rounds."""
+    jobs = [
+        job(tmp_path / "a"),
+        job(tmp_path / "b", "sinthetic"),
+        job(tmp_path / "c", checkpoint_every="often"),
+        job(tmp_path / "d", seed=1),
     ]
-    failures = {outcome.cell.out.name: outcome.failure for outcome in outcomes(cells)}
+    failures = {outcome.job.out.name: outcome.failure for outcome in outcomes(jobs)}
     assert list(failures) == ["a", "b", "c", "d"]
     assert failures["a"] == failures["d"] == ""
     assert failures["b"].startswith("unknown dataset 'sinthetic'; did you mean 'synthetic'?")
     assert ".py, line" in failures["c"]
-    assert [each.is_finished for each in cells] == [True, False, False, True]
+    assert [each.is_finished for each in jobs] == [True, False, False, True]
 
 
 def test_a_killed_process_takes_no_other_with_it(tmp_path: Path) -> None:
-    cells, killed = [cell(tmp_path / "a", rounds=5000), cell(tmp_path / "b", seed=1)], list[int]()
+    jobs, killed = [job(tmp_path / "a", rounds=5000), job(tmp_path / "b", seed=1)], list[int]()
 
     def watch() -> None:
-        if cells[0].rounds_done > 2 and not killed:
+        if jobs[0].rounds_done > 2 and not killed:
             killed.extend(process.pid or 0 for process in multiprocessing.active_children())
-            os.kill(*killed, signal.SIGKILL)
+            (only,) = killed
+            os.kill(only, signal.SIGKILL)
 
-    ended = list(outcomes(cells, 1, watch))
+    ended = list(outcomes(jobs, 1, watch))
     assert (
         ended[0].failure
         == "its process was killed (SIGKILL), as the system does for want of memory; give fewer --workers"
     )
-    assert (ended[1].cell.out.name, ended[1].failure) == ("b", "")
+    assert (ended[1].job.out.name, ended[1].failure) == ("b", "")
 
 
 @pytest.mark.slow
-def test_an_interrupted_cell_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    whole, broken = cell(tmp_path / "whole", rounds=60), cell(tmp_path / "broken", rounds=60)
-    run_cells([whole])
+def test_an_interrupted_job_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    whole, broken = job(tmp_path / "whole", rounds=60), job(tmp_path / "broken", rounds=60)
+    run_jobs([whole])
 
     def interrupt() -> None:
         if broken.rounds_done > 5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_cells([broken], 1, interrupt)
+        run_jobs([broken], 1, interrupt)
     assert not multiprocessing.active_children()
     assert not broken.is_finished
     assert (broken.out / "config.json").is_file()
-    run_cells([broken])
+    run_jobs([broken])
     assert weights(broken) == weights(whole)
 
 
 @pytest.mark.slow
-def test_a_signal_while_a_cell_is_being_started_leaves_no_process(
+def test_a_signal_while_a_job_is_being_started_leaves_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the start of a process and our knowing of it nothing may get in: it would train on unseen and unstopped."""
@@ -90,7 +91,7 @@ def test_a_signal_while_a_cell_is_being_started_leaves_no_process(
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            run_cells([cell(tmp_path / "a", rounds=60)])
+            run_jobs([job(tmp_path / "a", rounds=60)])
     finally:
         signal.signal(signal.SIGINT, before)
     assert not multiprocessing.active_children()

@@ -14,7 +14,8 @@ from fedepd.rounds.loop import Round
 from fedepd.runs import pilot
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.resume import resume
-from fedepd.runs.run import build, run
+from fedepd.runs.run import run
+from fedepd.runs.simulation import build
 from fedepd.types import ClientData, TaskInfo
 
 SETTINGS: dict[str, Any] = {"rounds": 10, "hidden": 8, "evaluate_every": 2, "clients": 3}

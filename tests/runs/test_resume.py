@@ -24,8 +24,9 @@ from fedepd.cli import main
 from fedepd.clients.clients_dir import read_clients
 from fedepd.datasets import write_npz
 from fedepd.errors import BadConfig, BadData, FedEPDError
+from fedepd.folders import held
 from fedepd.runs import checkpoint
-from fedepd.runs.folder import claim_folder, held
+from fedepd.runs.folder import checkpoints, claim_folder
 from fedepd.runs.resume import is_finished, resume
 from fedepd.runs.run import run
 from fedepd.types import Graph
@@ -186,7 +187,7 @@ def test_an_interrupted_run_goes_on(
     file: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
     folder = interrupted(file, tmp_path / "run", monkeypatch)
-    assert len(checkpoint.saved(folder)) == 2
+    assert len(checkpoints(folder)) == 2
     seen: list[int] = []
     result = resume(folder, workers=workers, on_round=lambda each: seen.append(each.number))
     assert seen == list(range(15, 31))
@@ -201,7 +202,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(
     file: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = interrupted(file, tmp_path / "run", monkeypatch)
-    newest = checkpoint.saved(folder)[0]
+    newest = checkpoints(folder)[0]
     newest.write_bytes(newest.read_bytes()[:-100])
     result = resume(folder)
     assert result.summary["warnings"] == [
@@ -214,7 +215,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(
 def test_without_checkpoints_it_starts_again(file: Path, whole: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(file, "fedepd", out=tmp_path / "run", on_round=stopped_at(5), checkpoint_every=0, **TINY)
-    assert checkpoint.saved(tmp_path / "run") == []
+    assert checkpoints(tmp_path / "run") == []
     resume(tmp_path / "run")
     assert outcome(tmp_path / "run") == outcome(whole)
 
@@ -291,6 +292,22 @@ def test_finished_absent_and_damaged_runs(
         resume(tmp_path)
 
 
+def test_a_folder_of_before_a_setting_was_removed(
+    file: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on where the setting has the value that is left, and is refused by name where it has another."""
+    folder = interrupted(file, tmp_path / "old", monkeypatch)
+    config = json.loads((folder / "config.json").read_text())
+    assert config["experiment"]["method"]["interleave"] is False
+    config["experiment"]["method"]["interleave"] = True
+    shutil.copytree(folder, tmp_path / "other")
+    (tmp_path / "other" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(BadConfig, match="interleave is 'True', but this setting was removed"):
+        resume(tmp_path / "other")
+    resume(folder)
+    assert outcome(folder) == outcome(whole)
+
+
 def test_a_run_that_is_still_at_work_is_left_alone(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,12 +342,12 @@ def test_a_full_disk_leaves_the_old_checkpoint_whole(file: Path, whole: Path, tm
     process.start()
     process.join()
     message = hears.recv()
-    size = checkpoint.saved(folder)[0].stat().st_size
+    size = checkpoints(folder)[0].stat().st_size
     assert size > 8192
     assert f"cannot write '{folder}/checkpoint-000009' (File too large); " in message
     needed = int(message.split("; ")[1].split(" bytes")[0].replace(",", ""))
     assert abs(needed - size) < 2000
-    assert [path.name for path in checkpoint.saved(folder)] == ["checkpoint-000008", "checkpoint-000007"]
+    assert [path.name for path in checkpoints(folder)] == ["checkpoint-000008", "checkpoint-000007"]
     resume(folder)
     assert outcome(folder) == outcome(whole)
 
@@ -364,7 +381,7 @@ def test_a_signal_stops_within_two_seconds(
     process = SERVER.Process(target=command, args=(file, folder, workers))
     process.start()
     until = time.perf_counter() + 60
-    while len(checkpoint.saved(folder)) < 2 and time.perf_counter() < until:
+    while len(checkpoints(folder)) < 2 and time.perf_counter() < until:
         time.sleep(0.01)
     begin = time.perf_counter()
     os.kill(process.pid or 0, number)
@@ -372,7 +389,7 @@ def test_a_signal_stops_within_two_seconds(
     assert time.perf_counter() - begin < 2
     assert process.exitcode == 128 + number
     done = len(
-        json.loads(json.dumps(checkpoint.load(checkpoint.saved(folder)[0], config_hash(folder))[1]["lines"]))
+        json.loads(json.dumps(checkpoint.load(checkpoints(folder)[0], config_hash(folder))[1]["lines"]))
     )
     seen: list[int] = []
     with pytest.raises(KeyboardInterrupt):

@@ -23,7 +23,7 @@ from fedepd.metrics import METRICS
 from fedepd.report.page import build_report
 from fedepd.rng import seeded
 from fedepd.runs.folder import weights_sha256
-from fedepd.runs.jobs import Cell, run_cells
+from fedepd.runs.jobs import Job, run_jobs
 from fedepd.runs.run import RunResult, run
 from fedepd.types import HIDDEN, ClientData, Graph
 from toy import assert_same, relabelled
@@ -169,15 +169,14 @@ def test_another_seed_gives_other_bits(kept: RunResult, graph: Graph) -> None:
 def test_one_and_two_processes_give_the_same_bits(kept: RunResult, tmp_path: Path) -> None:
     def outcome(workers: int) -> dict[str, str]:
         out = tmp_path / str(workers)
-        cells = [
-            Cell(m, "default", "synthetic", out / f"{m}{s}", None, {**QUICK, "seed": s})
+        jobs = [
+            Job(m, "default", "synthetic", out / f"{m}{s}", None, {**QUICK, "seed": s})
             for m in ("fedepd", "fedavg")
             for s in (0, 1)
         ]
-        run_cells(cells, workers)
+        run_jobs(jobs, workers)
         return {
-            cell.out.name: json.loads((cell.out / "summary.json").read_text())["weights_sha256"]
-            for cell in cells
+            job.out.name: json.loads((job.out / "summary.json").read_text())["weights_sha256"] for job in jobs
         }
 
     alone, together = outcome(1), outcome(2)
@@ -187,19 +186,19 @@ def test_one_and_two_processes_give_the_same_bits(kept: RunResult, tmp_path: Pat
 
 
 def test_the_watcher_sees_every_round(tmp_path: Path) -> None:
-    cell = Cell("fedavg", "default", "synthetic", tmp_path / "a", None, QUICK)
-    assert cell.rounds_done == 0
+    job = Job("fedavg", "default", "synthetic", tmp_path / "a", None, QUICK)
+    assert job.rounds_done == 0
     calls: list[int] = []
-    run_cells([cell], 1, lambda: calls.append(cell.rounds_done))
+    run_jobs([job], 1, lambda: calls.append(job.rounds_done))
     assert calls[-1] == 3
 
 
 def test_an_error_in_a_worker_arrives_as_its_sentence(tmp_path: Path) -> None:
-    cells = [
-        Cell("fedavg", "default", data, tmp_path / data, None, QUICK) for data in ("sinthetic", "synthetic")
+    jobs = [
+        Job("fedavg", "default", data, tmp_path / data, None, QUICK) for data in ("sinthetic", "synthetic")
     ]
     with pytest.raises(FedEPDError, match=r"^unknown dataset 'sinthetic'; did you mean 'synthetic'"):
-        run_cells(cells, 1)
+        run_jobs(jobs, 1)
     assert not (tmp_path / "sinthetic").exists()
 
 
@@ -219,7 +218,7 @@ def test_hidden_labels_move_no_trained_bit(
 
     honest = run(graph, method, preset=preset, select="last", **QUICK)
     monkeypatch.setattr(
-        sys.modules["fedepd.runs.run"],
+        sys.modules["fedepd.runs.simulation"],
         "make_clients",
         lambda *arguments: [lie(c) for c in make_clients(*arguments)],
     )
@@ -301,7 +300,7 @@ def test_no_workers(graph: Graph, tmp_path: Path) -> None:
     with pytest.raises(BadConfig, match="workers is 0"):
         run(graph, "fedavg", workers=0, out=tmp_path / "a", **QUICK)
     with pytest.raises(BadConfig, match="workers is 0"):
-        run_cells([], 0)
+        run_jobs([], 0)
     assert not (tmp_path / "a").exists()
 
 

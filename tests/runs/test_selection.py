@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -124,8 +125,13 @@ def test_packed_and_restored_it_selects_as_before() -> None:
 def test_personal_models_are_gathered_only_when_selected() -> None:
     asked: list[int] = []
     done = progress()
+
+    def gather(number: int) -> Tensors:
+        asked.append(number)
+        return own(number)
+
     for number, val in enumerate([2, 1, 3], start=1):
-        done.add(round_of(number, val), lambda number=number: (asked.append(number), own(number))[1])  # type: ignore[misc]
+        done.add(round_of(number, val), partial(gather, number))
     assert asked == [1, 3]
 
 

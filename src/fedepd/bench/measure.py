@@ -18,7 +18,7 @@ from fedepd.datasets.synthetic import synthetic
 from fedepd.rounds.admission import Refusal
 from fedepd.rounds.loop import train
 from fedepd.runs.experiment import Experiment
-from fedepd.runs.run import Simulation, build
+from fedepd.runs.simulation import Simulation, build
 from fedepd.types import Graph, Reply, Sizes, Tensors
 
 

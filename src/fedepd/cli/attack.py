@@ -27,10 +27,7 @@ def attack(arguments: list[str]) -> int:
     values = _parser().parse(arguments)
     if values.seeds < 1:
         raise BadConfig(f"seeds is {values.seeds}; give at least 1")
-    settings = {
-        "tolerate": max(1, values.attackers),
-        **{n: v for n, v in vars(values).items() if n not in OWN},
-    }
+    settings = {name: value for name, value in vars(values).items() if name not in OWN}
     target = _target(values)
     planned = plan(
         [target],
@@ -41,7 +38,7 @@ def attack(arguments: list[str]) -> int:
         values.data_dir,
     )
     waiting, command = to_run(planned), f"fedepd attack {shlex.join(arguments)}"
-    shown = display(waiting, len({each.cell.out for each in planned}), values.workers, values.quiet)
+    shown = display(waiting, len({each.job.out for each in planned}), values.workers, values.quiet)
     with stoppable(lambda: f"'{command}' continues from here"), shown as hooks:
         failures = run_planned(waiting, values.workers, *hooks)
     written = write_results(target.name, [target], planned, Path(values.out), command)
@@ -133,8 +130,9 @@ def _target(values: argparse.Namespace) -> Target:
         for rule in rules
     )
     title = f"What {values.attackers} dishonest clients can do to {METHODS[values.method].label}"
+    common = {"tolerate": max(1, values.attackers)}
     return Target(
-        "attack", title, "robustness", over_grid(rows, grid), tuple(values.data), values.seeds, {}, grid
+        "attack", title, "robustness", over_grid(rows, grid), tuple(values.data), values.seeds, common, grid
     )
 
 

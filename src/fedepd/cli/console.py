@@ -29,7 +29,7 @@ def say_table(text: str) -> None:
 
 def say_json(content: object) -> None:
     """Print one JSON object in printable ASCII."""
-    from fedepd.runs.folder import clean
+    from fedepd.files import clean
 
     print(json.dumps(clean(content)).replace("\x7f", "\\u007f"))
 

@@ -126,7 +126,7 @@ def join(parser: Parser, arguments: list[str]) -> int:
 
 
 def _become(kit: Any) -> int:
-    """Replace this process by the participant's, which then gets the signals and gives the exit code."""
+    """Replace this process by the party's, which then gets the signals and gives the exit code."""
     from fedepd.deploy.kits import launch_command, launch_environment
 
     command = launch_command(kit.folder, kit.kind, kit.name)

@@ -84,7 +84,9 @@ def make_task(
     limits: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if agreed.label_names or agreed.schema:
         limits |= {"label_names": agreed.label_names, "schema_sha256": schema_sha256(agreed.schema)}
-    return FederationTask(run, method, preset, settings, num_features, num_classes, tuple(sites), **limits)
+    task = FederationTask(run, method, preset, settings, num_features, num_classes, tuple(sites), **limits)
+    task.experiment().check_given(settings)
+    return task
 
 
 def sizes_of(

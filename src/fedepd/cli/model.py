@@ -180,9 +180,9 @@ def _predict_parser() -> Parser:
 
 def by_resuming(folder: Path | None) -> str:
     """How to continue a run; empty if there is nothing to continue."""
-    if folder is None or not (folder / "config.json").exists():
-        return ""
-    return f"'fedepd resume {folder}' continues the run"
+    from fedepd.runs.folder import is_begun
+
+    return f"'fedepd resume {folder}' continues the run" if folder is not None and is_begun(folder) else ""
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
@@ -15,12 +15,17 @@ from fedepd.shown import shown
 class Parser(argparse.ArgumentParser):
     """An argparse parser whose errors are one sentence and suggest the right name of a mistyped option."""
 
+    removed: Mapping[str, str] = {}
+    """Options that are no more, each with a sentence about it."""
+
     def error(self, message: str) -> NoReturn:
         raise BadConfig(f"{message}; see '{self.prog} --help'")
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         values, unknown = self.parse_known_args(arguments)
         if unknown:
+            if (flag := unknown[0].split("=")[0]) in self.removed:
+                raise BadConfig(self.removed[flag])
             known = [flag for action in self._actions for flag in action.option_strings]
             near = difflib.get_close_matches(unknown[0].split("=")[0][:80], known, n=1)
             hint = f"did you mean '{near[0]}'?" if near else f"see '{self.prog} --help'"
@@ -50,7 +55,8 @@ def add_settings(parser: Parser, title: str, cls: type[Any], but: Sequence[str] 
         if kind is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
         else:
-            choices = get_args(kind) if get_origin(kind) is Literal else ()
+            named = f.metadata.get("choices")
+            choices = named() if named else get_args(kind) if get_origin(kind) is Literal else ()
             group.add_argument(
                 flag,
                 metavar="|".join(map(str, choices)) or getattr(kind, "__name__", "VALUE").upper(),

@@ -41,7 +41,7 @@ def reproduce(arguments: list[str]) -> int:
     failures = 0
     if not values.no_run:
         waiting = to_run(planned)
-        bar = display(waiting, len({each.cell.out for each in planned}), values.workers, values.quiet)
+        bar = display(waiting, len({each.job.out for each in planned}), values.workers, values.quiet)
         with stoppable(lambda: f"'{command}' continues from here"), bar as hooks:
             failures = run_planned(waiting, values.workers, *hooks)
     write_results(values.target, targets, planned, out, command)
@@ -153,7 +153,7 @@ def display(waiting: Sequence[Planned], total: int, workers: int, quiet: bool) -
     title = TextColumn("{task.description}", markup=False)
     columns = (title, BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     live = place.is_terminal and not quiet
-    open_cells = {each.cell.out: each for each in waiting}
+    open_cells = {each.job.out: each for each in waiting}
     with Progress(
         *columns, console=place, disable=not live, transient=True, speed_estimate_period=600
     ) as bar:
@@ -163,7 +163,7 @@ def display(waiting: Sequence[Planned], total: int, workers: int, quiet: bool) -
         def watch() -> None:
             if live:
                 at_work = list(open_cells.values())[:workers]  # cells start in this order
-                now = finished + sum(each.cell.rounds_done for each in at_work)
+                now = finished + sum(each.job.rounds_done for each in at_work)
                 bar.update(
                     task, completed=now, description=f"{done}/{total} cells done, {len(at_work)} running"
                 )
@@ -171,7 +171,7 @@ def display(waiting: Sequence[Planned], total: int, workers: int, quiet: bool) -
         def ended(each: Planned, failure: str) -> None:
             nonlocal done, finished
             done, finished = done + 1, finished + _rounds(each)
-            del open_cells[each.cell.out]
+            del open_cells[each.job.out]
             if failure or not (live or quiet):
                 place.print(sentence(f"{done}/{total} {each.text}: {failure or 'done'}"), soft_wrap=True)
 
@@ -181,7 +181,7 @@ def display(waiting: Sequence[Planned], total: int, workers: int, quiet: bool) -
 def _rounds(planned: Planned) -> int:
     from fedepd.runs.experiment import Protocol
 
-    return int(planned.cell.settings.get("rounds", Protocol.rounds))
+    return int(planned.job.settings.get("rounds", Protocol.rounds))
 
 
 def write_results(

@@ -13,7 +13,7 @@ from fedepd.cli.parser import Parser, add_checkpoint_option, add_settings
 from fedepd.errors import BadConfig, UnknownName
 
 if TYPE_CHECKING:
-    from fedepd.runs.jobs import Cell
+    from fedepd.runs.jobs import Job
 
 
 def run(arguments: list[str]) -> int:
@@ -45,7 +45,7 @@ def run(arguments: list[str]) -> int:
         stoppable(lambda: by_resuming(out)),
         progress_bar(title, experiment.protocol.rounds, values.quiet) as advance,
     ):
-        graph = source.load(experiment)
+        graph = source.load()
         result = execute(
             experiment, graph, out, values.workers, lambda _: advance(1), values.checkpoint_every, source
         )
@@ -57,7 +57,7 @@ RUN_ONLY = ("config", "out", "workers", "checkpoint_every", "data_dir", "clients
 
 def _run_parser(method: str) -> Parser:
     from fedepd.methods import METHODS
-    from fedepd.runs.experiment import GROUPS
+    from fedepd.runs.experiment import GROUPS, removed
 
     if method not in METHODS:
         raise UnknownName("method", method, METHODS)
@@ -91,6 +91,11 @@ def _run_parser(method: str) -> Parser:
     add_settings(parser, f"settings of {METHODS[method].label}", METHODS[method])
     for name, cls in GROUPS.items():
         add_settings(parser, name, cls)
+    parser.removed = {
+        start + name.replace("_", "-"): removed(name, left)
+        for name, left in METHODS[method].retired.items()
+        for start in ("--", "--no-")
+    }
     return parser
 
 
@@ -135,7 +140,7 @@ def _value_of(arguments: Sequence[str], flag: str) -> str | None:
 def compare(arguments: list[str]) -> int:
     from fedepd.cli.model import stoppable
     from fedepd.runs.experiment import GROUPS
-    from fedepd.runs.jobs import run_cells
+    from fedepd.runs.jobs import run_jobs
 
     parser = Parser(
         prog="fedepd compare",
@@ -159,27 +164,27 @@ def compare(arguments: list[str]) -> int:
     for name, cls in GROUPS.items():
         add_settings(parser, name, cls)
     values = parser.parse(arguments)
-    cells, rounds = _cells(values)
-    title = f"{len(cells)} runs on {cells[0].data}"
+    jobs, rounds = _jobs(values)
+    title = f"{len(jobs)} runs on {jobs[0].data}"
     hint = f"'fedepd resume {values.out}/RUN' finishes one of its runs"
-    with stoppable(lambda: hint), progress_bar(title, rounds * len(cells), values.quiet) as advance:
+    with stoppable(lambda: hint), progress_bar(title, rounds * len(jobs), values.quiet) as advance:
         seen = 0
 
         def watch() -> None:
             nonlocal seen
-            now = sum(cell.rounds_done for cell in cells)
+            now = sum(job.rounds_done for job in jobs)
             advance(now - seen)
             seen = now
 
-        run_cells(cells, values.workers, watch)
+        run_jobs(jobs, values.workers, watch)
     return _report(Path(values.out))
 
 
-def _cells(values: argparse.Namespace) -> tuple[list[Cell], int]:
+def _jobs(values: argparse.Namespace) -> tuple[list[Job], int]:
     """The runs of a comparison, and the rounds of each. Mistakes are found before anything runs."""
     from fedepd.runs.experiment import Experiment, read_toml
-    from fedepd.runs.folder import check_new_folder
-    from fedepd.runs.jobs import Cell
+    from fedepd.runs.folder import check_new_run
+    from fedepd.runs.jobs import Job
 
     file = read_toml(Path(values.config)) if values.config else {}
     if named := [name for name in ("method", "preset") if name in file]:
@@ -197,7 +202,7 @@ def _cells(values: argparse.Namespace) -> tuple[list[Cell], int]:
     if values.seeds < 1:
         raise BadConfig(f"seeds is {values.seeds}; give at least 1")
     out = Path(values.out)
-    check_new_folder(out)
+    check_new_run(out)
     pairs = [
         (method, preset or "default")
         for method, _, preset in (spelled.partition(":") for spelled in values.methods)
@@ -207,13 +212,13 @@ def _cells(values: argparse.Namespace) -> tuple[list[Cell], int]:
             raise BadConfig(
                 f"method '{':'.join(pair)}' is named twice; name it once, and use --seeds for repetitions"
             )
-    cells = []
+    jobs = []
     for method, preset in pairs:
         first = Experiment.make(method, preset, **settings).protocol
         folder = method if preset == "default" else f"{method}-{preset}"
         for seed in range(first.seed, first.seed + values.seeds):
-            cells.append(
-                Cell(
+            jobs.append(
+                Job(
                     method,
                     preset,
                     data,
@@ -222,7 +227,7 @@ def _cells(values: argparse.Namespace) -> tuple[list[Cell], int]:
                     {**settings, "seed": seed},
                 )
             )
-    return cells, first.rounds
+    return jobs, first.rounds
 
 
 def report(arguments: list[str]) -> int:

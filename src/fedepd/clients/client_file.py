@@ -7,28 +7,44 @@ without ``global_ids`` has its nodes numbered from 0.
 
 from __future__ import annotations
 
-import os
-import zipfile
-from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.lib import format as npy
 from torch import Tensor
 
 from fedepd.clients.split import SplitConfig, split
 from fedepd.datasets.npz import Arrays, read_arrays, read_npz, write_npz
 from fedepd.errors import BadData
 from fedepd.rng import seeded_numpy
-from fedepd.shown import shown
-from fedepd.types import ClientData
+from fedepd.types import ClientData, Graph
 
 TRAIN, VAL, TEST, NONE = range(4)
 
 
+@dataclass(frozen=True, eq=False)
+class ClientFile:
+    """The content of a client's file."""
+
+    graph: Graph
+    masks: tuple[Tensor, Tensor, Tensor] | None
+    """Training, validation and test nodes, bool [n] each; None where the file has no split of its own."""
+    global_ids: Tensor
+
+    def client(self, client_id: int, config: SplitConfig, seed: int) -> ClientData:
+        """``config`` and ``seed`` serve a file without a split of its own."""
+        masks = self.masks or split(self.graph, config, seeded_numpy(seed, "split", client_id))
+        return ClientData(client_id, self.graph, *masks, self.global_ids)
+
+
 def read_client_file(path: str | Path, client_id: int, split_config: SplitConfig, seed: int) -> ClientData:
-    """The client in an npz file. Raises ``BadData`` if the file cannot be used."""
+    """The client in an npz file, with a split. Raises ``BadData`` if the file cannot be used."""
+    return read_file(path).client(client_id, split_config, seed)
+
+
+def read_file(path: str | Path) -> ClientFile:
+    """The content of a client's npz file. Raises ``BadData`` if the file cannot be used."""
     path = Path(path)
     graph = read_npz(path, part=True)
     arrays = read_arrays(path, (), ("split", "global_ids"))
@@ -39,12 +55,9 @@ def read_client_file(path: str | Path, client_id: int, split_config: SplitConfig
                 f"file '{path}': {name} is {kind}; "
                 f"it must hold one integer for each of the {graph.num_nodes} nodes"
             )
-    if "split" in arrays:
-        train, val, test = _masks(arrays, graph.y, path)
-    else:
-        train, val, test = split(graph, split_config, seeded_numpy(seed, "split", client_id))
+    masks = _masks(arrays, graph.y, path) if "split" in arrays else None
     global_ids = torch.from_numpy(arrays.get("global_ids", np.arange(graph.num_nodes)).astype(np.int64))
-    return ClientData(client_id, graph, train, val, test, global_ids)
+    return ClientFile(graph, masks, global_ids)
 
 
 def _masks(arrays: Arrays, y: Tensor, path: Path) -> tuple[Tensor, Tensor, Tensor]:
@@ -63,24 +76,7 @@ def write_client_file(data: ClientData, path: str | Path) -> None:
 
     The file appears at ``path`` only when complete.
     """
-    path = Path(path)
     codes = np.full(data.graph.num_nodes, NONE, dtype=np.uint8)
     for code, mask in enumerate((data.train_mask, data.val_mask, data.test_mask)):
         codes[mask.numpy()] = code
-    own = path.parent / f".{os.getpid()}.graph.part"
-    try:
-        write_npz(data.graph, own)
-        with zipfile.ZipFile(own, "a", zipfile.ZIP_DEFLATED) as archive:
-            for name, array in {"split": codes, "global_ids": data.global_ids.numpy()}.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    npy.write_array(member, array, allow_pickle=False)
-        os.replace(own, path)
-    except OSError as error:
-        where = shown(path, 300)
-        raise BadData(
-            f"cannot write '{where}' ({error.strerror}); "
-            f"give a file in an existing folder that you may write to"
-        ) from None
-    finally:
-        with suppress(OSError):
-            own.unlink()
+    write_npz(data.graph, path, {"split": codes, "global_ids": data.global_ids.numpy()})

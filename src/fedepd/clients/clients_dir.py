@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from fedepd.clients.client_file import read_client_file, write_client_file
+from fedepd.clients.client_file import ClientFile, read_file, write_client_file
 from fedepd.clients.split import SplitConfig
 from fedepd.errors import BadData
 from fedepd.files import read_json, regular_content, write_json
@@ -118,6 +118,24 @@ def read_clients(folder: str | Path, split: SplitConfig | None = None, seed: int
 
     ``split`` and ``seed`` are for files without a split.
     """
+    return split_clients(read_files(folder), split or SplitConfig(), seed)
+
+
+def split_clients(
+    clients: Sequence[ClientData | ClientFile], split: SplitConfig, seed: int
+) -> list[ClientData]:
+    """Clients with a split: their own, or one by ``split`` and ``seed``."""
+    return [
+        each.client(number, split, seed) if isinstance(each, ClientFile) else each
+        for number, each in enumerate(clients)
+    ]
+
+
+def read_files(folder: str | Path) -> list[ClientFile]:
+    """The content of the clients' files in a folder, sorted by folder name.
+
+    All files have the same columns and classes.
+    """
     folder = Path(folder)
     if not folder.is_dir():
         raise BadData(
@@ -135,9 +153,7 @@ def read_clients(folder: str | Path, split: SplitConfig | None = None, seed: int
             f"make one with 'fedepd data split FILE.npz --by owner -o NEW'"
         )
     _check_manifest(folder, paths)
-    clients = [
-        read_client_file(path, number, split or SplitConfig(), seed) for number, path in enumerate(paths)
-    ]
+    clients = [read_file(path) for path in paths]
     first = clients[0].graph
     for client, path in zip(clients, paths, strict=True):
         for what in ("num_features", "num_classes", "label_names", "is_sparse", "schema"):
@@ -150,7 +166,7 @@ def read_clients(folder: str | Path, split: SplitConfig | None = None, seed: int
     return _numbered(clients)
 
 
-def _numbered(clients: Sequence[ClientData]) -> list[ClientData]:
+def _numbered(clients: Sequence[ClientFile]) -> list[ClientFile]:
     """Give the clients global node numbers that are 0..n-1 together.
 
     The numbers of the files are kept if they are. If sites numbered their nodes on their own, new numbers are
@@ -163,7 +179,7 @@ def _numbered(clients: Sequence[ClientData]) -> list[ClientData]:
     return [replace(client, global_ids=part) for client, part in zip(clients, parts, strict=True)]
 
 
-def joined(clients: Sequence[ClientData]) -> Graph:
+def joined(clients: Sequence[ClientData | ClientFile]) -> Graph:
     """All clients' nodes and inner edges as one graph with an owner column.
 
     It is needed for the sizes of the whole, and by methods that merge clients.

@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedepd.clients.split import SplitConfig, split
-from fedepd.datasets.facts import homophily
-from fedepd.datasets.published import class_sizes
+from fedepd.datasets.facts import class_sizes, homophily
 from fedepd.datasets.tables import FeatureSchema
 from fedepd.longtail import imbalance_ratio, tiers
 from fedepd.network.sparse import to_scipy

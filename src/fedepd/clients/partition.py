@@ -5,26 +5,29 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedepd.cache import remembered
+from fedepd.clients.communities import Ints, first_seen, groups, joined_by_labels, louvain, metis
 from fedepd.errors import BadConfig, BadData, UnknownName
 from fedepd.network.sparse import adjacency, csr_tensor, to_scipy
 from fedepd.options import option
 from fedepd.rng import seeded_numpy
 from fedepd.types import Graph, Partition
 
-PartitionRule = Literal["auto", "openfgl", "balanced", "dirichlet", "owner"]
-Ints = npt.NDArray[np.int64]
+PartitionRule = Literal["auto", "openfgl", "balanced", "dirichlet", "owner", "metis", "metis+", "louvain+"]
 
 GIVE_UP = 1000
-"""OpenFGL stops looking for a client with room after so many steps of its pointer."""
+"""OpenFGL stops looking for a client with room after this many steps of its pointer."""
+METIS_PARTS = 100
+"""metis+ cuts the graph into this many parts before it joins them. More clients need more parts.
+
+It is OpenFGL's default.
+"""
 
 
 @dataclass(frozen=True)
@@ -36,13 +39,16 @@ class PartitionConfig:
         "auto",
         "auto: owner where the graph has an owner column, else openfgl; "
         "openfgl: Louvain communities, the big ones cut by node number; balanced: whole communities; "
-        "dirichlet: label skew without communities; owner: the graph's own owner column",
+        "dirichlet: label skew without communities; owner: the graph's own owner column; "
+        "metis: parts of equal size with few edges between them; "
+        "metis+, louvain+: METIS parts or Louvain communities, those with similar labels joined",
     )
     resolution: float = option(1.0, "Louvain resolution: the higher, the smaller the communities")
     delta: int = option(20, "openfgl: how far a client may be from the mean size")
     dirichlet_alpha: float = option(0.5, "dirichlet: the smaller, the fewer clients share a class")
     shuffle_nodes: bool = option(
-        False, "shuffle the nodes by the seed before Louvain, which is deterministic otherwise"
+        False,
+        "let the seed vary the clients of Louvain and METIS, which are the same for every seed otherwise",
     )
 
     def __post_init__(self) -> None:
@@ -56,8 +62,12 @@ class PartitionConfig:
         if self.delta < 0:
             raise BadConfig(f"delta is {self.delta}; it must be at least 0")
 
+    def idle(self) -> dict[str, str]:
+        read = READ_BY.get(self.partition)
+        return {} if read is None else {f.name: "partition" for f in fields(self) if f.name not in read}
+
     def resolved(self, graph: Graph) -> PartitionConfig:
-        """What these settings mean for a graph: "auto" decided, and as many clients as owners where they decide."""
+        """The settings for this graph: "auto" becomes a rule, and with "owner" every owner is a client."""
         rule = self.partition if self.partition != "auto" else "openfgl" if graph.owner is None else "owner"
         clients = (
             self.clients if rule != "owner" or graph.owner is None else int(torch.unique(graph.owner).numel())
@@ -66,16 +76,20 @@ class PartitionConfig:
 
 
 def partition(graph: Graph, config: PartitionConfig, seed: int) -> Partition:
-    """Divide the nodes by ``config.partition``; ``openfgl`` and ``balanced`` use the seed only with ``shuffle_nodes``."""
+    """Divide the nodes by ``config.partition``.
+
+    Without ``shuffle_nodes``, only ``dirichlet`` uses the seed.
+    """
     config = config.resolved(graph)
     if config.partition == "owner":
         owner = _owner(graph)
         return Partition(torch.from_numpy(owner), int(owner.max()) + 1, config.partition)
     if config.clients > graph.num_nodes:
         raise BadConfig(
-            f"{config.clients} clients for the {graph.num_nodes} nodes of graph '{graph.name}'; lower --clients"
+            f"{config.clients} clients for the {graph.num_nodes} nodes of graph '{graph.name}'; "
+            "lower --clients"
         )
-    owner = _RULES[config.partition](graph, config, seeded_numpy(seed, "partition", config.partition))
+    owner = PARTITIONS[config.partition](graph, config, seeded_numpy(seed, "partition", config.partition))
     return Partition(torch.from_numpy(_fill_empty(owner, config.clients)), config.clients, config.partition)
 
 
@@ -91,7 +105,10 @@ def subgraph(graph: Graph, nodes: Tensor) -> Graph:
 
 
 def subgraphs(graph: Graph, partition: Partition) -> list[tuple[Graph, Tensor]]:
-    """Every client's induced subgraph and its nodes' numbers in the whole graph; edges between clients are dropped."""
+    """Every client's induced subgraph, and its nodes' numbers in the whole graph.
+
+    Edges between clients are dropped.
+    """
     owner, clients = partition.owner, partition.num_clients
     sizes = torch.bincount(owner, minlength=clients)  # [K]
     order = torch.argsort(owner, stable=True)  # [n]: by client, then by number, so source < target survives
@@ -127,15 +144,18 @@ def _with(graph: Graph, nodes: Tensor, edge_index: Tensor) -> Graph:
 
 
 def _openfgl(graph: Graph, config: PartitionConfig, generator: np.random.Generator) -> Ints:
-    """OpenFGL's subgraph_fl_louvain: Louvain, big communities cut by node number, pieces dealt to clients with room.
+    """OpenFGL's subgraph_fl_louvain.
 
-    Choice: OpenFGL's Louvain does not see the isolated nodes after the last edge's end and so loses them; here each is a community
-    dealt after all others of its size, so that every other node stays where OpenFGL puts it.
+    Big Louvain communities are cut by node number. The pieces are dealt to clients with room.
+
+    Choice: OpenFGL's Louvain does not see the isolated nodes after the last edge's end and so loses them;
+    here each is a community dealt after all others of its size, so that every other node stays where OpenFGL
+    puts it.
     Choice: OpenFGL fails where N // K <= delta; here a piece has at least one node.
     """
     share = graph.num_nodes // config.clients
     seen = int(graph.edge_index.max()) + 1 if graph.num_edges else 0
-    community = _first_seen(_communities(graph.edge_index, seen, config, generator))
+    community = first_seen(louvain(graph.edge_index, seen, config.resolution, _shuffle(config, generator)))
     piece, sizes = _cut(community, max(1, share - config.delta))
     lost = graph.num_nodes - seen
     piece = np.concatenate([piece, sizes.size + np.arange(lost)])
@@ -146,9 +166,10 @@ def _openfgl(graph: Graph, config: PartitionConfig, generator: np.random.Generat
 
 
 def _cut(community: Ints, limit: int) -> tuple[Ints, Ints]:
-    """Cut communities after every ``limit`` nodes in node order: the piece of each node [n], and the pieces' sizes.
+    """Cut communities after every ``limit`` nodes, in node order.
 
-    Pieces are numbered as OpenFGL lists them: all first pieces by community, then all second pieces, and so on.
+    Returns the piece of each node [n] and the sizes of the pieces. Pieces are numbered as OpenFGL lists them:
+    all first pieces by community, then all second pieces, and so on.
     """
     count = int(community.max(initial=-1)) + 1
     by_community = np.argsort(community, kind="stable")
@@ -160,7 +181,10 @@ def _cut(community: Ints, limit: int) -> tuple[Ints, Ints]:
 
 
 def _deal(sizes: Ints, clients: int, share: int, delta: int) -> Ints:
-    """The client of each piece: [pieces]. Largest pieces first; a pointer rests on a client until it is full or a piece does not fit."""
+    """The client of each piece: [pieces]. The largest pieces are dealt first.
+
+    A pointer stays on a client until the client is full or a piece does not fit.
+    """
     held = [0] * clients
     open_clients = list(range(clients))
     pointer = 0
@@ -182,8 +206,9 @@ def _next_with_room(held: list[int], pointer: int, room: int) -> int:
     for step in range(min(count, GIVE_UP + 1)):
         if held[(pointer + step) % count] < room:
             return (pointer + step) % count
-    # Choice: OpenFGL means the client with the fewest nodes here, but measures the client it chose last instead of the one in turn;
-    # kept, because the published client sizes (coauthor CS 1072..2758, Email 79..150) come from it.
+    # Choice: OpenFGL means the client with the fewest nodes here, but measures the client it chose last
+    # instead of the one in turn; kept, because the published client sizes (coauthor CS 1072..2758, Email
+    # 79..150) come from it.
     chosen, fewest = (pointer + GIVE_UP + 1) % count, float("inf")
     for turn in range(count):
         if held[chosen] < fewest:
@@ -193,13 +218,13 @@ def _next_with_room(held: list[int], pointer: int, room: int) -> int:
 
 def _balanced(graph: Graph, config: PartitionConfig, generator: np.random.Generator) -> Ints:
     """Whole communities, the largest first, each onto the client with the fewest nodes."""
-    labels = _first_seen(_communities(graph.edge_index, graph.num_nodes, config, generator))
-    pieces = _groups(labels)
+    draws = _shuffle(config, generator)
+    pieces = groups(first_seen(louvain(graph.edge_index, graph.num_nodes, config.resolution, draws)))
     heap = [(-nodes.size, i) for i, nodes in enumerate(pieces)]
     heapq.heapify(heap)
     while len(heap) < config.clients:
         largest = pieces[heapq.heappop(heap)[1]]
-        for part in _divide(graph, largest, config, generator):
+        for part in _divide(graph, largest, 2 * config.resolution, draws):
             heapq.heappush(heap, (-part.size, len(pieces)))
             pieces.append(part)
     owner = np.empty(graph.num_nodes, dtype=np.int64)
@@ -211,20 +236,26 @@ def _balanced(graph: Graph, config: PartitionConfig, generator: np.random.Genera
     return owner
 
 
-def _divide(graph: Graph, nodes: Ints, config: PartitionConfig, generator: np.random.Generator) -> list[Ints]:
-    """Parts of one community: Louvain at twice the resolution, or breadth-first halves where that finds one part or only single nodes."""
+def _divide(graph: Graph, nodes: Ints, resolution: float, draws: np.random.Generator | None) -> list[Ints]:
+    """Parts of one community, by Louvain.
+
+    Where that finds one part, or only single nodes, the parts are breadth-first halves.
+    """
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
     edges = _edges_among(graph, torch.from_numpy(nodes))
-    labels = _communities(edges, nodes.size, replace(config, resolution=2 * config.resolution), generator)
+    labels = louvain(edges, nodes.size, resolution, draws)
     if not edges.numel() or 0 < labels.max() < nodes.size - 1:
-        return [nodes[part] for part in _groups(_first_seen(labels))]
+        return [nodes[part] for part in groups(first_seen(labels))]
     order = reverse_cuthill_mckee(adjacency(edges, nodes.size), symmetric_mode=True)
     return [np.sort(nodes[half]) for half in np.array_split(order, 2)]
 
 
 def _dirichlet(graph: Graph, config: PartitionConfig, generator: np.random.Generator) -> Ints:
-    """Each class's nodes, shuffled, go to the clients in shares drawn from Dirichlet(alpha); unlabelled nodes likewise."""
+    """Shuffle the nodes of each class and give the clients shares of them, drawn from Dirichlet(alpha).
+
+    Unlabelled nodes are divided in the same way.
+    """
     y = graph.y.numpy()
     owner = np.empty(graph.num_nodes, dtype=np.int64)
     for label in np.unique(y):
@@ -238,65 +269,100 @@ def _owner(graph: Graph) -> Ints:
     """The owner column, renumbered 0..K-1; it alone says how many clients there are."""
     if graph.owner is None:
         raise BadData(
-            f"graph '{graph.name}' has no owner column; give its file an 'owner' array or choose another partition"
+            f"graph '{graph.name}' has no owner column; "
+            "give its file an 'owner' array or choose another partition"
         )
     return np.unique(graph.owner.numpy(), return_inverse=True)[1].astype(np.int64)
 
 
-_RULES: dict[str, Callable[[Graph, PartitionConfig, np.random.Generator], Ints]] = {
+def _metis(graph: Graph, config: PartitionConfig, generator: np.random.Generator) -> Ints:
+    """OpenFGL's subgraph_fl_metis: one part of METIS for each client."""
+    return metis(graph, config.clients, _shuffle(config, generator))
+
+
+def _metis_plus(graph: Graph, config: PartitionConfig, generator: np.random.Generator) -> Ints:
+    """OpenFGL's subgraph_fl_metis_plus: many parts of METIS, joined by what labels they hold."""
+    parts = min(graph.num_nodes, max(METIS_PARTS, config.clients))
+    return _joined(graph, metis(graph, parts, _shuffle(config, generator)), config, generator)
+
+
+def _louvain_plus(graph: Graph, config: PartitionConfig, generator: np.random.Generator) -> Ints:
+    """OpenFGL's subgraph_fl_louvain_plus: whole Louvain communities, joined by what labels they hold.
+
+    Choice: OpenFGL's Louvain does not see the isolated nodes after the last edge's end and so loses them;
+    here each is a community.
+    """
+    draws = _shuffle(config, generator)
+    community = louvain(graph.edge_index, graph.num_nodes, config.resolution, draws)
+    return _joined(graph, community, config, generator)
+
+
+def _joined(graph: Graph, community: Ints, config: PartitionConfig, generator: np.random.Generator) -> Ints:
+    """Communities joined into clients by their labels.
+
+    Choice: OpenFGL's k-means has no seed; here the run's seed varies it with ``shuffle_nodes``, and otherwise
+    it is always the same.
+    """
+    community = first_seen(community)
+    if (found := int(community.max()) + 1) < config.clients:
+        cure = "lower --clients"
+        if config.partition == "louvain+":
+            cure += " or raise --resolution"
+        raise BadConfig(
+            f"{config.partition} finds {found} communities in graph '{graph.name}', "
+            f"fewer than the {config.clients} clients; {cure}"
+        )
+    draws = _shuffle(config, generator) or seeded_numpy(0, "partition", config.partition)
+    return joined_by_labels(graph, community, config.clients, draws)
+
+
+def _shuffle(config: PartitionConfig, generator: np.random.Generator) -> np.random.Generator | None:
+    """The run's random numbers, where the seed may vary the clients."""
+    return generator if config.shuffle_nodes else None
+
+
+Rule = Callable[[Graph, PartitionConfig, np.random.Generator], Ints]
+"""Takes a graph, the settings and the run's random numbers.
+
+Returns the client of each node, int64 [n], from 0 to clients - 1.
+"""
+
+PARTITIONS: dict[str, Rule] = {
     "openfgl": _openfgl,
     "balanced": _balanced,
     "dirichlet": _dirichlet,
+    "metis": _metis,
+    "metis+": _metis_plus,
+    "louvain+": _louvain_plus,
 }
+"""Every rule by its name.
 
+"owner" is not among them, because it reads the graph's owner column. "auto" stands for one of the others.
+"""
 
-def _communities(
-    edge_index: Tensor, num_nodes: int, config: PartitionConfig, generator: np.random.Generator
-) -> Ints:
-    """Louvain labels of nodes 0..num_nodes-1: [n]."""
-    if not edge_index.numel():
-        return np.arange(num_nodes)
-    position = generator.permutation(num_nodes) if config.shuffle_nodes else np.arange(num_nodes)
-    edges = torch.from_numpy(position)[edge_index]
+_LOUVAIN = ("partition", "clients", "resolution", "shuffle_nodes")
+READ_BY: dict[str, tuple[str, ...]] = {
+    "auto": (*_LOUVAIN, "delta"),
+    "openfgl": (*_LOUVAIN, "delta"),
+    "balanced": _LOUVAIN,
+    "louvain+": _LOUVAIN,
+    "dirichlet": ("partition", "clients", "dirichlet_alpha"),
+    "metis": ("partition", "clients", "shuffle_nodes"),
+    "metis+": ("partition", "clients", "shuffle_nodes"),
+    "owner": ("partition", "clients"),
+}
+"""The settings that each rule reads. A rule that is not here may read them all.
 
-    def louvain() -> Ints:
-        from sknetwork.clustering import Louvain
-
-        labels: Ints = (
-            Louvain(modularity="newman", resolution=config.resolution)
-            .fit_predict(adjacency(edges, num_nodes))
-            .astype(np.int64)
-        )
-        return labels
-
-    def fits(labels: Ints) -> bool:
-        return (
-            labels.dtype == np.int64
-            and labels.shape == (num_nodes,)
-            and labels.min() >= 0
-            and bool(labels.max() < num_nodes)
-        )
-
-    return remembered("louvain-1", (config.resolution, num_nodes, edges.numpy()), louvain, fits)[position]
-
-
-def _first_seen(labels: Ints) -> Ints:
-    """The labels renumbered in the order of their first node: [n]."""
-    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    rank = np.empty_like(first)
-    rank[np.argsort(first)] = np.arange(first.size)
-    return rank[inverse].astype(np.int64)
-
-
-def _groups(labels: Ints) -> list[Ints]:
-    """The nodes of each label 0, 1, ..., ascending."""
-    return np.split(np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels))[:-1])
+The owner column says how many clients there are. ``clients`` may still be given, because a run stores the
+true number.
+"""
 
 
 def _fill_empty(owner: Ints, clients: int) -> Ints:
     """Give each empty client the later half of the largest one's nodes.
 
-    Choice: OpenFGL's rule may fill the first clients above the mean until nothing is left, and a Dirichlet draw may round to nothing.
+    Choice: OpenFGL's rule may fill the first clients above the mean until nothing is left, and a Dirichlet
+    draw may round to nothing.
     """
     sizes = np.bincount(owner, minlength=clients)
     for empty in np.flatnonzero(sizes == 0):

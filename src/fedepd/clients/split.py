@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -79,17 +78,3 @@ def make_clients(graph: Graph, partition: Partition, config: SplitConfig, seed: 
         train, val, test = split(local, config, seeded_numpy(seed, "split", client))
         clients.append(ClientData(client, local, train, val, test, global_ids))
     return clients
-
-
-def test_without_local_train(clients: Sequence[ClientData]) -> float:
-    """The share of all test nodes whose class has no training node at their client; NaN without test nodes.
-
-    It needs the true labels.
-    """
-    orphans = [(~torch.isin(c.graph.y[c.test_mask], c.graph.y[c.train_mask])).sum() for c in clients]
-    tested = sum(int(c.test_mask.sum()) for c in clients)
-    return sum(map(int, orphans)) / tested if tested else float("nan")
-
-
-# Otherwise pytest would collect it wherever it is imported.
-test_without_local_train.__test__ = False  # type: ignore[attr-defined]

@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 
+from fedepd.datasets.facts import class_sizes
 from fedepd.datasets.fetch import fetch
 from fedepd.datasets.folder import data_folder
 from fedepd.datasets.npz import read_npz, write_npz
 from fedepd.datasets.official import RAW_FILES, read_official
-from fedepd.datasets.published import TABLE1, Table1, check_table1, class_sizes
+from fedepd.datasets.published import TABLE1, Table1, check_table1
 from fedepd.datasets.synthetic import synthetic, twin
 from fedepd.errors import BadData, UnknownName
 from fedepd.longtail import imbalance_ratio, tiers
@@ -75,6 +76,15 @@ DATASETS: dict[str, Dataset] = {
         for name, row in TABLE1.items()
     },
 }
+"""Every graph that has a name. A value says what it is and which files it needs; ``fedepd.load`` reads it.
+
+Examples:
+    >>> import fedepd
+    >>> fedepd.DATASETS["email"].description
+    'Email: messages between members of 42 departments'
+    >>> fedepd.DATASETS["synthetic"].files
+    ()
+"""
 
 
 @dataclass(frozen=True)
@@ -87,9 +97,25 @@ class Listed:
 
 
 def load(name_or_path: str | Path, data_dir: str | Path | None = None) -> Graph:
-    """A graph from an npz file or by name.
+    """Read a graph by its name or from an npz file.
 
-    A name is a key of ``DATASETS``, or the NAME of a file ``graphs/NAME.npz`` in the data folder.
+    Args:
+        name_or_path: An npz file, a key of ``fedepd.DATASETS``, or the NAME of a file ``graphs/NAME.npz`` in
+            the data folder.
+        data_dir: The data folder, if it is not ``$FEDEPD_DATA``.
+
+    Returns:
+        The graph, checked.
+
+    Raises:
+        UnknownName: There is no such dataset.
+        BadData: The dataset's files are missing, or a file cannot be used.
+
+    Examples:
+        >>> import fedepd
+        >>> graph = fedepd.load("synthetic")
+        >>> graph.num_nodes, graph.num_classes
+        (1500, 10)
     """
     name, folder = str(name_or_path), data_folder(data_dir)
     if name.endswith(".npz") or os.path.isfile(name):  # Path.is_file raises on some names, this does not

@@ -1,11 +1,16 @@
-"""Facts of any graph: how its edges join the classes."""
+"""Facts of any graph: how large its classes are, and how its edges join them."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from fedepd.types import HIDDEN
+from fedepd.types import HIDDEN, Graph
+
+
+def class_sizes(graph: Graph) -> Tensor:
+    """The number of labelled nodes per class, int64 [C]."""
+    return torch.bincount(graph.y[graph.y != HIDDEN], minlength=graph.num_classes)
 
 
 def homophily(edges: Tensor, y: Tensor) -> float | None:

@@ -16,7 +16,7 @@ from fedepd.arrays import reason
 from fedepd.datasets.folder import data_folder
 from fedepd.datasets.official import AMAZON, ARXIV_FILES
 from fedepd.errors import BadData, UnknownName
-from fedepd.files import DAMAGE
+from fedepd.files import DAMAGE, swapped_in
 
 MAX_DOWNLOAD = 4 * 2**30
 """Largest size of one file in bytes, packed or not.
@@ -146,10 +146,5 @@ def _copy(source: Any, target: IO[bytes]) -> None:
 
 
 def _write(source: IO[bytes] | gzip.GzipFile, path: Path) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("wb") as file:
-            _copy(source, file)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with swapped_in(path) as file:
+        _copy(source, file)

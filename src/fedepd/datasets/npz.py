@@ -12,7 +12,6 @@ Nothing is unpickled. Memory is allocated only after the declared sizes have bee
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from torch import Tensor
 
 from fedepd.arrays import Arrays, check_text, read_arrays, spelled
 from fedepd.errors import BadData
+from fedepd.files import swapped_in
 from fedepd.memory import FREE, RATIO
 from fedepd.network.sparse import csr_tensor, to_scipy
 from fedepd.shown import shown
@@ -80,10 +80,11 @@ def read_unlabelled(path: str | Path, num_classes: int) -> Graph:
         raise BadData(f"file '{spelled(path)}': {error}") from None
 
 
-def write_npz(graph: Graph, path: str | Path) -> None:
+def write_npz(graph: Graph, path: str | Path, more: Mapping[str, NDArray[Any]] | None = None) -> None:
     """Write a graph so that ``read_npz`` gives it back.
 
-    The file appears at ``path`` only when it is complete.
+    The file appears at ``path`` only when it is complete. ``more`` holds further arrays, by name, that are
+    stored beside the graph.
     """
     path = Path(path)
     arrays: Arrays = {
@@ -112,9 +113,9 @@ def write_npz(graph: Graph, path: str | Path) -> None:
         arrays["node_ids"] = graph.node_ids
     if graph.schema:
         arrays["schema"] = np.array([graph.schema], dtype=np.str_)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    arrays |= more or {}
     try:
-        with temporary.open("wb") as file:
+        with swapped_in(path) as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
             if 2 * sum(array.nbytes for array in arrays.values()) > max(FREE, RATIO * file.tell()):
                 # Choice: an honest graph that compresses like a zip bomb is stored uncompressed. Otherwise
@@ -122,12 +123,9 @@ def write_npz(graph: Graph, path: str | Path) -> None:
                 file.seek(0)
                 file.truncate()
                 np.savez(file, allow_pickle=False, **arrays)
-        os.replace(temporary, path)
     except OSError as error:
         cure = "give a file in an existing folder that you may write to"
         raise BadData(f"cannot write '{spelled(path)}' ({error.strerror}); {cure}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _graph(arrays: Mapping[str, NDArray[Any]], name: str, part: bool) -> Graph:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
+from fedepd.datasets.facts import class_sizes
 from fedepd.errors import BadData
 from fedepd.longtail import imbalance_ratio
 from fedepd.types import Graph
@@ -65,11 +64,6 @@ def check_table1(graph: Graph, row: Table1, printed_edges: int | None = None) ->
     if abs(ratio - row.imbalance_ratio) > 0.00501:  # the table prints two digits
         raise _mismatch(graph, row, f"an imbalance ratio of {ratio:.2f}", f"{row.imbalance_ratio:.2f}")
     return graph
-
-
-def class_sizes(graph: Graph) -> torch.Tensor:
-    """The number of labelled nodes per class, [C]."""
-    return torch.bincount(graph.y[graph.y >= 0], minlength=graph.num_classes)
 
 
 def _mismatch(graph: Graph, row: Table1, found: str, expected: str) -> BadData:

@@ -18,13 +18,13 @@ from nvflare.fuel.flare_api.flare_api import new_secure_session
 
 from fedepd.deploy import templates
 from fedepd.deploy.contents import JOB, entries
-from fedepd.deploy.controller import RESULT
+from fedepd.deploy.controller import LAST_WORD, RESULT
 from fedepd.deploy.kits import prepare_admin
 from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import STATUS
 from fedepd.errors import BadConfig, BadData, BadMessage, FedEPDError
-from fedepd.files import parse_json, read_bytes, read_json
-from fedepd.runs.folder import append_line, check_new_folder, write_json
+from fedepd.files import append_line, parse_json, read_bytes, read_json, write_json
+from fedepd.runs.folder import FILES, check_new_run, is_finished
 from fedepd.shown import listed, sentence, shown
 
 RUNS = "runs.jsonl"
@@ -38,10 +38,7 @@ GIVE_UP = 5
 """Supervision ends after this many resumed jobs in a row that did not complete another round."""
 MAX_RUNS, MAX_STATUS, MAX_RESULT = 256 * 2**20, 2**20, 8 * 2**30
 """Largest size in bytes of the list of runs, of a job's final status and of a fetched run."""
-RESULT_FILES = (
-    "config.json", "env.json", "clients.json", "partition.npz", "confusion.npz", "final.safetensors",
-    "model.safetensors", "summary.json", "rounds.jsonl", "status.json",
-)  # fmt: skip
+RESULT_FILES = (*FILES, LAST_WORD)
 """The files that the server's ledger writes, and the controller's final status."""
 STATUS_TYPES: dict[str, dict[str, tuple[type, ...]]] = {
     "training": {
@@ -57,7 +54,9 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
-class Job:
+class Submitted:
+    """A run that was handed to the server: NVFlare's name for the job, and its task."""
+
     id: str
     task: FederationTask
 
@@ -84,7 +83,7 @@ def session(kit: Path, timeout: float = 15.0) -> Iterator[Any]:
             opened.close()
 
 
-def submit(kit: Path, task: FederationTask, resume: bool = False) -> Job:
+def submit(kit: Path, task: FederationTask, resume: bool = False) -> Submitted:
     if not resume and any(line["task"]["run"] == task.run for line in submitted(kit)):
         raise BadConfig(
             f"a run '{task.run}' was submitted before; add --resume to continue it, or give another --run"
@@ -93,7 +92,7 @@ def submit(kit: Path, task: FederationTask, resume: bool = False) -> Job:
         job_folder = Path(folder) / task.run
         write_job(job_folder, task, resume)
         with session(kit) as open_session:
-            job = Job(open_session.submit_job(str(job_folder)), task)
+            job = Submitted(open_session.submit_job(str(job_folder)), task)
     append_line(kit / RUNS, {"job": job.id, "task": json.loads(task.to_json()), "resume": resume})
     return job
 
@@ -113,12 +112,12 @@ def write_job(folder: Path, task: FederationTask, resume: bool) -> None:
     write_json(folder / "meta.json", meta)
 
 
-def last_job(kit: Path, run: str | None = None) -> Job:
+def last_job(kit: Path, run: str | None = None) -> Submitted:
     found = [line for line in submitted(kit) if run is None or line["task"]["run"] == run]
     if not found:
         what = "nothing yet" if run is None else f"no run '{shown(run)}'"
         raise BadData(f"'{shown(kit, 300)}' has submitted {what}; start with 'fedepd federation submit'")
-    return Job(found[-1]["job"], FederationTask.from_json(json.dumps(found[-1]["task"])))
+    return Submitted(found[-1]["job"], FederationTask.from_json(json.dumps(found[-1]["task"])))
 
 
 def submitted(kit: Path) -> list[dict[str, Any]]:
@@ -149,7 +148,7 @@ def connected(kit: Path) -> list[str]:
         return sorted(client.name for client in open_session.get_system_info().client_info)
 
 
-def look(open_session: Any, job: Job) -> dict[str, Any]:
+def look(open_session: Any, job: Submitted) -> dict[str, Any]:
     """The job's state according to NVFlare and, while the job runs, the controller's own status."""
     status = str(open_session.get_job_meta(job.id)["status"])
     if status != "RUNNING":
@@ -201,7 +200,7 @@ def describe(now: dict[str, Any]) -> str:
 
 
 def supervise(
-    kit: Path, job: Job, tell: Tell, patience: float = 600.0, resume: bool = True
+    kit: Path, job: Submitted, tell: Tell, patience: float = 600.0, resume: bool = True
 ) -> dict[str, Any]:
     """Follow a run to its end. A job that dies is submitted again and continues from its checkpoint."""
     reached, fruitless = 0, 0
@@ -225,7 +224,7 @@ def supervise(
         tell({"state": "resumed", "job": job.id, "round": reached})
 
 
-def follow(kit: Path, job: Job, tell: Tell, patience: float) -> tuple[dict[str, Any], int]:
+def follow(kit: Path, job: Submitted, tell: Tell, patience: float) -> tuple[dict[str, Any], int]:
     """Follow a job until it ends or is lost. Returns its outcome and the last round seen."""
     heard = time.monotonic()
     latest = 0
@@ -256,16 +255,16 @@ def follow(kit: Path, job: Job, tell: Tell, patience: float) -> tuple[dict[str, 
             time.sleep(3)
 
 
-def outcome(open_session: Any, job: Job, ended: dict[str, Any]) -> dict[str, Any]:
+def outcome(open_session: Any, job: Submitted, ended: dict[str, Any]) -> dict[str, Any]:
     """The controller's final status, read from the job's result."""
     with tempfile.TemporaryDirectory() as folder:
         result = downloaded(open_session, job, Path(folder))
-        if result is None or not (result / "status.json").is_file():
+        if result is None or not (result / LAST_WORD).is_file():
             return {**ended, "state": "lost"}
-        return {**ended, **checked_status(read_json(result / "status.json", MAX_STATUS)), "job": ended["job"]}
+        return {**ended, **checked_status(read_json(result / LAST_WORD, MAX_STATUS)), "job": ended["job"]}
 
 
-def downloaded(open_session: Any, job: Job, folder: Path) -> Path | None:
+def downloaded(open_session: Any, job: Submitted, folder: Path) -> Path | None:
     """The controller's folder in a job's result.
 
     A result that is too large or holds a link or pipe is refused.
@@ -300,17 +299,17 @@ def wait_for_sites(kit: Path, wanted: int, patience: float) -> list[str]:
         time.sleep(1)
 
 
-def stop(kit: Path, job: Job) -> None:
+def stop(kit: Path, job: Submitted) -> None:
     with session(kit) as open_session:
         open_session.abort_job(job.id)
 
 
-def fetch(kit: Path, job: Job, out: Path) -> None:
+def fetch(kit: Path, job: Submitted, out: Path) -> None:
     """Fetch the folder of a finished run. It looks as if ``fedepd run --out`` had written it."""
-    check_new_folder(out)
+    check_new_run(out)
     with tempfile.TemporaryDirectory() as folder, session(kit) as open_session:
         result = downloaded(open_session, job, Path(folder))
-        if result is None or not (result / "summary.json").is_file():
+        if result is None or not is_finished(result):
             raise BadData(
                 f"the run '{job.task.run}' has no results yet; follow it with 'fedepd federation watch {kit}'"
             )
@@ -328,5 +327,5 @@ def copy_run(result: Path, out: Path) -> None:
             )
     out.mkdir(parents=True, exist_ok=True)
     for path in found:
-        if path != "status.json":
+        if path != LAST_WORD:
             shutil.copyfile(result / path, out / path, follow_symlinks=False)

@@ -1,8 +1,7 @@
-"""The coordinator's side of a job: builds the server's half of the method and drives the one round loop over NVFlare."""
+"""The coordinator's side of a job: the server's half of a method, and the rounds driven over NVFlare."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,12 +17,15 @@ from fedepd.deploy.ledger import Ledger
 from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import STATUS, TIDY_EVERY
 from fedepd.errors import BadConfig, FedEPDError
-from fedepd.rounds.loop import train
-from fedepd.runs.folder import clean, write_json
-from fedepd.runs.selection import offences
+from fedepd.files import clean, write_json
+from fedepd.rounds.loop import Round
+from fedepd.runs.drive import drive
+from fedepd.runs.folder import Json, copy_finished
 
 RESULT = "fedepd"
 """The folder inside the job's own that is downloaded with its result."""
+LAST_WORD = "status.json"
+"""In that folder, beside the run: how the job ended."""
 
 
 class FederationController(Controller):  # type: ignore[misc]
@@ -51,9 +53,7 @@ class FederationController(Controller):  # type: ignore[misc]
             task = FederationTask.from_json(self.task)
             folder = Path(workspace.get_root_dir()) / "runs" / task.run
             self._train(task, folder, fl_ctx, abort_signal)
-            shutil.copytree(
-                folder, result, dirs_exist_ok=True, ignore=shutil.ignore_patterns("checkpoint-*", ".*")
-            )
+            copy_finished(folder, result)
         except Stopped:
             self._status.update(state="stopped")
         except FedEPDError as mistake:
@@ -62,7 +62,7 @@ class FederationController(Controller):  # type: ignore[misc]
             )
             self.system_panic(str(mistake), fl_ctx)
         finally:
-            write_json(result / "status.json", self._status)
+            write_json(result / LAST_WORD, self._status)
 
     def _train(self, task: FederationTask, folder: Path, fl_ctx: Any, abort_signal: Any) -> None:
         torch.set_num_threads(1)
@@ -73,31 +73,23 @@ class FederationController(Controller):  # type: ignore[misc]
         folder.mkdir(parents=True, exist_ok=True)
         ledger = Ledger(task)
         ledger.load(folder)
-        clients = list(range(len(task.sites)))
-        every = ledger.experiment.protocol.evaluate_every
         with ExitStack() as stack:
             intake = stack.enter_context(guarded(Intake(reply_bytes(task))))
             exchange = OverNVFlare(task, ledger.declared(), intake, self, fl_ctx, abort_signal)
             stack.callback(exchange.close)
-            method, tensors, first = ledger.experiment.method, ledger.progress.tensors, ledger.next_round
-            known = offences(ledger.progress.lines)
-            for each in train(
-                method,
-                ledger.server,
-                tensors,
-                clients,
-                exchange,
-                every,
-                first,
-                known,
-                ledger.experiment.defence,
-            ):
+
+            def add(each: Round) -> Json:
                 ledger.declare(exchange.sizes)
-                line = ledger.add(each, exchange.counts)
-                ledger.save(folder)
-                self._tell(ledger, line, exchange.missing())
-                if each.number % TIDY_EVERY == 0:
-                    cleanup_memory()
+                return ledger.add(each, exchange.counts)
+
+            drive(
+                ledger.course(exchange),
+                ledger.progress,
+                add,
+                lambda *_: ledger.save(folder),
+                lambda _, line: self._tell(ledger, line, exchange.missing()),
+                tidy,
+            )
         summary = ledger.finish(folder)
         self._status.update(state="done", digest=summary["digest"])
 
@@ -121,8 +113,16 @@ class FederationController(Controller):  # type: ignore[misc]
         }
 
 
+def tidy(each: Round, _: Json) -> None:
+    if each.number % TIDY_EVERY == 0:
+        cleanup_memory()
+
+
 def told(line: Mapping[str, Any], sites: Sequence[str]) -> list[str]:
-    """What the defences did in a round, in words. Every clipping is in the folder; here are those that cut more than half."""
+    """What the defences did in a round, in words.
+
+    Of the clippings only those that cut more than half are told. All of them are in the folder.
+    """
     deeds = line.get("defence", {})
     out = [
         f"{sites[k]}: update cut to {100 * share:.0f} %"

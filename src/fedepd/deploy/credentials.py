@@ -1,6 +1,6 @@
 """Checks of a kit's certificates and key.
 
-They must parse, belong together, be issued to the named participant and be valid today.
+They must parse, belong together, be issued to the named party and be valid today.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import tempfile
 import time
@@ -17,8 +16,8 @@ from fedepd.deploy.loopback import Loopback
 from fedepd.deploy.rehearse import rehearse
 from fedepd.deploy.task import FederationTask
 from fedepd.runs.experiment import Experiment
-from fedepd.runs.folder import check_new_folder
-from fedepd.runs.run import build
+from fedepd.runs.folder import check_new_run, read_rounds
+from fedepd.runs.simulation import build
 from fedepd.types import Graph
 
 
@@ -38,7 +37,7 @@ def demo(method: str, rounds: int, sites: int, data: str, out: str | None, say: 
     )
     with ExitStack() as stack:
         folder = Path(out) if out is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        check_new_folder(folder)
+        check_new_run(folder)
         files = cut(graph, task.experiment(), folder / "data", names)
         expected = rehearse(task, list(files.values())).digest()
         start = time.perf_counter()
@@ -56,11 +55,7 @@ def demo(method: str, rounds: int, sites: int, data: str, out: str | None, say: 
             say(f"the run ended without results: {end.get('error', end['state'])}")
             return False
         admin.fetch(federation.admin, admin.last_job(federation.admin), folder / "run")
-        lines = [
-            json.loads(line)
-            for line in (folder / "run" / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-        ]
-        seconds = [line["seconds"] for line in lines]
+        seconds = [line["seconds"] for line in read_rounds(folder / "run")]
         say("seconds per round: " + " ".join(f"{each:.2f}" for each in seconds))
         if len(seconds) > 1:
             say(f"median after the first round: {statistics.median(seconds[1:]):.2f} s")

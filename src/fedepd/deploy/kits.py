@@ -1,4 +1,6 @@
-"""Kits: one folder per participant, with its certificate and the configuration that it writes for itself.
+"""Kits: one folder per party, with its certificate and the configuration that it writes for itself.
+
+The parties of a federation are its server, its sites and its admin.
 
 What is read from a kit: certificates and a key, the server's address, names, and what the federation agreed
 on. The signed manifest covers all of it, and all of it is checked before use. Every other file that NVFlare
@@ -28,8 +30,8 @@ from fedepd.deploy.owner import check_allowed, check_privacy
 from fedepd.deploy.task import MAX_CLASSES, MAX_FEATURES, MAX_SITES, check_fit, check_name
 from fedepd.deploy.templates import ORG, PROJECT
 from fedepd.errors import BadConfig, BadData
-from fedepd.files import read_json
-from fedepd.runs.folder import check_new_folder, write_json
+from fedepd.files import read_json, write_json
+from fedepd.runs.folder import check_new_run
 from fedepd.shown import shown
 
 ADMIN = "coordinator@fedepd.local"
@@ -90,7 +92,7 @@ def provision(
             raise BadConfig(
                 f"site '{site}' has the name of another part of the federation; choose another name"
             )
-    check_new_folder(out)
+    check_new_run(out)
     authority = out / "authority"
     authority.mkdir(parents=True, mode=0o700)
     project = authority / "project.yml"
@@ -112,7 +114,7 @@ def provision(
 
 
 def make_kit(kit: Path, kind: str, name: str, about: dict[str, Any], authority: Path) -> None:
-    """Write a participant's kit: certificates and key from NVFlare, the agreement, the signed manifest."""
+    """Write a party's kit: certificates and key from NVFlare, the agreement, the signed manifest."""
     made = authority / PROJECT / "prod_00" / name
     for path in SIGNED[kind]:
         (kit / path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,4 +1,6 @@
-"""The book of a federated run: progress, what is known of the sites, and the same run folder as a simulated run's.
+"""The book of a federated run: its progress, and what the server knows of the sites.
+
+The run folder is written by the same functions as a simulated run's.
 
 Everything here comes from messages alone. Class sizes are those that the sites declared.
 """
@@ -7,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import resource
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -21,48 +21,40 @@ from torch import Tensor
 
 from fedepd.deploy.task import FederationTask
 from fedepd.errors import BadData
-from fedepd.longtail import Tiers, imbalance_ratio, tiers
-from fedepd.rng import seeded
-from fedepd.rounds.loop import Round
-from fedepd.runs import checkpoint
-from fedepd.runs.folder import (
-    append_line,
-    as_line,
-    clean,
-    environment,
-    weights_sha256,
-    write_arrays,
-    write_bytes,
-    write_json,
-    write_tensors,
-)
-from fedepd.runs.selection import Progress
+from fedepd.files import clean
+from fedepd.longtail import Tiers, tiers
+from fedepd.rounds.loop import Exchange, Round
+from fedepd.runs import checkpoint, record
+from fedepd.runs.drive import Course, begin, now, since
+from fedepd.runs.folder import ROUNDS, Json, checkpoints, weights_sha256
 from fedepd.types import Sizes, Tensors
 
 Facts = dict[int, dict[str, Any]]
 """What the server learns of each client from its messages; JSON can hold it."""
-UNKNOWN = "edges and other facts of the sites' graphs stay at the sites and are shown as 0; class sizes are those the sites declared"
+UNKNOWN = (
+    "edges and other facts of the sites' graphs stay at the sites and are shown as 0; "
+    "class sizes are those the sites declared"
+)
 
 
 class Ledger:
     def __init__(self, task: FederationTask) -> None:
         self.task, self.experiment, self.server = task, task.experiment(), task.server()
-        tensors = self.experiment.model.init(self.server.info, seeded(self.server.seed, "init"))
-        tensors = self.experiment.method.server_init(self.server, tensors)
-        first = self.experiment.method.complete_from(self.server.last_round)
-        capped = self.experiment.defence.cap_weights
-        self.progress = Progress(tensors, self.experiment.protocol.select, Tiers((), (), ()), first, capped)
+        self.progress = begin(self.experiment, self.server, Tiers((), (), ()))
         self.facts: Facts = {}
-        self._started = time.perf_counter(), time.process_time()
+        self._started = now()
 
-    @property
-    def next_round(self) -> int:
-        return int(self.progress.lines[-1]["round"]) + 1 if self.progress.lines else 1
+    def course(self, exchange: Exchange) -> Course:
+        return Course(self.experiment, self.server, range(len(self.task.sites)), exchange)
 
-    def add(self, each: Round, counts: Mapping[int, Tensors] | None = None) -> dict[str, Any]:
-        """Take a round in; returns its line, where classes are named whose last prototype was kept. Personal models stay at the sites."""
+    def add(self, each: Round, counts: Mapping[int, Tensors] | None = None) -> Json:
+        """Take a round in and return its line. The line names the classes whose last prototype was kept.
+
+        Personal models stay at the sites.
+        """
         if each.confusions and not self.progress.tiers.head:
-            # Choice: tiers are fixed at the first evaluation, so that a site that leaves later does not move a class from tail to head.
+            # Choice: tiers are fixed at the first evaluation. So a site that leaves later moves no class from
+            # the tail to the head.
             self.progress.tiers = tiers(self.class_sizes())
         line = self.progress.add(each, dict)
         if stale := stale_classes(
@@ -92,7 +84,7 @@ class Ledger:
         return np.stack([(each.train + each.val + each.test if each else empty).numpy() for each in every])
 
     def digest(self) -> str:
-        """Of the final server tensors and all test metrics: two runs with the same digest are the same run."""
+        """Of the final tensors and all test metrics. Two runs with the same digest are the same run."""
         metrics = json.dumps(clean(self.progress.metrics()), sort_keys=True)
         return hashlib.sha256((weights_sha256(self.progress.tensors) + metrics).encode()).hexdigest()
 
@@ -103,12 +95,12 @@ class Ledger:
             "tiers": asdict(self.progress.tiers),
             "facts": self.facts,
         }
-        checkpoint.save(folder, self.next_round - 1, tensors, {**about, **more})
-        append_line(folder / "rounds.jsonl", self.progress.lines[-1])
+        checkpoint.save(folder, self.progress.next_round - 1, tensors, {**about, **more})
+        record.add_round(folder, self.progress.lines[-1])
 
     def load(self, folder: Path) -> None:
         """Go on from the newest checkpoint that can be trusted; rounds written after it never happened."""
-        found, bad = checkpoint.saved(folder), []
+        found, bad = checkpoints(folder), []
         for path in found:
             try:
                 tensors, about = checkpoint.load(path, self.task.identity())
@@ -118,31 +110,26 @@ class Ledger:
             self.progress.restore(tensors, about)
             self.progress.tiers = Tiers(**{name: tuple(classes) for name, classes in about["tiers"].items()})
             self.facts = {int(client): known for client, known in about["facts"].items()}
-            write_bytes(folder / "rounds.jsonl", "".join(map(as_line, self.progress.lines)).encode())
+            record.write_rounds(folder, self.progress.lines)
             return
         if found:
             raise BadData(
-                f"no checkpoint in '{folder}' can be used ({'; '.join(bad)}); restore it from a backup or submit a new run"
+                f"no checkpoint in '{folder}' can be used ({'; '.join(bad)}); "
+                "restore it from a backup or submit a new run"
             )
 
-    def finish(self, folder: Path) -> dict[str, Any]:
-        """Everything but rounds.jsonl; the summary last, so that a folder with one is complete."""
+    def finish(self, folder: Path) -> Json:
+        """Everything but the rounds; the summary last, so that a folder with one is complete."""
         config = self._config()
         summary = self._summary(config)
-        write_json(folder / "config.json", config)
-        write_json(folder / "env.json", environment())
-        write_json(folder / "clients.json", [self._client(k) for k in range(len(self.task.sites))])
-        write_arrays(
-            folder / "partition.npz",
-            {"client_class": self._client_class(), "class_sizes": self.class_sizes()},
-        )
-        write_arrays(folder / "confusion.npz", self.progress.confusions())
-        write_tensors(folder / "final.safetensors", self.progress.tensors)
-        write_tensors(folder / "model.safetensors", self.progress.best[summary["headline"]].tensors)
-        write_json(folder / "summary.json", summary)
+        clients = [self._client(k) for k in range(len(self.task.sites))]
+        held = {"client_class": self._client_class(), "class_sizes": self.class_sizes()}
+        record.write_config(folder, config)
+        record.write_setting(folder, clients, held)
+        record.write_results(folder, clients, self.progress, summary)
         return summary
 
-    def _client(self, client: int) -> dict[str, Any]:
+    def _client(self, client: int) -> Json:
         known = self.facts.get(client, {})
         unknown = dict.fromkeys(("edges", "edges_kept", "isolated_before", "isolated_after"), 0)
         unmeasured = dict.fromkeys(("homophily_before", "homophily_after"))
@@ -158,59 +145,26 @@ class Ledger:
             **unmeasured,
         }
 
-    def _config(self) -> dict[str, Any]:
+    def _config(self) -> Json:
         e, task = self.experiment, self.task
-        return {
-            "config_hash": task.identity(),
-            "method": e.method_name,
-            "method_label": e.method.label,
-            "preset": e.preset,
-            "has_global": e.method.has_global,
-            "seed": e.protocol.seed,
-            "rounds": e.protocol.rounds,
-            "sites": task.sites,
-            "dataset": {
-                "name": f"federation {'+'.join(task.sites)}",
-                "nodes": sum(known["num_nodes"] for known in self.facts.values()),
-                "edges": 0,
-                "features": task.num_features,
-                "classes": task.num_classes,
-                "imbalance_ratio": imbalance_ratio(self.class_sizes()),
-                "proxy_features": False,
-                "sha256": task.sites_sha256(),
-                "label_names": [],
-            },
-            "experiment": e.resolved(),
-            "protocol": e.sentence().replace(f"({e.partition.partition})", "(sites)"),
-        }
+        dataset = record.describe_data(
+            name=f"federation {'+'.join(task.sites)}",
+            nodes=sum(known["num_nodes"] for known in self.facts.values()),
+            edges=0,
+            features=task.num_features,
+            class_sizes=self.class_sizes().tolist(),
+            sha256=task.sites_sha256(),
+        )
+        protocol = e.sentence().replace(f"({e.partition.partition})", "(sites)")
+        return record.describe(e, dataset, protocol, sites=task.sites)
 
-    def _summary(self, config: dict[str, Any]) -> dict[str, Any]:
-        progress, cut = self.progress, self.progress.tiers
-        headline = "global" if config["has_global"] else "personal"
-        refused = sum(len(line.get("refused", [])) for line in progress.lines)
-        return {
-            **{
-                name: config[name]
-                for name in ("method", "method_label", "preset", "seed", "rounds", "config_hash", "protocol")
-            },
-            "dataset": config["dataset"]["name"],
-            "proxy_features": False,
-            "headline": headline,
-            "best_round": progress.best[headline].round,
-            "best_rounds": {kind: best.round for kind, best in progress.best.items()},
-            "metrics": progress.metrics(),
-            "tiers": {"head": cut.head, "medium": cut.medium, "tail": cut.tail},
-            "bytes_up": sum(sum(line["bytes_up"].values()) for line in progress.lines),
-            "bytes_down": sum(sum(line["bytes_down"].values()) for line in progress.lines),
-            "seconds": time.perf_counter() - self._started[0],
-            "cpu_seconds": time.process_time() - self._started[1],
-            "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-            "weights_sha256": weights_sha256(progress.tensors),
-            "digest": self.digest(),
-            "refused": refused,
-            "warnings": [UNKNOWN]
-            + ([f"{refused} replies were refused or missing; rounds.jsonl names them"] if refused else []),
-        }
+    def _summary(self, config: Json) -> Json:
+        refused = sum(len(line.get("refused", [])) for line in self.progress.lines)
+        warnings = [UNKNOWN]
+        if refused:
+            warnings.append(f"{refused} replies were refused or missing; {ROUNDS} names them")
+        own = {"digest": self.digest(), "refused": refused}
+        return record.summarise(config, self.progress, since(self._started), warnings, **own)
 
 
 def _sizes(known: Mapping[str, Any]) -> Sizes:
@@ -224,7 +178,7 @@ def counted(tensors: Tensors) -> Tensors:
 
 
 def stale_classes(tensors: Tensors, counts: Sequence[Tensors]) -> dict[str, list[int]]:
-    """Per field that counts nodes: classes the server knows, but of which this round's replies hold no node."""
+    """By field that counts nodes: classes that the server knows and this round's replies hold no node of."""
     out = {}
     for name, known in counted(tensors).items():
         now = [each[name] for each in counts if name in each]

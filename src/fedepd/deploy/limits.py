@@ -36,11 +36,11 @@ import torch
 
 from fedepd.deploy.task import FederationTask
 from fedepd.errors import BadConfig, BadData, UnknownName
-from fedepd.files import read_bytes, read_json
+from fedepd.files import read_bytes, read_json, swapped_in, write_bytes
 from fedepd.methods import METHODS
+from fedepd.network.backbones import BACKBONES
 from fedepd.options import option
 from fedepd.runs.experiment import Experiment
-from fedepd.runs.folder import write_bytes
 from fedepd.shown import shown
 from fedepd.types import Tensors
 
@@ -53,9 +53,12 @@ They grow with the federation, so their norm is not limited.
 """
 CHOICES: dict[str, tuple[str, ...]] = {
     "methods": tuple(name for name, method in METHODS.items() if not method.merges_clients),
-    "backbones": ("gcn", "sage"),
+    "backbones": tuple(BACKBONES),
     "optimizers": ("adam", "sgd"),
 }
+
+MEASURED = ("gcn", "sage", "gat", "sgc", "mlp", "h2gcn")
+"""The networks that the attack was tried on. One from another package is the owner's to add."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,8 @@ class Limits:
 
     methods: tuple[str, ...] = option(CHOICES["methods"], "methods that may run here")
     backbones: tuple[str, ...] = option(
-        CHOICES["backbones"],
-        "networks that may run here; sage keeps a node's own features apart and reveals more",
+        MEASURED,
+        "networks that may run here; all but gcn and sgc keep a node's own features apart and reveal more",
     )
     optimizers: tuple[str, ...] = option(
         ("adam",),
@@ -276,9 +279,8 @@ class Tally:
         self._given[what] += 1
         # Not flushed to disk, because that costs more than the step. A power failure can undo the count, a
         # server cannot.
-        part = self._path.with_suffix(".part")
-        part.write_text(json.dumps(self._given))
-        part.replace(self._path)
+        with swapped_in(self._path, flush=False) as file:
+            file.write(json.dumps(self._given).encode())
 
 
 def _checked(name: str, value: Any, default: Any, where: str) -> Any:

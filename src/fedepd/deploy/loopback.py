@@ -58,12 +58,12 @@ class Loopback:
             )  # fmt: skip
 
     def members(self, name: str) -> list[int]:
-        """The live processes of one participant: first its own, then its job workers."""
+        """The live processes of one party: first its own, then its job workers."""
         own = self._processes[name].pid if name in self._processes else 0
         return sorted(processes_naming(self.kits[name]), key=lambda pid: (pid != own, pid))
 
     def kill(self, name: str) -> None:
-        """Kill a participant and all its workers at once, as if its machine had lost power."""
+        """Kill a party and all its workers at once, as if its machine had lost power."""
         for pid in self.members(name):
             try:
                 os.kill(pid, signal.SIGKILL)

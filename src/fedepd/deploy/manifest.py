@@ -1,7 +1,7 @@
 """The signed manifest of a kit: a hash of every file that the kit's maker put into it.
 
-What it proves: the holder of the federation's root key wrote these files for this participant. A file that
-was altered, removed or added on the way is found.
+What it proves: the holder of the federation's root key wrote these files for this party. A file that was
+altered, removed or added on the way is found.
 
 What it does not prove: that the maker is honest, or who the maker is. Whoever made the kit also made its root
 certificate, and the signature is checked against that. ``join`` prints the root certificate's fingerprint. An
@@ -47,7 +47,7 @@ class Manifest:
     kind: str
     """server, client or admin."""
     name: str
-    """The participant's name, as in its certificate."""
+    """The party's name, as in its certificate."""
     files: dict[str, str]
     """For each path inside the kit, the SHA-256 of the file."""
 

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from fedepd.errors import FedEPDError
-from fedepd.network.sparse import to_scipy
+from fedepd.network.contract import dense_rows
 from fedepd.network.training import Gradient, Training, descend
 from fedepd.rng import seeded
 from fedepd.rounds.participant import Participant
@@ -79,12 +79,13 @@ def measure(participant: Participant, data: ClientData, message: Tensors) -> Rec
     ``message`` is what an honest server would send then.
     """
     nodes = _sample(data.graph.num_nodes)
-    own, rows = _dense(data.graph.x, nodes), _first_layer_rows(participant, data, nodes)
+    model, x = participant.model, data.graph.x
+    own, rows = dense_rows(x, nodes), model.network.first_rows(model, model.inputs(data), x, nodes)
     best, kept = Recovery(0, 0, nodes.numel()), participant.state
     if not message.keys() >= PARTS:
         return best
     for training, layout, distance in _variants(participant, data):
-        crafted = {**message, **_crafted(participant, message, rows, data, training, layout, distance)}
+        crafted = {**message, **_crafted(message, rows, data, training, layout, distance)}
         try:
             participant.state = {}
             reply = participant.step(1, crafted).tensors
@@ -122,24 +123,7 @@ def _sample(nodes: int) -> Tensor:
     return every[:MOST_NODES].sort().values
 
 
-def _dense(x: Tensor, nodes: Tensor) -> Tensor:
-    return (
-        torch.from_numpy(to_scipy(x)[nodes.numpy()].toarray()) if x.layout == torch.sparse_csr else x[nodes]
-    )
-
-
-def _first_layer_rows(participant: Participant, data: ClientData, nodes: Tensor) -> Tensor:
-    """The rows that the encoder's weight multiplies: P X with gcn, [P X | X] with sage; [m, d or 2 d]."""
-    inputs = participant.model.inputs(data)
-    if isinstance(inputs.features, Tensor):
-        return inputs.features[nodes]
-    smoothed = (to_scipy(inputs.operator.matrix)[nodes.numpy()] @ to_scipy(data.graph.x)).toarray()
-    own = [] if participant.model.backbone == "gcn" else [_dense(data.graph.x, nodes)]
-    return torch.cat([torch.from_numpy(smoothed).float(), *own], dim=1)
-
-
 def _crafted(
-    participant: Participant,
     message: Tensors,
     rows: Tensor,
     data: ClientData,
@@ -148,9 +132,9 @@ def _crafted(
     distance: float,
 ) -> Tensors:
     """The message that the coordinator sends instead: traps in the first layer, equal weights behind it."""
-    model, draws, train = participant.model, seeded(0, "recovery", layout), int(data.train_mask.sum())
+    draws, train = seeded(0, "recovery", layout), int(data.train_mask.sum())
     width, hidden = message["encoder.weight"].shape
-    own = width // (2 if model.backbone == "sage" else 1)
+    own = data.graph.num_features
     weight = torch.zeros(width, hidden)
     # With sage, only the weights of a node's own features are set.
     weight[-own:] = torch.randn(own, 1 if layout == "bins" else hidden, generator=draws)
@@ -170,9 +154,10 @@ def _crafted(
         if name.startswith(("encoder.", "classifier."))
     }
     out["encoder.weight"], out["encoder.bias"] = scale * weight, scale * bias
-    if "encoder.second.weight" in out:
-        out["encoder.second.weight"] += 1 / hidden
-        out["encoder.second.bias"] += 1.0
+    for name in out.keys() - PARTS:
+        # Later layers pass everything on: their units are the mean of those before, and always positive.
+        if name.startswith("encoder.") and name.endswith((".weight", ".bias")):
+            out[name] += 1 / hidden if name.endswith(".weight") else 1.0
     out["classifier.weight"] += strength * torch.randn(out["classifier.weight"].shape[1], generator=draws)
     return out
 

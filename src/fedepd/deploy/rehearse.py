@@ -10,7 +10,7 @@ import torch
 from fedepd.deploy.ledger import Ledger
 from fedepd.deploy.task import FederationTask, site_data
 from fedepd.rounds.in_process import InProcess
-from fedepd.rounds.loop import train
+from fedepd.runs.drive import drive
 
 
 def rehearse(task: FederationTask, files: Sequence[str | Path]) -> Ledger:
@@ -20,12 +20,6 @@ def rehearse(task: FederationTask, files: Sequence[str | Path]) -> Ledger:
     ledger = Ledger(task)
     exchange = InProcess([task.participant(client) for client in clients])
     exchange.prepare()
-    ids = [c.client_id for c in clients]
-    ledger.declare(exchange.declared(ids))
-    e = ledger.experiment
-    every = e.protocol.evaluate_every
-    for each in train(
-        e.method, ledger.server, ledger.progress.tensors, ids, exchange, every, defence=e.defence
-    ):
-        ledger.add(each)
+    ledger.declare(exchange.declared([c.client_id for c in clients]))
+    drive(ledger.course(exchange), ledger.progress, ledger.add)
     return ledger

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedepd.errors import BadData
-from fedepd.runs.checkpoint import load, save, saved
+from fedepd.runs.checkpoint import load, save
+from fedepd.runs.folder import checkpoints, round_of
 from fedepd.types import Tensors
 
 
@@ -19,7 +20,7 @@ class SiteState:
         self._folder, self._identity = folder, identity
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
-            self._after = {_round(path): load(path, identity)[0] for path in saved(folder)}
+            self._after = {round_of(path): load(path, identity)[0] for path in checkpoints(folder)}
         except BadData as cause:
             raise BadData(
                 f"the saved state in '{folder}' cannot be used: {cause}; restore it or remove the folder"
@@ -31,13 +32,9 @@ class SiteState:
         return self._after[max(earlier)] if earlier else {}
 
     def save(self, round: int, state: Tensors) -> None:
-        for path in saved(self._folder):
-            if _round(path) > round:
+        for path in checkpoints(self._folder):
+            if round_of(path) > round:
                 path.unlink()
         save(self._folder, round, state, {"config_hash": self._identity})
         self._after[round] = state
-        self._after = {done: self._after[done] for done in map(_round, saved(self._folder))}
-
-
-def _round(path: Path) -> int:
-    return int(path.name.rpartition("-")[2])
+        self._after = {done: self._after[done] for done in map(round_of, checkpoints(self._folder))}

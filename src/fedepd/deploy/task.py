@@ -22,7 +22,7 @@ from fedepd.rounds.admission import MOST_NODES
 from fedepd.rounds.loop import cohort_size
 from fedepd.rounds.participant import Participant
 from fedepd.runs.experiment import Experiment
-from fedepd.runs.run import with_features
+from fedepd.runs.simulation import with_features
 from fedepd.shown import shown
 from fedepd.types import ClientData, TaskInfo
 
@@ -114,9 +114,8 @@ class FederationTask:
             )
 
     def experiment(self) -> Experiment:
-        return Experiment.make(
-            self.method, self.preset, **{**DEFENDED, **self.settings, "clients": len(self.sites)}
-        )
+        settings = {**DEFENDED, **self.settings, "clients": len(self.sites)}
+        return Experiment.recorded(self.method, self.preset, settings)
 
     def sites_sha256(self) -> str:
         """Used in place of a simulated run's graph hash: in a federation, nobody knows the whole graph."""

@@ -1,7 +1,8 @@
 """The contract of a method: one frozen dataclass, two halves, no hidden state.
 
-A method is final and its fields are its hyper-parameters. ``prepare`` and ``client_step`` run where the data is; ``server_step`` sees
-nothing but replies. Everything that outlives a round is passed in and out by name.
+A method is final, and its fields are its hyper-parameters. ``prepare`` and ``client_step`` run where the data
+is.
+``server_step`` sees nothing but replies. Everything that outlives a round is passed in and out by name.
 """
 
 from __future__ import annotations
@@ -25,98 +26,273 @@ P = TypeVar("P")
 
 @dataclass(frozen=True, eq=False)
 class Client(Generic[P]):
-    """All that a step at a client may read."""
+    """All that a step at a client may read.
+
+    Examples:
+        >>> from dataclasses import replace
+        >>> import torch
+        >>> from fedepd import Graph, METHODS
+        >>> from fedepd.methods.base import Client
+        >>> from fedepd.network.backbones import Backbone
+        >>> from fedepd.network.training import Training
+        >>> from fedepd.types import ClientData, TaskInfo
+        >>> graph = Graph.make(torch.eye(3), torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 1, 1]))
+        >>> first, second, third = torch.eye(3, dtype=torch.bool)
+        >>> data = ClientData(0, graph, first, second, third, torch.arange(3)).hidden()
+        >>> data.graph.y.tolist()
+        [0, -1, -1]
+        >>> method, model = METHODS["fedavg"](), Backbone()
+        >>> client = Client(data, method.prepare(data, model), TaskInfo(3, 2, 1), model, Training(), 0, 1, 10)
+        >>> client.trained_by(lr=0.5).training.lr
+        0.5
+        >>> again = replace(client)
+        >>> bool(client.draws("edges").random() == again.draws("edges").random())
+        True
+    """
 
     data: ClientData
     """Labels outside the training mask are hidden."""
     prepared: P
+    """What the method's ``prepare`` made of the data."""
     info: TaskInfo
+    """The numbers of features, classes and clients."""
     model: Backbone
+    """The network."""
     training: Training
+    """Optimiser, epochs and the rest of a local training."""
     seed: int
+    """The run's seed. Draw through ``draws`` and ``torch_draws``, never from it."""
     round: int
     """1, 2, ...; 0 outside training."""
     last_round: int
     """The number of rounds of the run, for methods with stages."""
 
     def trained_by(self, **changes: Any) -> Client[P]:
-        """The same client under other training settings, e.g. a method's own optimiser."""
+        """The same client under other training settings, such as a method's own optimiser.
+
+        Args:
+            **changes: Fields of ``Training`` by name.
+
+        Returns:
+            A changed copy.
+        """
         return replace(self, training=replace(self.training, **changes))
 
     def draws(self, purpose: str) -> np.random.Generator:
-        """Random numbers that depend on (seed, purpose, round, client) and on nothing else."""
+        """Random numbers that depend on seed, purpose, round and client, and on nothing else.
+
+        Args:
+            purpose: What they are for. Two uses in one round need two names.
+
+        Returns:
+            A new generator of numpy.
+        """
         return fast_numpy(self.seed, purpose, self.round, self.data.client_id)
 
     def torch_draws(self, purpose: str) -> torch.Generator:
+        """The same for torch.
+
+        Args:
+            purpose: What they are for.
+
+        Returns:
+            A new generator of torch.
+        """
         return seeded(self.seed, purpose, self.round, self.data.client_id)
 
 
 @dataclass(frozen=True)
 class Server:
-    """All that a step at the server may read besides tensors and replies."""
+    """All that a step at the server may read besides tensors and replies.
+
+    Examples:
+        >>> from fedepd.methods.base import Server
+        >>> from fedepd.network.backbones import Backbone
+        >>> from fedepd.network.training import Training
+        >>> from fedepd.types import TaskInfo
+        >>> server = Server(TaskInfo(3, 2, 1), Backbone(), Training(), seed=0, round=1, last_round=10)
+        >>> server.torch_draws("noise").initial_seed() == server.torch_draws("noise").initial_seed()
+        True
+    """
 
     info: TaskInfo
+    """The numbers of features, classes and clients."""
     model: Backbone
+    """The network."""
     training: Training
+    """Optimiser, epochs and the rest of a local training."""
     seed: int
+    """The run's seed. Draw through ``torch_draws``, never from it."""
     round: int
+    """1, 2, ...; 0 outside training."""
     last_round: int
+    """The number of rounds of the run, for methods with stages."""
 
     def torch_draws(self, purpose: str) -> torch.Generator:
+        """Random numbers that depend on seed, purpose and round, and on nothing else.
+
+        Args:
+            purpose: What they are for. Two uses in one round need two names.
+
+        Returns:
+            A new generator of torch.
+        """
         return seeded(self.seed, purpose, self.round, "server")
 
 
 @dataclass(frozen=True)
 class Method(ABC, Generic[P]):
-    """Abstract; every method is final. Reuse is by calling the functions of ``steps.py``."""
+    """What every method is. A method derives from it, and nothing derives from a method.
+
+    To reuse a step of another method, call the functions of ``fedepd.methods.steps``.
+
+    Examples:
+        >>> from dataclasses import fields
+        >>> from fedepd import METHODS
+        >>> from fedepd.methods.base import Method
+        >>> all(issubclass(method, Method) for method in METHODS.values())
+        True
+        >>> [field.name for field in fields(METHODS["fedlc"])]  # its settings
+        ['tau', 'form', 'absent']
+    """
 
     label: ClassVar[str]
     """How the method is called in tables."""
     has_global: ClassVar[bool] = True
-    """False where there is no one model for all: personal models are then the headline."""
+    """False where no model is common to all clients. Personal models are then the headline."""
     merges_clients: ClassVar[bool] = False
-    """True for the ceiling: one client holds the whole graph."""
+    """True where one client holds the whole graph. Such a method is the ceiling of every table."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
     """Named settings of the fields."""
+    retired: ClassVar[Mapping[str, Any]] = {}
+    """Removed settings, each with the value that the method still has.
+
+    They stay in ``config.json`` and in the config hash, so that a run has the same identity before and after.
+    """
+    retired_values: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Values that were removed from a setting that is still there."""
+    retired_in_training: ClassVar[frozenset[str]] = frozenset()
+    """Those of these settings that only training used. A model folder may hold any value of them."""
 
     @property
     def averages(self) -> bool:
-        """Whether the server makes one model out of all replies, so that it could take their median instead of their mean."""
+        """Whether the server makes one model out of all replies.
+
+        It could then take their median instead of the mean.
+        """
         return True
+
+    def idle(self) -> Mapping[str, str]:
+        """The settings that change nothing whatever their value, each with the setting that is the reason."""
+        return {}
 
     @abstractmethod
     def prepare(self, data: ClientData, model: Backbone) -> P:
-        """Once per run, from local data; never sent, never saved."""
+        """What a client computes once per run. It is never sent and never saved.
+
+        Args:
+            data: The client's data; labels outside the training mask are hidden.
+            model: The network.
+
+        Returns:
+            Anything: ``client.prepared`` of all later steps.
+        """
 
     @abstractmethod
     def client_step(self, client: Client[P], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
-        """One round at a client. The returned state comes back in the next round; entries named like message entries are the client's
-        personal version of them."""
+        """One round at a client.
+
+        Args:
+            client: What the step may read.
+            message: What the server sent.
+            state: What this function returned in the client's last round; empty in its first.
+
+        Returns:
+            The reply, and the state for the next round. Entries of the state that are named like entries of the message
+            are the client's personal version of them.
+        """
 
     @abstractmethod
     def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
-        """One round at the server: the new server tensors. ``replies`` come in ascending order of client."""
+        """One round at the server.
+
+        Args:
+            server: What the step may read.
+            tensors: The server's tensors before the round.
+            replies: By client, in ascending order.
+
+        Returns:
+            The server's tensors after the round.
+        """
 
     @abstractmethod
     def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
-        """What every reply of this round must carry; the gate refuses the others."""
+        """What every reply of this round must carry. Other replies are refused.
+
+        Args:
+            server: What the step may read.
+            tensors: The server's tensors before the round.
+
+        Returns:
+            Shape and meaning of each tensor of a reply, by name.
+        """
 
     @abstractmethod
     def predict(self, client: Client[P], tensors: Tensors) -> Tensor:
-        """Logits [n, C]. ``tensors``: the server's message (the global model), or the message overlaid with the client's state."""
+        """Classify a client's nodes.
+
+        Args:
+            client: What the step may read.
+            tensors: The server's message (the global model), or the message overlaid with the client's state.
+
+        Returns:
+            Logits [n, C].
+        """
 
     def server_init(self, server: Server, params: Tensors) -> Tensors:
-        """The server's tensors before round 1, from freshly initialised model parameters."""
+        """The server's tensors before round 1.
+
+        Args:
+            server: What the step may read.
+            params: Freshly initialised parameters of the network.
+
+        Returns:
+            The parameters, and whatever else the server keeps.
+        """
         return params
 
     def message(self, tensors: Tensors, client_id: int) -> Tensors:
-        """What the server sends to a client."""
+        """What the server sends to a client.
+
+        Args:
+            tensors: The server's tensors.
+            client_id: The client.
+
+        Returns:
+            Those that the client gets.
+        """
         return tensors
 
     def complete_from(self, last_round: int) -> int:
-        """The first round whose model is the method's own, for methods with stages; earlier rounds are not selected."""
+        """The first round whose model is the method's own, for methods with stages. Earlier rounds are not selected.
+
+        Args:
+            last_round: The number of rounds of the run.
+
+        Returns:
+            A round's number.
+        """
         return 1
 
     def training_edges(self, data: ClientData, prepared: P, tensors: Tensors) -> Tensor:
-        """The edges that a client trains on when the server has these tensors, [2, e], for the report."""
+        """The edges that a client trains on, for the report.
+
+        Args:
+            data: The client's data.
+            prepared: What ``prepare`` made of them.
+            tensors: The server's tensors.
+
+        Returns:
+            int64 [2, e].
+        """
         return data.graph.edge_index

@@ -1,4 +1,6 @@
-"""Centralised: one client holds the whole graph, cross-client edges kept; the ceiling of every table. Not a federated method.
+"""Centralised: one client holds the whole graph, with the edges between clients. It is no federated method.
+
+It is the ceiling of every table.
 
 Down: nothing.  Up: nothing.  Bytes: 0. With one client this is FedAvg, bit for bit.
 """
@@ -13,7 +15,8 @@ from torch import Tensor
 
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.steps import own_model, train_alone
-from fedepd.network.backbones import Backbone, Inputs
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs
 from fedepd.types import ClientData, Fields, Reply, Tensors
 
 

@@ -1,13 +1,21 @@
-"""CReFF: the classifier alone is retrained at the server, on balanced synthetic features that reproduce the clients' gradients.
+"""CReFF: the server retrains the classifier alone, on balanced synthetic features.
 
-Shang et al., "Federated Learning on Heterogeneous and Long-Tailed Data via Classifier Re-Training with Federated Features", IJCAI 2022,
-arXiv 2204.13399. Official code: shangxinyi/CReFF-FL @fbec98f (no licence; read, not used).
-Down: the model, head.weight [w, C], head.bias [C].  Up: the model; in refresh rounds also gradient.present [C], gradient.weight [p, C, w],
-gradient.bias [p, C] for the p classes that the client has; w is what the classifier reads, the hidden width with the default backbone.
+The features are made so that their gradients are like those of the clients.
+
+Shang et al., "Federated Learning on Heterogeneous and Long-Tailed Data via Classifier Re-Training with
+Federated Features", IJCAI 2022, arXiv 2204.13399. Official code: shangxinyi/CReFF-FL @fbec98f (no licence;
+read, not used).
+Down: the model, head.weight [w, C], head.bias [C].
+Up: the model. In refresh rounds also gradient.present [C], and gradient.weight [p, C, w] and gradient.bias
+[p, C] for the p classes that the client has. w is what the classifier reads, the hidden width with the
+default backbone.
 Bytes per client: down 4 (|Θ| + w·C + C); up 4 |Θ|, in refresh rounds 4 (|Θ| + C + p·C·(w + 1)).
-The gradient of a class with one training node reveals what the classifier reads of that node: no privacy is claimed.
-Ours: exact gradients instead of 10 draws of 32 augmented samples; full-batch Adam at the server; 10 features per class; a refresh every
-5 rounds and in the last; classes that nobody has are left out of retraining.
+The gradient of a class with one training node reveals what the classifier reads of that node. No privacy is
+claimed.
+Ours: exact gradients instead of 10 draws of 32 augmented samples. Adam at the server sees all features in
+each step.
+There are 10 features per class, and a refresh every 5 rounds and in the last. Retraining leaves out classes
+that nobody has.
 """
 
 from __future__ import annotations
@@ -23,13 +31,17 @@ from torch import Tensor
 from fedepd.errors import BadConfig
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.steps import average, class_counts, cross_entropy, fit, model_part, renamed, reply
-from fedepd.network.backbones import Backbone, Inputs, glorot
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs, glorot
 from fedepd.network.training import Training, descend
 from fedepd.options import option
 from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields
 
 GUARD = 1e-6
-"""Added to the denominator of a cosine, as in the official code: a row without gradient then costs a constant."""
+"""Added to the denominator of a cosine, as in the official code.
+
+A row without gradient then costs a constant.
+"""
 PARTS = ("weight", "bias")
 
 
@@ -52,7 +64,8 @@ class CReFF(Method[Inputs]):
     refresh: int = option(
         5, "rounds between two retrainings of the head; it is also retrained in the last round"
     )
-    # Choice: 5 is how often a run evaluates by default, so every score is that of a fresh head; official: every round.
+    # Choice: 5, because a run evaluates every 5 rounds by default, so every score is that of a fresh head.
+    # The official code refreshes in every round.
     features_per_class: int = option(10, "synthetic features of each class")
     match_steps: int = option(100, "steps on the synthetic features per refresh")
     match_lr: float = option(0.1, "learning rate of the synthetic features")
@@ -67,7 +80,8 @@ class CReFF(Method[Inputs]):
     def __post_init__(self) -> None:
         if self.refresh < 1 or self.features_per_class < 1:
             raise BadConfig(
-                f"refresh is {self.refresh} and features_per_class is {self.features_per_class}; both must be 1 or more"
+                f"refresh is {self.refresh} and features_per_class is {self.features_per_class}; "
+                "both must be 1 or more"
             )
         if self.retrain_epochs < 1:
             raise BadConfig(f"retrain_epochs is {self.retrain_epochs}; a fresh head needs at least 1")
@@ -77,7 +91,8 @@ class CReFF(Method[Inputs]):
             )
         if not (self.match_lr > 0 and self.retrain_lr > 0):
             raise BadConfig(
-                f"match_lr is {self.match_lr} and retrain_lr is {self.retrain_lr}; learning rates must be positive"
+                f"match_lr is {self.match_lr} and retrain_lr is {self.retrain_lr}; "
+                "learning rates must be positive"
             )
 
     def is_refresh(self, number: int, last_round: int) -> bool:
@@ -92,7 +107,8 @@ class CReFF(Method[Inputs]):
         )
         trainer = client.trained_by(optimizer="sgd", lr=0.1) if self.optimizer_own else client
         params, state, loss = fit(trainer, model_part(message), state, cross_entropy(client, client.prepared))
-        # Choice: a personal model keeps the head it was trained with; the retrained one fits the averaged extractor only.
+        # Choice: a personal model keeps the head it was trained with. The retrained one fits the averaged
+        # extractor only.
         return reply(client, {**params, **gradients}, loss=loss), {
             **state,
             **params,
@@ -118,12 +134,15 @@ class CReFF(Method[Inputs]):
         if due:
             tensors = {**tensors, **self._match(tensors, replies)}
         if not bool(tensors["feature.known"].any()):
-            # Choice: until the first refresh the head is FedAvg's, not a random one, so that every evaluated round has a trained head.
+            # Choice: until the first refresh the head is FedAvg's, not a random one. So every evaluated round
+            # has a trained head.
             return {**tensors, **renamed(tensors, "classifier.", "head.")}
         return {**tensors, **self._retrain(server, tensors)} if due else tensors
 
     def _match(self, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
-        """Move the synthetic features of the classes at hand until their gradients point where the clients' do."""
+        """Move the synthetic features of the classes at hand until their gradients point where the clients'
+        do.
+        """
         present = torch.stack([r.tensors["gradient.present"] for r in replies.values()]).amax(0)  # [C]
         chosen = present.nonzero().reshape(-1)
         if chosen.numel() == 0:
@@ -146,7 +165,10 @@ class CReFF(Method[Inputs]):
         return {"feature.value": value, "feature.known": torch.maximum(tensors["feature.known"], present)}
 
     def _retrain(self, server: Server, tensors: Tensors) -> Tensors:
-        """A fresh head, trained on the features of the classes matched so far; any other class gets no weight and the smallest bias."""
+        """A fresh head, trained on the features of the classes matched so far.
+
+        Any other class has no weight, and the smallest bias.
+        """
         known = tensors["feature.known"] > 0
         classes = int(known.sum())
         rows = tensors["feature.value"][known].flatten(0, 1)  # [classes · features, w]
@@ -195,10 +217,12 @@ class CReFF(Method[Inputs]):
 
 
 def head_gradients(client: Client[Inputs], message: Tensors) -> Tensors:
-    """For every class of the client: the gradient of its nodes' mean cross-entropy in the head, on the received extractor."""
+    """For every class of the client: the head's gradient of its nodes' mean cross-entropy, on the received
+    extractor.
+    """
     inputs, counts = client.prepared, class_counts(client.data)
     with torch.no_grad():
-        s = client.model.smooth(client.model.encode(message, inputs), inputs, train_only=True)  # [t, w]
+        s = client.model.smooth(message, client.model.encode(message, inputs), inputs, True)  # [t, w]
     head = renamed(message, "head.", "classifier.")
     error = client.model.classify(head, s).softmax(1)  # p_i, [t, C]
     error[torch.arange(error.shape[0]), inputs.labels] -= 1
@@ -219,7 +243,7 @@ def head_gradients(client: Client[Inputs], message: Tensors) -> Tensors:
 
 
 def owner_mean(part: str, replies: Mapping[int, Reply]) -> Tensor:
-    """G^c or g^c of every class: the plain mean over the clients that have it, zero where none does."""
+    """G^c or g^c of every class: the plain mean over the clients that have it. It is zero where none does."""
     present = torch.stack([r.tensors["gradient.present"] for r in replies.values()])  # [K, C]
     first = next(iter(replies.values())).tensors[f"gradient.{part}"]
     total = torch.zeros(present.shape[1], *first.shape[1:], dtype=torch.float64)
@@ -254,7 +278,10 @@ class Wanted:
 
 
 def mismatch(features: Tensor, wanted: Wanted) -> Tensor:
-    """Σ (1 - cosine) over the rows of the gradients of synthetic features [p, m, w] and of those wanted, weights' and bias's."""
+    """Σ (1 - cosine) over the rows of two gradients: of the synthetic features [p, m, w], and the wanted one.
+
+    Weights and biases both count.
+    """
     loss: Tensor = _Mismatch.apply(features, wanted)  # type: ignore[no-untyped-call]
     return loss
 
@@ -266,8 +293,11 @@ def cosines(dot: Tensor, length: Tensor, other: Tensor) -> tuple[Tensor, Tensor,
 
 
 class _Mismatch(torch.autograd.Function):
-    """The gradient is taken along with the loss. The features' own gradients G = Eᵀ F / m [p, C, w] are never formed: ⟨G, T⟩, |G|² and
-    what flows back need F Tᵀ and F Fᵀ alone."""
+    """Computes the gradient together with the loss.
+
+    The features' own gradients G = Eᵀ F / m [p, C, w] are never formed. ⟨G, T⟩, |G|² and what flows back need
+    F Tᵀ and F Fᵀ alone.
+    """
 
     @staticmethod
     def forward(ctx: Any, features: Tensor, wanted: Wanted) -> Tensor:

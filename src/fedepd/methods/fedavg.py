@@ -1,6 +1,7 @@
 """FedAvg: average locally trained models.
 
-McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017, arXiv 1602.05629.
+McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017,
+arXiv 1602.05629.
 Down: the model.  Up: the model.  Bytes each way per client: 4 |Θ|, |Θ| = d·h + h + h·C + C.
 """
 
@@ -14,7 +15,8 @@ from torch import Tensor
 
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.steps import average, cross_entropy, fit, model_part, reply
-from fedepd.network.backbones import Backbone, Inputs
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs
 from fedepd.types import ClientData, Fields, Reply, Tensors, same_fields
 
 

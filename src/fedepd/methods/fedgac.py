@@ -1,9 +1,11 @@
 """FedGAC (our reading): attention apart from values, aggregation by agreement and by class.
 
-Known: FedEPD cites "FedGAC" (li2024fedgac) as adaptive gradient aggregation coupled with decoupled attention for long-tailed federated
-graphs, and prints its results. No paper, page or code of it could be found (the repository of that name on GitHub is another method), so
-every formula below is ours (methods.md 8), made to fit that phrase; nothing here is the authors' and no number is a reproduction.
-Down: the model, attention.project [d, a], attention.pair [a, 2].  Up: the same and class.count [C]: class counts leave the client.
+FedEPD's paper cites "FedGAC" (li2024fedgac) as adaptive gradient aggregation coupled with decoupled attention
+for long-tailed federated graphs, and prints its results. No paper, page or code of it could be found. The
+repository of that name on GitHub is another method. So every formula below is ours, made to fit that phrase.
+Nothing here is the authors', and no number is a reproduction.
+Down: the model, attention.project [d, a], attention.pair [a, 2].
+Up: the same and class.count [C], so class counts leave the client.
 Bytes per client: down 4 (|Θ| + d·a + 2a), up 4 (|Θ| + d·a + 2a + C), a = 16.
 """
 
@@ -21,7 +23,6 @@ from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.methods.base import Client, Method, Server
-from fedepd.methods.parts.attention import Edges, Rows, attend, edge_softmax
 from fedepd.methods.steps import (
     class_counts,
     class_mean,
@@ -32,19 +33,22 @@ from fedepd.methods.steps import (
     weighted_mean,
     with_prefix,
 )
-from fedepd.network.backbones import Backbone, glorot
-from fedepd.network.sparse import Sparse, to_scipy
+from fedepd.network.attention import Edges, Rows, attend, edge_softmax
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs, convolves_first, glorot, layer_names
+from fedepd.network.convolution import Convolution, side_by_side
+from fedepd.network.sparse import Sparse, adjacency, to_scipy
 from fedepd.options import option
 from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields
 
 _LOWEST = -80.0
-"""Below about -87 the exponential is a denormal number, ten times slower to compute."""
+"""Below about -87 the exponential is a denormal number, which takes ten times as long."""
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
     features: Sparse | Tensor
-    """X itself, [n, d]: attention changes in every step, so no product with it can be cached."""
+    """X itself, [n, d]. Attention changes in every step, so no product with it can be cached."""
     score_scale: Tensor
     """[n, 1]: what a node's features are multiplied by before scoring."""
     edges: Edges
@@ -56,11 +60,17 @@ class Prepared:
     """ω [C]; 0 for a class without training nodes."""
     counts: Tensor
     """Training nodes per class, float32 [C]."""
+    inputs: Inputs | None
+    """What a network other than gcn and sage reads."""
 
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """Products with the features that two steps in a row need: attention does not change in a step of the values, nor they in one of it."""
+    """Products with the features that two steps in a row need.
+
+    A step of the values does not change the attention, and a step of the attention does not change the
+    values.
+    """
 
     values: Tensor | None = None
     """X W of the first layer."""
@@ -80,11 +90,12 @@ class FedGACReading(Method[Prepared]):
     score_rows: Literal["sum1", "raw"] = option(
         "sum1", "attention scores read features whose absolute values sum to 1, or raw ones"
     )
-    # Choice: raw rows let one Adam step move a score by several units where a node has many words, and attention then overfits within
-    # ten rounds; GAT's own code divides rows by their sums. Taken by validation macro-F1 (email, cora, coauthor_cs, roman_empire_proxy).
+    # Choice: sum1, by validation macro-F1 (email, cora, coauthor_cs, roman_empire_proxy). With raw rows one
+    # Adam step moves a score by several units where a node has many words, and attention then overfits within
+    # ten rounds. GAT's own code divides rows by their sums too.
     slope: float = option(0.2, "slope of the leaky ReLU on attention scores below 0")
-    # Choice: 0.9 instead of the usual 0.999 by the search that every method had (docs/methods.md): with the latter rare classes outweigh
-    # all others on roman_empire_proxy and the model falls below FedAvg.
+    # Choice: 0.9 instead of the usual 0.999, by the search that every method had (docs/methods.md). With
+    # 0.999, rare classes outweigh all others on roman_empire_proxy, and the model falls below FedAvg.
     beta: float = option(
         0.9, "effective-number weight of the balanced loss; 0: plain cross-entropy, 1: inverse class counts"
     )
@@ -114,11 +125,12 @@ class FedGACReading(Method[Prepared]):
             score_scale=1 / row_sums(graph.x)
             if self.score_rows == "sum1"
             else torch.ones(graph.num_nodes, 1),
-            edges=Edges.of(graph, train),
+            edges=Edges.of(adjacency(graph.edge_index, graph.num_nodes), train),
             train=train,
             labels=graph.y[train],
             class_weights=effective_weights(counts, self.beta),
             counts=counts.to(torch.float32),
+            inputs=None if isinstance(model.network, Convolution) else model.inputs(data),
         )
 
     def logits(
@@ -130,37 +142,52 @@ class FedGACReading(Method[Prepared]):
         known: Known = NOTHING,
         train_only: bool = False,
     ) -> Tensor:
-        """The backbone with attention in place of its convolution and ELU in place of ReLU: [n, C], or [t, C] for the training nodes."""
-        # Choice: one attention, scored on the raw features, serves both layers: with it the traffic is the spec's |Θ| + 16 d + 32.
-        alpha = edge_softmax(self.scores(params, prepared, known), prepared.edges)
+        """The backbone with attention instead of its convolution, and ELU instead of ReLU.
 
-        def smooth(h: Tensor, rows: Rows) -> Tensor:
-            """What a later layer reads: the attended values, with sage beside the node's own."""
-            attended = attend(alpha, h, rows)
-            if model.backbone == "gcn":
-                return attended
-            return torch.cat([attended, h[prepared.train] if rows is prepared.edges.train else h], dim=1)
+        Logits [n, C], or [t, C] of the training nodes.
+        """
+        # Choice: one attention, scored on the raw features, serves all layers. It costs 16 d + 32 numbers
+        # beside the model.
+        alpha = edge_softmax(self.scores(params, prepared, known), prepared.edges)
+        rows = prepared.edges.train if train_only else prepared.edges.every
+        if prepared.inputs is not None:
+            # Choice: another network's layers are its own. The attention then stands between its S and the
+            # classifier.
+            inputs = prepared.inputs
+            s = model.smooth(params, model.encode(params, inputs, draws), inputs)
+            return attend(alpha, s @ params["classifier.weight"], rows) + params["classifier.bias"]
 
         def activated(values: Tensor, bias: Tensor) -> Tensor:
             mask = model.dropout_mask(values.shape[0], draws) if draws is not None else None
             return elu(values + bias, mask)  # [n, h]
 
-        edges, weight = prepared.edges, params["classifier.weight"]
-        rows = edges.train if train_only else edges.every
-        values = product(prepared.features, side_by_side(model, params["encoder.weight"]), known.values)
-        attended = attend(alpha, values[:, : model.hidden], edges.every)
-        h = activated(
-            attended if model.backbone == "gcn" else attended + values[:, model.hidden :],
-            params["encoder.bias"],
-        )
+        h = activated(self._first_values(params, model, prepared, alpha, known), params["encoder.bias"])
+        for name in layer_names(model)[1:]:
+            wide = self._smooth(model, prepared, alpha, h, prepared.edges.every)
+            h = activated(wide @ params[f"{name}.weight"], params[f"{name}.bias"])
         if model.head == "linear":
-            h = activated(
-                smooth(h, edges.every) @ params["encoder.second.weight"], params["encoder.second.bias"]
-            )
             return model.classify(params, h[prepared.train] if train_only else h)
+        weight = params["classifier.weight"]
         if model.backbone == "gcn" and weight.shape[1] < model.hidden:
             return attend(alpha, h @ weight, rows) + params["classifier.bias"]
-        return model.classify(params, smooth(h, rows))
+        return model.classify(params, self._smooth(model, prepared, alpha, h, rows))
+
+    def _first_values(
+        self, params: Tensors, model: Backbone, prepared: Prepared, alpha: Tensor, known: Known
+    ) -> Tensor:
+        """The first layer before bias and activation: [n, h]."""
+        values = product(prepared.features, side_by_side(model, params["encoder.weight"]), known.values)
+        if not convolves_first(model):
+            return values
+        attended = attend(alpha, values[:, : model.hidden], prepared.edges.every)
+        return attended if model.backbone == "gcn" else attended + values[:, model.hidden :]
+
+    def _smooth(self, model: Backbone, prepared: Prepared, alpha: Tensor, h: Tensor, rows: Rows) -> Tensor:
+        """What a later layer reads: the attended values, with sage beside the node's own."""
+        attended = attend(alpha, h, rows)
+        if model.backbone == "gcn":
+            return attended
+        return torch.cat([attended, h[prepared.train] if rows is prepared.edges.train else h], dim=1)
 
     def scores(self, params: Tensors, prepared: Prepared, known: Known = NOTHING) -> Tensor:
         """s_ij = LeakyReLU(a1·U x_i + a2·U x_j) for every edge j -> i: [m]."""
@@ -174,7 +201,9 @@ class FedGACReading(Method[Prepared]):
     def client_step(
         self, client: Client[Prepared], message: Tensors, state: Tensors
     ) -> tuple[Reply, Tensors]:
-        """Each epoch: one step of the values on plain cross-entropy, then one of the attention on the class-balanced loss."""
+        """Each epoch has one step of the values on plain cross-entropy, then one of the attention on the
+        balanced loss.
+        """
         model, features = client.model, client.prepared.features
         plain = self._loss(client, "dropout", None)
         balanced = self._loss(client, "dropout of attention", client.prepared.class_weights)
@@ -183,7 +212,9 @@ class FedGACReading(Method[Prepared]):
 
         def attention_step(values: Tensors) -> None:
             nonlocal attention, moments, known
-            known = replace(known, values=product(features, side_by_side(model, values["encoder.weight"])))
+            if client.prepared.inputs is None:
+                first = product(features, side_by_side(model, values["encoder.weight"]))
+                known = replace(known, values=first)
             both, loss, names = {**values, **attention}, partial(balanced, known=known), sorted(attention)
             through = client.trained_by(
                 keep_moments=True
@@ -192,7 +223,9 @@ class FedGACReading(Method[Prepared]):
             attention = with_prefix(both, "attention.")
 
         def values_loss(values: Tensors) -> Tensor:
-            """Before the second and every further step of the values, the attention takes the step that it owes to the one before."""
+            """Before every step of the values but the first, the attention takes the step that follows the
+            one before.
+            """
             nonlocal known
             if known.pair is not None:
                 attention_step({name: value.detach() for name, value in values.items()})
@@ -202,7 +235,8 @@ class FedGACReading(Method[Prepared]):
         values, state, loss = fit(client, model_part(message), state, values_loss, stage="values")
         if known.pair is not None:
             attention_step(values)
-        # Choice: counts go with every reply (4 C bytes), not once, so that the server needs no memory of who joined when.
+        # Choice: counts go with every reply (4 C bytes), so that the server need not remember who joined
+        # when.
         params = {**values, **attention}
         moments = moments if client.training.keep_moments else {}
         return reply(client, {**params, "class.count": client.prepared.counts}, loss=loss), {
@@ -241,7 +275,10 @@ class FedGACReading(Method[Prepared]):
         }
 
     def _classifier(self, classifier: Tensors, replies: Mapping[int, Reply]) -> Tensors:
-        """Column c moves to the mean over the owners of class c, weighted by N_k^c, and r_c times as far; unowned columns stay."""
+        """Column c moves towards the mean of the owners of class c, weighted by N_k^c, and r_c times as far.
+
+        Columns that nobody owns stay.
+        """
         counts = {k: r.tensors["class.count"] for k, r in replies.items()}
         total = torch.stack(list(counts.values())).sum(0)
         further = (total.max() / total.clamp(min=1)).pow(self.kappa).clamp(1.0, self.longest_step)  # r_c, [C]
@@ -262,7 +299,7 @@ class FedGACReading(Method[Prepared]):
 
 
 def effective_weights(counts: Tensor, beta: float) -> Tensor:
-    """ω_c = (1 - β) / (1 - β^N_c), float32 [C]; its limit 1 / N_c at β = 1; 0 where N_c = 0."""
+    """ω_c = (1 - β) / (1 - β^N_c), float32 [C]. At β = 1 it is the limit 1 / N_c. Where N_c = 0, it is 0."""
     n = counts.to(torch.float64).clamp(min=1)
     weights = 1 / n if beta == 1 else (1 - beta) / (1 - beta**n)
     return torch.where(counts > 0, weights, 0.0).to(torch.float32)
@@ -271,9 +308,11 @@ def effective_weights(counts: Tensor, beta: float) -> Tensor:
 def agreement_weights(
     tensors: Tensors, replies: Mapping[int, Reply], weights: Mapping[int, float], floor: float
 ) -> dict[int, float]:
-    """q_k = w_k (max(0, cos(Δ_k, Δ̄)) + floor), Δ̄ = Σ w_k Δ_k; w itself where no update agrees with the mean.
+    """q_k = w_k (max(0, cos(Δ_k, Δ̄)) + floor), where Δ̄ = Σ w_k Δ_k. Where no update agrees with the mean,
+    it is w_k.
 
-    Choice: the floor is a share of w_k, so that parallel updates give exactly FedAvg and a client without training nodes no say.
+    Choice: the floor is a share of w_k. So parallel updates give exactly FedAvg, and a client without
+    training nodes has no weight.
     """
     total = sum(weights.values())
     if total <= 0:
@@ -301,18 +340,13 @@ def row_sums(x: Tensor) -> Tensor:
     return torch.where(sums > 0, sums, 1.0)
 
 
-def side_by_side(model: Backbone, weight: Tensor) -> Tensor:
-    """sage: the half for the neighbours' values beside the one for a node's own; gcn: the weight itself."""
-    return weight if model.backbone == "gcn" else torch.cat(weight.chunk(2), dim=1)
-
-
 def directions(params: Tensors) -> Tensor:
     """U [a1 a2], [d, 2]."""
     return (params["attention.pair"].t() @ params["attention.project"].t()).t()
 
 
 def product(features: Sparse | Tensor, weight: Tensor, known: Tensor | None = None) -> Tensor:
-    """X W, with a gradient for W: [n, columns]; ``known``: its numbers, where they have been computed."""
+    """X W, with a gradient for W: [n, columns]. ``known`` holds its numbers where they have been computed."""
     out: Tensor = _Product.apply(features, weight, known)  # type: ignore[no-untyped-call]
     return out
 
@@ -344,7 +378,7 @@ def elu(x: Tensor, mask: Tensor | None) -> Tensor:
 
 
 class _Elu(torch.autograd.Function):
-    """exp(min(x, 0)) is the slope everywhere, and less 1 the value below 0."""
+    """exp(min(x, 0)) is the slope everywhere. Less 1, it is the value below 0."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, mask: Tensor | None) -> Tensor:

@@ -1,10 +1,15 @@
-"""FedGTA: every client receives its own average, over the clients whose propagated labels look alike, weighted by smoothing confidence.
+"""FedGTA: every client receives an average of its own, over the clients whose propagated labels are like its
+own.
 
-Li et al., "FedGTA: Topology-aware Averaging for Federated Graph Learning", PVLDB 17(1), 2023, arXiv 2401.11755.
+The average is weighted by smoothing confidence.
+
+Li et al., "FedGTA: Topology-aware Averaging for Federated Graph Learning", PVLDB 17(1), 2023, arXiv
+2401.11755.
 Official code: xkLi-Allen/FedGTA @f8f6828; a second form: OpenFGL flcore/fedgta (preset "openfgl").
 Down: the client's model.  Up: the model, moments [2·M·C] (raw or central alone: M·C), confidence [1].
 Bytes per client: down 4 |Θ|, up 4 (|Θ| + 2·M·C + 1).
-Ours: a client always accepts itself; clients without training nodes have no say; without any confidence the accepted count alike.
+Ours: a client always accepts itself. Clients without training nodes have no weight. Where nobody has
+confidence, all accepted clients weigh the same.
 """
 
 from __future__ import annotations
@@ -23,7 +28,8 @@ from torch import Tensor
 from fedepd.errors import BadConfig
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.steps import cross_entropy, fit, model_part, renamed, reply
-from fedepd.network.backbones import Backbone, Inputs
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs
 from fedepd.network.sparse import Sparse, adjacency, inverse_degrees, normalised
 from fedepd.options import option
 from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields
@@ -62,7 +68,8 @@ class FedGTA(Method[Prepared]):
     moments: Moments = option("hybrid", "raw moments, central ones, or both")
     propagation: Literal["official", "openfgl"] = option(
         "official",
-        "from one-hot training labels and soft labels elsewhere; or from soft labels of the training nodes alone, clamped",
+        "start from one-hot labels at training nodes and soft labels elsewhere (official), "
+        "or from soft labels at training nodes alone, and clamp (OpenFGL)",
     )
 
     def __post_init__(self) -> None:
@@ -105,7 +112,8 @@ class FedGTA(Method[Prepared]):
         soft = (spread / self.temperature).softmax(1).index_copy(0, train, prepared.one_hot)
         about = {
             "moments": moments_of(sharp, self.orders, self.moments),
-            # Choice: sent per node, so that its size does not grow with the graph's; the server knows the number of nodes.
+            # Choice: sent per node, so that it does not grow with the graph. The server knows the number of
+            # nodes.
             "confidence": (confidence(soft, prepared.degrees) / soft.shape[0]).to(torch.float32).reshape(1),
         }
         return reply(client, {**params, **about}, loss=loss), {**state, **params}
@@ -118,7 +126,8 @@ class FedGTA(Method[Prepared]):
         spread = start
         for _ in range(self.steps):
             spread = self.alpha * prepared.spread.times(spread) + (1 - self.alpha) * start
-            # Choice: the official code adds Y⁰ once more at the training nodes, which its paper does not print; kept as the authors ran it.
+            # Choice: the official code adds Y⁰ once more at the training nodes. The paper does not print it;
+            # we keep what the authors ran.
             spread = spread.index_add(0, train, start[train]) if official else spread.clamp(0, 1)
         return spread
 
@@ -133,7 +142,7 @@ class FedGTA(Method[Prepared]):
         return {**tensors, **personal}
 
     def message(self, tensors: Tensors, client_id: int) -> Tensors:
-        """The client's own average; before its first one, the initial weights."""
+        """The client's own average. Before its first one, it is the initial weights."""
         return renamed(tensors, f"client{client_id}.", "") or model_part(tensors)
 
     def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
@@ -149,7 +158,11 @@ class FedGTA(Method[Prepared]):
 
 
 def moments_of(rows: Tensor, orders: int, kind: Moments) -> Tensor:
-    """Per order and class the mean power of the rows (raw), of their deviations (central), or both in turn: [orders · C] or twice that."""
+    """For each order and class, the mean power of the rows (raw) or of their deviations (central): [orders ·
+    C].
+
+    "hybrid" is both, one after the other.
+    """
     bases = {"raw": [rows], "central": [rows - rows.mean(0)], "hybrid": [rows, rows - rows.mean(0)]}[kind]
     means = []
     for base in bases:
@@ -167,7 +180,7 @@ def confidence(soft: Tensor, degrees: Tensor) -> Tensor:
 
 
 def sharing(replies: Mapping[int, Reply], epsilon: float) -> Tensor:
-    """Row k: the weights of client k's average over the clients, float64 [K, K], rows and columns in ascending order of client."""
+    """Row k holds the weights of client k's average, float64 [K, K]. Rows and columns ascend by client."""
     ordered = [replies[k] for k in sorted(replies)]
     directions = F.normalize(torch.stack([r.tensors["moments"] for r in ordered]).to(torch.float64), dim=1)
     itself = torch.eye(len(ordered), dtype=torch.float64)

@@ -1,9 +1,12 @@
-"""FedLC: a margin that is larger for locally rare classes is subtracted from the logits, inside the local loss only.
+"""FedLC: the local loss subtracts a margin from the logits, which is larger for locally rare classes.
 
-Zhang et al., "Federated Learning with Label Distribution Skew via Logits Calibration", ICML 2022, arXiv 2209.00189.
-No official code was found; tau and the clamp on absent classes are those of KarhouTam/FL-bench (src/client/fedlc.py; read, not used).
+Zhang et al., "Federated Learning with Label Distribution Skew via Logits Calibration", ICML 2022, arXiv
+2209.00189.
+No official code was found. tau and the clamp on absent classes are those of KarhouTam/FL-bench
+(src/client/fedlc.py; read, not used).
 Down: the model.  Up: the model.  Bytes each way per client: 4 |Θ|. The counts stay at the client.
-Ours: the true class stays in the denominator (``form``), an absent class counts as one node (``absent``); "official" has both as published.
+Ours: the true class stays in the denominator (``form``), and an absent class counts as one node (``absent``).
+The preset "official" has both as published.
 """
 
 from __future__ import annotations
@@ -18,13 +21,14 @@ from torch import Tensor
 from fedepd.errors import BadConfig
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.steps import average, class_counts, cross_entropy, fit, model_part, of_logits, reply
-from fedepd.network.backbones import Backbone, Inputs
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs
 from fedepd.network.training import Gradient
 from fedepd.options import option
 from fedepd.types import ClientData, Fields, Reply, Tensors, same_fields
 
 CLAMP = 1e-8
-"""FL-bench's count of an absent class: a margin of 100 tau, so the class all but leaves the softmax."""
+"""FL-bench's count of an absent class. Its margin is 100 tau, so the class all but leaves the softmax."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,24 +48,27 @@ class FedLC(Method[Prepared]):
         "fl_bench": {"tau": 1.0, "absent": "clamp"},
     }
 
-    # Choice: 2 instead of 1 by the search that every method had (docs/methods.md).
+    # Choice: 2 instead of 1, by the search that every method had (docs/methods.md).
     tau: float = option(2.0, "intensity of the margins; 0 switches them off")
     form: Literal["ce", "paper"] = option(
         "ce", "calibrated cross-entropy, or as printed: without the true class in the denominator"
     )
-    # Choice: the printed loss has no lower bound, it falls for ever as logits grow; FL-bench's author met its collapse (section 7).
+    # Choice: ce. The printed loss has no lower bound: it falls for ever as logits grow. FL-bench's author saw
+    # it collapse.
     absent: Literal["floor1", "clamp", "mask"] = option(
         "floor1",
         "a class without a local training node counts as 1 node, as 1e-8 nodes, or is out of the softmax",
     )
-    # Choice: outside the softmax an absent class is never pushed down, and wins at inference where most classes are absent (section 7).
+    # Choice: an absent class counts as one node. Outside the softmax nothing would push it down, and it would
+    # win at inference where most classes are absent.
 
     def __post_init__(self) -> None:
         if self.tau < 0:
             raise BadConfig(f"tau is {self.tau}; give 0 or more")
         if self.form == "paper" and self.absent == "mask":
             raise BadConfig(
-                "form = paper with absent = mask leaves a client with one class an empty sum; set absent to floor1 or clamp"
+                "form is paper and absent is mask, which leaves a client with one class an empty sum; "
+                "set absent to floor1 or clamp"
             )
 
     def prepare(self, data: ClientData, model: Backbone) -> Prepared:

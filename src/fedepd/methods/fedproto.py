@@ -1,10 +1,16 @@
-"""FedProto: private models; only class-mean embeddings are exchanged, and a penalty pulls local embeddings towards their global means.
+"""FedProto: models stay private, and only class means of embeddings are exchanged.
 
-Tan et al., "FedProto: Federated Prototype Learning across Heterogeneous Clients", AAAI 2022, arXiv 2105.00243.
+A penalty pulls local embeddings towards the global means of their classes.
+
+Tan et al., "FedProto: Federated Prototype Learning across Heterogeneous Clients", AAAI 2022, arXiv
+2105.00243.
 Official code: yuetan031/FedProto @97e42e2; a second form: OpenFGL flcore/fedproto (preset "openfgl").
-Down: prototype.mean [C, h], prototype.count [C].  Up: the same, of the client.  Bytes each way per client: 4 (C·h + C).
-Ours: full-batch steps; prototypes in evaluation mode after training instead of from the batches of the last epoch; clients start from
-common weights; a prototype that no client of the round renews is kept; the official SGD without its momentum of 0.5.
+Down: prototype.mean [C, h], prototype.count [C].  Up: the same, of the client.  Bytes each way per client: 4
+(C·h + C).
+Ours: full-batch steps. Prototypes are made in evaluation mode after training, not from the batches of the
+last epoch.
+Clients start from common weights. A prototype that no client of the round renews is kept. The official SGD
+has no momentum here (there 0.5).
 """
 
 from __future__ import annotations
@@ -29,7 +35,8 @@ from fedepd.methods.steps import (
     reply,
     weight_of,
 )
-from fedepd.network.backbones import Backbone, Inputs
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs
 from fedepd.network.training import Objective
 from fedepd.options import option
 from fedepd.types import ClientData, Field, Fields, Reply, TaskInfo, Tensors
@@ -64,9 +71,11 @@ class FedProto(Method[Prepared]):
     )
     class_weights: Literal["owners", "counts", "zeros"] = option(
         "owners",
-        "a class's prototype: mean over its owners (code), by their training nodes (paper), or over all with zeros (OpenFGL)",
+        "a class's prototype: mean over its owners (code), weighted by their training nodes (paper), "
+        "or over all clients with zeros for those without it (OpenFGL)",
     )
-    # Choice: zeros for absent classes shrink the prototypes of rare ones towards the origin; only for comparison with OpenFGL.
+    # Choice: owners. Zeros for absent classes shrink the prototypes of rare classes towards the origin. They
+    # are there only for comparison with OpenFGL.
     embedding: Literal["clean", "dropped"] = option(
         "clean", "penalise the embedding before dropout (original) or after it (OpenFGL)"
     )
@@ -77,7 +86,8 @@ class FedProto(Method[Prepared]):
     common_start: bool = option(
         True, "all clients start from the same weights; off: each from its own, as in the official code"
     )
-    # Choice: means of embeddings can agree only in one space; weights drawn apart would have to be aligned by the penalty alone.
+    # Choice: a common start. Means of embeddings can agree only in one space, and the penalty alone would
+    # have to align weights that were drawn apart.
     optimizer_own: bool = option(
         False, "the official SGD, lr 0.01, no weight decay, in place of the run's optimiser"
     )
@@ -110,7 +120,7 @@ class FedProto(Method[Prepared]):
         )
 
     def _loss(self, client: Client[Prepared], message: Tensors) -> Objective:
-        """Cross-entropy + lam · R; cross-entropy alone while no prototype is known."""
+        """Cross-entropy + lam · R. While no prototype is known, it is the cross-entropy alone."""
         inputs, counts = client.prepared.inputs, client.prepared.counts
         target = message["prototype.mean"][inputs.labels]  # [t, h]
         known = (message["prototype.count"] > 0)[inputs.labels]  # [t]
@@ -130,7 +140,7 @@ class FedProto(Method[Prepared]):
         return loss
 
     def _prototypes(self, client: Client[Prepared], params: Tensors) -> Tensors:
-        """Class means of the training nodes' embeddings, evaluation mode; zeros for absent classes."""
+        """Class means of the training nodes' embeddings, in evaluation mode. Absent classes have zeros."""
         inputs, counts = client.prepared.inputs, client.prepared.counts
         with torch.no_grad():
             hidden = client.model.encode(params, inputs)[inputs.train]  # [t, h]
@@ -159,7 +169,7 @@ class FedProto(Method[Prepared]):
         }
 
     def _weights(self, info: TaskInfo, replies: Sequence[Reply], counts: Tensor) -> Tensor:
-        """Each client's say in each class, [K, C]."""
+        """Each client's weight in each class, [K, C]."""
         if self.class_weights == "counts":
             return counts
         if self.class_weights == "owners":

@@ -1,10 +1,14 @@
-"""FedSpray: a shared MLP with class-wise structure proxies gives soft targets that regularise each client's private network.
+"""FedSpray: soft targets of a shared MLP with class-wise structure proxies regularise each client's private
+network.
 
-Fu et al., "Federated Graph Learning with Structure Proxy Alignment", KDD 2024, arXiv 2408.09393. Official code: xbfu/FedSpray @7e3d589.
-Down: mlp.encoder [d, h] + [h], mlp.joint and mlp.plain [h, C] + [C] each, proxy.class [C, h].  Up: the same and proxy.count [C].
+Fu et al., "Federated Graph Learning with Structure Proxy Alignment", KDD 2024, arXiv 2408.09393.
+Official code: xbfu/FedSpray @7e3d589.
+Down: mlp.encoder [d, h] + [h], mlp.joint and mlp.plain [h, C] + [C] each, proxy.class [C, h].
+Up: the same and proxy.count [C].
 Bytes per client: down 4 (d·h + h + 2 (h·C + C) + C·h), up 4 C more; with share_gnn 4 |Θ| more each way.
-Ours: Glorot weights (official: U(0, 1) for the network); the run's optimiser, the proxies with a learning rate of their own and no weight
-decay; a class that no client of the round owns keeps its proxy. Where code and paper differ, the paper; preset "official" has the code's.
+Ours: Glorot weights (the official network starts from U(0, 1)), and the run's optimiser. The proxies have a
+learning rate of their own and no weight decay. A class that no client of the round owns keeps its proxy.
+Where code and paper differ, the default follows the paper, and the preset "official" the code.
 """
 
 from __future__ import annotations
@@ -32,7 +36,8 @@ from fedepd.methods.steps import (
     weighted_mean,
     with_prefix,
 )
-from fedepd.network.backbones import Backbone, Inputs, glorot
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs, glorot
 from fedepd.network.sparse import Sparse, spmm, to_scipy
 from fedepd.network.training import Objective
 from fedepd.options import option
@@ -70,7 +75,7 @@ class FedSpray(Method[Prepared]):
         },
     }
 
-    # Choice: 0.3 instead of 1 by the search that every method had (docs/methods.md).
+    # Choice: 0.3 instead of 1, by the search that every method had (docs/methods.md).
     lam: float = option(
         0.3, "weight of the soft targets (lambda 1); 0 is isolated training, or FedAvg with share_gnn"
     )
@@ -80,7 +85,8 @@ class FedSpray(Method[Prepared]):
     proxy_lr: float = option(0.02, "learning rate of the node proxies")
     train_proxies: Literal["global", "kept"] = option(
         "global",
-        "training nodes' proxies start each round from their class's global proxy (paper) or are kept across rounds (code)",
+        "training nodes' proxies start each round from the global proxy of their class (paper), "
+        "or are kept across rounds (code)",
     )
     index_start: bool = option(
         False, "first class proxies 0.01 times the class's number, as in the code, instead of 0.1"
@@ -90,7 +96,8 @@ class FedSpray(Method[Prepared]):
     )
     proxy_weights: Literal["counts", "shares"] = option(
         "counts",
-        "a client's say in a class's proxy: its training nodes of the class (paper), or their share of its training nodes (code)",
+        "a client's weight in a class's proxy: its training nodes of the class (paper), "
+        "or their share of its training nodes (code)",
     )
     share_gnn: bool = option(False, "average the networks too, as FedAvg does")
     optimizer_own: bool = option(
@@ -144,7 +151,8 @@ class FedSpray(Method[Prepared]):
         draws = client.draws("dropout")
         believed, share = targets.log_softmax(1), self.lam / max(reliable.shape[0], 1)
         lowest = share * float((believed.exp() * believed).sum())  # what KL adds to the cross-entropy
-        # What each log-probability counts in the loss, [n, C]; rows of zeros spare the look-ups of a loss over chosen nodes.
+        # The weight of each log-probability in the loss, [n, C]. Other nodes have rows of zeros, which is
+        # cheaper than to look the chosen ones up.
         wanted = torch.zeros(client.data.graph.num_nodes, targets.shape[1]).index_copy_(
             0, reliable, share * believed.exp()
         )
@@ -159,7 +167,10 @@ class FedSpray(Method[Prepared]):
     def _soft_targets(
         self, client: Client[Prepared], message: Tensors, proxies: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """(logits of the targets [r, C], the reliable nodes [r]), from the received MLP; class proxies are mixed at unlabelled nodes."""
+        """The logits of the soft targets [r, C] and the reliable nodes [r], from the received MLP.
+
+        An unlabelled node has a mixture of class proxies.
+        """
         train = client.prepared.inputs.train
         with torch.no_grad():
             hidden = encode(message, client.prepared.features)  # [n, h]
@@ -172,7 +183,11 @@ class FedSpray(Method[Prepared]):
     def _fit_mlp(
         self, client: Client[Prepared], message: Tensors, state: Tensors, network: Tensors, proxies: Tensor
     ) -> tuple[Tensors, Tensor, Tensors]:
-        """The shared MLP and the training nodes' proxies, taught by the labels and by the network. Returns (MLP, proxies, state)."""
+        """Train the shared MLP and the training nodes' proxies on the labels and on the network's
+        predictions.
+
+        Returns the MLP, the proxies and the state.
+        """
         prepared, labels = client.prepared, client.prepared.inputs.labels
         mlp = with_prefix(message, "mlp.")
         if self.second_head == "first":
@@ -183,23 +198,22 @@ class FedSpray(Method[Prepared]):
             }
         with torch.no_grad():
             hidden = client.model.encode(network, prepared.inputs)
-            teacher = client.model.logits(network, hidden, prepared.inputs, train_only=True).softmax(
-                1
-            )  # [t, C]
-        # Adam's step does not depend on the scale of the gradient, so units trained at the run's rate move the proxies at proxy_lr.
-        # Under plain SGD the step scales with the gradient, hence the root.
+            logits = client.model.logits(network, hidden, prepared.inputs, train_only=True)
+            teacher = logits.softmax(1)  # [t, C]
+        # Adam's step does not depend on the scale of the gradient. So units that are trained at the run's
+        # rate move the proxies at proxy_lr. A step of plain SGD grows with the gradient, hence the root.
         ratio = self.proxy_lr / client.training.lr
         scale = ratio if client.training.optimizer == "adam" else ratio**0.5
         decay = client.training.weight_decay
 
         def loss(params: Tensors) -> Tensor:
-            # Choice: the run's weight decay for the MLP, as everywhere; none for the proxies, whose gradients (1/t each) it would drown.
+            # Choice: the MLP has the run's weight decay, as everywhere. The proxies have none, because it
+            # would drown their gradients (1/t each).
             own = {name: decayed(params[name], decay) for name in mlp}
             hidden = encode(own, prepared.train_features)  # [t, h]
             supervised = F.cross_entropy(head(own, "plain", hidden), labels)
-            return supervised + F.cross_entropy(
-                head(own, "joint", hidden + scale * params["units"]), teacher
-            )  # KL less a constant
+            joint = head(own, "joint", hidden + scale * params["units"])
+            return supervised + F.cross_entropy(joint, teacher)  # the KL divergence less a constant
 
         start = {**mlp, "units": proxies / scale}
         params, state, _ = fit(client, start, state, loss, stage="mlp", weight_decay=0.0)
@@ -258,7 +272,7 @@ def head(params: Tensors, name: str, hidden: Tensor) -> Tensor:
 
 
 def decayed(parameter: Tensor, decay: float) -> Tensor:
-    """The parameter, whose gradient will be that with a penalty of decay / 2 times its square."""
+    """The parameter. Its gradient will be that of the loss plus decay / 2 times the parameter's square."""
     out: Tensor = _Decayed.apply(parameter, decay)  # type: ignore[no-untyped-call]
     return out
 

@@ -1,21 +1,24 @@
 """GraphFedMig: a discriminator that a cluster of clients shares, and models averaged by mutual information.
 
-Li et al., "GraphFedMIG: Tackling Class Imbalance in Federated Graph Learning via Mutual Information-Guided Generation", 2025,
-arXiv 2508.10471. Official code: github.com/NovaFoxjet/GraphFedMIG at 241897f (no licence; nothing copied).
-Down: the model, discriminator.*, judged.mean [C], cluster.size [1].  Up: the model, discriminator.*, judged.mean [C], information [1];
-with -1 < threshold <= 1 also feature.mean [d].  Bytes each way per client: 4 (|Θ| + |D| + C + 1), |D| = 385 C + 33,152;
-up 4 d more with such a threshold.
-The discriminator is trained at the clients and its parameters are averaged: the logits of nodes, which the official program hands to
-it across clients, never leave. The mean judgement of a client's training nodes does, and its mean raw feature vector with a threshold.
-Ours against the program: softmax over classes, not nodes; labels of training nodes only; an unbiased mean judgement; mutual
-information of predictions and labels (the program's is always log C, so its weights are uniform: `official`); neither its MI' term
-nor its extra step on client 0.
+Li et al., "GraphFedMIG: Tackling Class Imbalance in Federated Graph Learning via Mutual Information-Guided
+Generation", 2025, arXiv 2508.10471.
+Official code: github.com/NovaFoxjet/GraphFedMIG at 241897f (no licence; nothing copied).
+Down: the model, discriminator.*, judged.mean [C], cluster.size [1].
+Up: the model, discriminator.*, judged.mean [C], information [1]; with -1 < threshold <= 1 also feature.mean
+[d].
+Bytes each way per client: 4 (|Θ| + |D| + C + 1), |D| = 385 C + 33,152; up 4 d more with such a threshold.
+Clients train the discriminator, and its parameters are averaged. The official program hands it the logits of
+nodes across clients; here they never leave. The mean judgement of a client's training nodes leaves it, and
+with a threshold so does its mean raw feature vector.
+Ours against the program: the softmax is over classes, not nodes. Only labels of training nodes are read. The
+mean judgement is unbiased. The mutual information is of predictions and labels; the program's is always log
+C, so its weights are uniform (`official`). Its MI' term and its extra step on client 0 are left out.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
 
@@ -39,7 +42,9 @@ from fedepd.methods.steps import (
     weighted_mean,
     with_prefix,
 )
-from fedepd.network.backbones import Backbone, Inputs, glorot
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs, convolves_first, glorot
+from fedepd.network.convolution import Convolution, side_by_side
 from fedepd.network.sparse import Sparse, to_scipy
 from fedepd.network.training import Gradient, Loss
 from fedepd.options import option
@@ -53,7 +58,7 @@ WIDTHS = (256, 128)
 class Prepared:
     inputs: Inputs
     raw: Sparse | Tensor
-    """X itself, [n, d]; ``inputs.features`` is P X where X is dense."""
+    """X itself, [n, d]. Where X is dense, ``inputs.features`` is P X."""
     counts: Tensor
     """Training nodes per class, int64 [C]."""
 
@@ -81,7 +86,8 @@ class GraphFedMig(Method[Prepared]):
     noise: float = option(1e-4, "standard deviation of the noise on class means")
     threshold: float = option(
         -100.0,
-        "cosine of mean features from which clients share a cluster; -1 or less: one cluster, above 1: every client its own",
+        "cosine of mean features from which clients share a cluster; "
+        "-1 or less: one cluster for all, above 1: one for each client",
     )
     initial: Literal["glorot", "uniform"] = option(
         "glorot", "first weights: Glorot like every method, or the program's U(0, 1)"
@@ -95,7 +101,10 @@ class GraphFedMig(Method[Prepared]):
 
     @property
     def compares_features(self) -> bool:
-        """Cosines lie in [-1, 1]: any other threshold decides without them, and no feature mean is sent."""
+        """Whether feature means are sent.
+
+        Cosines lie in [-1, 1], so any other threshold decides without them.
+        """
         return -1 < self.threshold <= 1
 
     @property
@@ -112,7 +121,8 @@ class GraphFedMig(Method[Prepared]):
     def client_step(
         self, client: Client[Prepared], message: Tensors, state: Tensors
     ) -> tuple[Reply, Tensors]:
-        # Choice: the warm-up belongs to round 1; who joins later starts from a trained model and needs none.
+        # Choice: the warm-up belongs to round 1. A client that joins later starts from a trained model and
+        # needs none.
         epochs = client.training.epochs + (self.warm_up if client.round == 1 else 0)
         params, state, loss = fit(
             client, model_part(message), state, self._loss(client, message), epochs=epochs
@@ -135,7 +145,10 @@ class GraphFedMig(Method[Prepared]):
         return reply(client, sent, loss=loss), {**state, **params}
 
     def _loss(self, client: Client[Prepared], message: Tensors) -> Gradient:
-        """Cross-entropy plus the weighted divergence; the latter from the second round on, when there is a mean judgement."""
+        """Cross-entropy plus the weighted divergence.
+
+        The divergence needs a mean judgement, so it begins in round 2.
+        """
         judgement, size = message["judged.mean"], float(message["cluster.size"])
         if size == 0 or self.gan_weight == 0:
             return cross_entropy(client, client.prepared.inputs)
@@ -149,37 +162,30 @@ class GraphFedMig(Method[Prepared]):
 
     @torch.no_grad()
     def _own_and_idealised_logits(self, client: Client[Prepared], params: Tensors) -> tuple[Tensor, Tensor]:
-        """Logits of the training nodes, and those had each of them its class's mean features, plus noise (others keep theirs): [t, C] each.
+        """Logits of the training nodes, [t, C], and the logits of the same nodes made ideal, [t, C].
 
-        Choice: means and noise are taken after the product with W1 (the mean of a product is the product of the mean), so that no
-        dense [t, d] matrix is built; noise of the same size then acts on hidden units instead of features.
+        An ideal node has the mean features of its class, plus noise. All other nodes keep their features.
+        Choice: means and noise are taken after the product with W1, so that no dense [t, d] matrix is built.
+        The mean of a product is the product of the mean. The noise then acts on hidden units instead of
+        features.
         """
-        prepared, weight = client.prepared, params["encoder.weight"]
-        inputs = prepared.inputs
-        wide = torch.cat(weight.chunk(2), dim=1) if client.model.backbone == "sage" else weight
-        values = (
-            prepared.raw.times(wide) if isinstance(prepared.raw, Sparse) else prepared.raw @ wide
-        )  # [n, h] or [n, 2h]
-        own = self._logits_after_first_product(client, params, values)
+        prepared, model, inputs = client.prepared, client.model, client.prepared.inputs
+        after: Callable[[Client[Prepared], Tensors, Tensor], Tensor]
+        if isinstance(model.network, Convolution):
+            after, wide = logits_after_first_product, side_by_side(model, params["encoder.weight"])
+            # [n, h] or [n, 2h]
+            values = prepared.raw.times(wide) if isinstance(prepared.raw, Sparse) else prepared.raw @ wide
+        else:
+            # Choice: another network may have no such product. Means and noise are then taken of its H.
+            after, values = logits_after_encoder, model.encode(params, inputs)
+        own = after(client, params, values)
         sums = class_sums(values[inputs.train], inputs.labels, client.info.num_classes)
         means = sums / prepared.counts.clamp(min=1)[:, None]
         noise = client.draws("class mean noise").standard_normal(
-            (inputs.train.shape[0], wide.shape[1]), dtype=np.float32
+            (inputs.train.shape[0], values.shape[1]), dtype=np.float32
         )
-        values[inputs.train] = means[inputs.labels] + self.noise * torch.from_numpy(noise)
-        return own, self._logits_after_first_product(client, params, values)
-
-    def _logits_after_first_product(
-        self, client: Client[Prepared], params: Tensors, values: Tensor
-    ) -> Tensor:
-        """The rest of the network on X W1 (sage: beside X times the other half), with the identity for W1: [t, C]."""
-        model, inputs = client.model, client.prepared.inputs
-        spread = inputs.operator.times(values[:, : model.hidden].contiguous())
-        if model.backbone == "sage":
-            spread = spread + values[:, model.hidden :]
-        rest = {**params, "encoder.weight": torch.eye(model.hidden)}
-        changed = dataclasses.replace(inputs, features=spread)
-        return model.logits(rest, model.encode(rest, changed), changed, train_only=True)
+        changed = means[inputs.labels] + self.noise * torch.from_numpy(noise)
+        return own, after(client, params, values.index_copy(0, inputs.train, changed))
 
     def server_init(self, server: Server, params: Tensors) -> Tensors:
         draws, num_classes = server.torch_draws("discriminator"), server.info.num_classes
@@ -196,7 +202,7 @@ class GraphFedMig(Method[Prepared]):
         return {**params, **judge, "judged.mean": torch.zeros(num_classes), "cluster.size": torch.zeros(1)}
 
     def message(self, tensors: Tensors, client_id: int) -> Tensors:
-        """The client's cluster's tensors; the initial ones where it has none yet."""
+        """The tensors of the client's cluster. Where it has none yet, they are the initial ones."""
         own = renamed(tensors, f"client.{client_id}.", "")
         return own or {name: value for name, value in tensors.items() if not name.startswith("client.")}
 
@@ -204,7 +210,8 @@ class GraphFedMig(Method[Prepared]):
         if self.threshold <= -1:
             return self._merge(server, tensors, replies)
         out = dict(tensors)
-        # Choice: the clients of a round are clustered among themselves; an absent one keeps the model of its last cluster.
+        # Choice: the clients of a round are clustered among themselves. An absent one keeps the model of its
+        # last cluster.
         for members in self._clusters(replies):
             merged = self._merge(server, self.message(tensors, members[0]), {k: replies[k] for k in members})
             for k in members:
@@ -240,6 +247,23 @@ class GraphFedMig(Method[Prepared]):
         return client.model.predict(tensors, client.prepared.inputs)
 
 
+def logits_after_first_product(client: Client[Prepared], params: Tensors, values: Tensor) -> Tensor:
+    """The rest of the network on X W1 (sage: beside X times the other half), with the identity for W1: [t, C]."""
+    model, inputs, spread = client.model, client.prepared.inputs, values
+    if convolves_first(model):
+        spread = inputs.operator.times(values[:, : model.hidden].contiguous())
+    if values.shape[1] > model.hidden:
+        spread = spread + values[:, model.hidden :]
+    rest = {**params, "encoder.weight": torch.eye(model.hidden)}
+    changed = dataclasses.replace(inputs, features=spread)
+    return model.logits(rest, model.encode(rest, changed), changed, train_only=True)
+
+
+def logits_after_encoder(client: Client[Prepared], params: Tensors, hidden: Tensor) -> Tensor:
+    """The rest of the network on H: [t, C]."""
+    return client.model.logits(params, hidden, client.prepared.inputs, train_only=True)
+
+
 def judged(params: Tensors, logits: Tensor) -> Tensor:
     """The discriminator before its softmax: [t, C]."""
     rows, last = logits, len(WIDTHS)
@@ -256,14 +280,16 @@ def imitation(fake: Tensor, real: Tensor) -> Loss:
 
 
 def mean_judgement(params: Tensors, fake: Tensor, fallback: Tensor) -> Tensor:
-    """The mean of D(fake) over the training nodes, [C]; what was received where there are none."""
+    """The mean of D(fake) over the training nodes, [C]. Where there are none, it is what was received."""
     return torch.softmax(judged(params, fake), dim=1).mean(0) if fake.shape[0] else fallback
 
 
 def divergence(mean_logit: Tensor, judgement: Tensor, size: float) -> Tensor:
-    """KL(m || p) + size KL(m || p̄), p = softmax of the mean training logit, m = (p + p̄) / 2; without the program's constant.
+    """KL(m || p) + size KL(m || p̄), where p is the softmax of the mean training logit and m = (p + p̄) / 2.
 
-    Choice: p̄ is a mean of probabilities already; the program's second softmax over it would move the minimum away from p = p̄.
+    The program's constant is left out.
+    Choice: p̄ is a mean of probabilities already. The program's second softmax over it would move the minimum
+    away from p = p̄.
     """
     p, other = (q.clamp(min=1e-12) for q in (torch.softmax(mean_logit, dim=0), judgement))
     middle = (p + other) / 2
@@ -271,7 +297,9 @@ def divergence(mean_logit: Tensor, judgement: Tensor, size: float) -> Tensor:
 
 
 def mutual_information(predicted: Tensor, labels: Tensor, num_classes: int) -> Tensor:
-    """I = Σ p(a, b) log(p(a, b) / (p(a) p(b))) of predictions and labels, in nats: float32 [1], never negative."""
+    """I = Σ p(a, b) log(p(a, b) / (p(a) p(b))) of predictions and labels, in nats: float32 [1], never
+    negative.
+    """
     pairs = torch.bincount(predicted * num_classes + labels, minlength=num_classes**2).to(torch.float64)
     joint = (pairs / pairs.sum().clamp(min=1)).reshape(num_classes, num_classes)
     independent = joint.sum(1, keepdim=True) * joint.sum(0, keepdim=True)
@@ -293,7 +321,7 @@ def column_means(x: Sparse | Tensor) -> Tensor:
 
 
 def clustered(means: Mapping[int, Tensor], threshold: float) -> list[list[int]]:
-    """Merge the two most similar clusters (cosine of the mean over members) while that is at least ``threshold``."""
+    """Merge the two most similar clusters while the cosine of their means is at least ``threshold``."""
     clusters = [[k] for k in means]
     while len(clusters) > 1:
         centres = torch.stack(

@@ -1,11 +1,14 @@
-"""GraphSMOTE: interpolate rare training nodes in embedding space and wire them by a learned edge predictor; federated by FedAvg.
+"""GraphSMOTE: rare training nodes are interpolated in embedding space and wired by a learned edge predictor.
 
-Zhao, Zhang, Wang, "GraphSMOTE: Imbalanced Node Classification on Graphs with Graph Neural Networks", WSDM 2021, arXiv 2103.08826.
-Official code: TianxiangZhao/GraphSmote @80c1160 (read, not copied). Equation numbers (b.1-b.7) are those of methods.md, section 4.
+The models are averaged by FedAvg.
+
+Zhao, Zhang, Wang, "GraphSMOTE: Imbalanced Node Classification on Graphs with Graph Neural Networks", WSDM
+2021, arXiv 2103.08826. Official code: TianxiangZhao/GraphSmote @80c1160 (read, not copied).
 Down: the model, decoder.weight [h, h].  Up: the same.  Bytes each way per client: 4 (|Θ| + h²).
-Ours: the two-layer backbone instead of three weight layers; the minority list and the class average are local, over the classes that
-are present; non-edges of the reconstruction are sampled, so that nothing is quadratic in nodes; a node's neighbour is looked up among
-all nodes (the official code uses the position within the class as if it were a node); synthetic nodes are in the loss.
+Ours: the two-layer backbone instead of three weight layers. The list of minority classes and the class
+average are local, over the classes that are present. Non-edges of the reconstruction are sampled, so that
+nothing is quadratic in nodes. A node's neighbour is looked up among all nodes; the official code uses the
+position within the class as if it were a node. Synthetic nodes are in the loss.
 """
 
 from __future__ import annotations
@@ -24,9 +27,10 @@ from torch import Tensor
 from fedepd.errors import BadConfig
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.parts.enlarged import Links, RealGraph, edge_scores, smooth_enlarged
-from fedepd.methods.parts.patterns import csr, dots, with_values
 from fedepd.methods.steps import average, class_counts, fit, reply, with_prefix
-from fedepd.network.backbones import Backbone, Inputs
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs
+from fedepd.network.patterns import csr, dots, with_values
 from fedepd.network.sparse import Sparse, adjacency, csr_tensor
 from fedepd.network.training import Loss
 from fedepd.options import option
@@ -44,7 +48,7 @@ class Rivals:
     """The members of some classes, one class per row, to be compared with each other in one product."""
 
     nodes: Tensor
-    """int64 [b, l]; a shorter class repeats its first node."""
+    """int64 [b, l]. A shorter class repeats its first node."""
     repeated: Tensor
     """[b, l]: infinite at such a repetition, else 0."""
 
@@ -68,7 +72,7 @@ class Prepared:
     rivals: tuple[Rivals, ...]
     """The training nodes of all minority classes."""
     parents: Tensor
-    """int64 [s]: the real node that each synthetic node starts from; the same in every step."""
+    """int64 [s]: the real node that each synthetic node starts from, the same in every step."""
     places: Tensor
     """int64 [s]: where :func:`nearest` says who is nearest to the parent."""
     parent_rows: sp.csr_matrix
@@ -90,7 +94,8 @@ class GraphSMOTE(Method[Prepared]):
 
     up_scale: float = option(
         0.0,
-        "synthetic nodes per training node of a minority class; 0: as many passes as fit into the class average",
+        "synthetic nodes per training node of a minority class; "
+        "0: as many passes over the class as fit into the class average",
     )
     wiring: Literal["threshold", "soft"] = option(
         "threshold", "synthetic edges: predicted and cut at the threshold (T), or the scores (O)"
@@ -139,7 +144,8 @@ class GraphSMOTE(Method[Prepared]):
     def _plan(self, data: ClientData, members: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """The parents of all synthetic nodes and the passes they belong to.
 
-        Choice: floor(average / N) passes of N nodes each, as the official code counts, so a class ends above the average by at most N.
+        Choice: floor(average / N) passes of N nodes each, as the official code counts. So a class ends above
+        the average by at most N.
         """
         parents, passes = [torch.empty(0, dtype=torch.int64)], [torch.empty(0, dtype=torch.int64)]
         for position, nodes in enumerate(members):
@@ -185,15 +191,13 @@ class GraphSMOTE(Method[Prepared]):
         )
 
         def loss(params: Tensors) -> Tensor:
-            hidden = model.encode(params, prepared.inputs, dropout)  # b.1, [n, h]
+            hidden = model.encode(params, prepared.inputs, dropout)  # [n, h]
             projected = hidden @ params["decoder.weight"].t()
             if prepared.parents.numel():
-                logits = model.classify(
-                    params, self._enlarged(client, params, hidden, projected, places)
-                )  # b.6
+                logits = model.classify(params, self._enlarged(client, params, hidden, projected, places))
             else:
                 logits = model.logits(params, hidden, prepared.inputs, train_only=True)
-            total = F.cross_entropy(logits, prepared.labels)  # b.7
+            total = F.cross_entropy(logits, prepared.labels)
             return (
                 total + self.rec_weight * reconstruction(projected, prepared.edges, shifts)
                 if self.rec_weight
@@ -216,11 +220,13 @@ class GraphSMOTE(Method[Prepared]):
         delta = torch.from_numpy(places.random(prepared.parents.shape[0], dtype=np.float32))
         if self.interpolate == "pass":
             delta = delta[prepared.passes]
-        synthetic = torch.lerp(
-            hidden.index_select(0, prepared.parents), hidden.index_select(0, partners), delta[:, None]
-        )  # b.2, [s, h]
-        if client.model.head == "linear":
-            return torch.cat([hidden[prepared.inputs.train], synthetic])
+        if client.model.convolution is None:
+            # Choice: only the layers of gcn and sage can be continued on a graph with more nodes. With another
+            # network, synthetic rows lie between the rows that its classifier reads. The predicted edges then
+            # serve the reconstruction alone.
+            rows = client.model.smooth(params, hidden, prepared.inputs)
+            return torch.cat([rows[prepared.inputs.train], between(rows, prepared.parents, partners, delta)])
+        synthetic = between(hidden, prepared.parents, partners, delta)  # [s, h]
         candidates = csr_tensor(
             prepared.parent_rows + prepared.adj[partners.numpy()], np.int32
         )  # neighbours of either, once each
@@ -233,7 +239,7 @@ class GraphSMOTE(Method[Prepared]):
         )
 
     def _wire(self, params: Tensors, projected: Tensor, synthetic: Tensor, candidates: Tensor) -> Links:
-        """b.5: the rows of the synthetic nodes in the enlarged adjacency."""
+        """The rows of the synthetic nodes in the enlarged adjacency."""
         decoder = params["decoder.weight"]
         if self.wiring == "soft":
             return Links.make(candidates, edge_scores(synthetic @ decoder.t(), projected, candidates))
@@ -247,7 +253,7 @@ class GraphSMOTE(Method[Prepared]):
         return Links.make(csr(start, index, ones, (synthetic.shape[0], projected.shape[0])), ones)
 
     def server_init(self, server: Server, params: Tensors) -> Tensors:
-        # A small start, U(±1/√h): the squared loss on a sigmoid saturates otherwise.
+        # A small start, U(±1/√h), because the squared loss on a sigmoid saturates otherwise.
         bound = server.model.hidden**-0.5
         decoder = torch.empty(server.model.hidden, server.model.hidden)
         return {
@@ -268,10 +274,16 @@ class GraphSMOTE(Method[Prepared]):
         return client.model.predict(tensors, client.prepared.inputs)
 
 
-def present_average(data: ClientData) -> float:
-    """Training nodes per class, over the classes that the client has; 0 where it has none.
+def between(rows: Tensor, parents: Tensor, partners: Tensor, delta: Tensor) -> Tensor:
+    """b.2: a row for each pair of parent and partner, ``delta`` of the way from one to the other: [s, columns]."""
+    return torch.lerp(rows.index_select(0, parents), rows.index_select(0, partners), delta[:, None])
 
-    Choice: one average says who is a minority and how far it grows; over all C classes most local classes would lie above it.
+
+def present_average(data: ClientData) -> float:
+    """Training nodes per class, over the classes that the client has. It is 0 where the client has none.
+
+    Choice: this average says both which classes are minorities and how far they grow. Over all C classes,
+    most local classes would lie above it.
     """
     counts = class_counts(data)
     return float(counts.sum()) / max(int((counts > 0).sum()), 1)
@@ -298,7 +310,7 @@ def in_batches(members: Sequence[Tensor]) -> tuple[Rivals, ...]:
 
 
 def member_places(rivals: Sequence[Rivals], num_nodes: int) -> Tensor:
-    """Where each member stands among all of them, int64 [n]; anything for other nodes."""
+    """Where each member stands among all of them, int64 [n]. Other nodes have any number."""
     out, first = torch.zeros(num_nodes, dtype=torch.int64), 0
     for each in rivals:
         own = each.repeated == 0
@@ -308,7 +320,10 @@ def member_places(rivals: Sequence[Rivals], num_nodes: int) -> Tensor:
 
 
 def nearest(rows: Tensor, rivals: Sequence[Rivals]) -> Tensor:
-    """The nearest other member of each member's class by Euclidean distance; where there is no other, itself: int64, batch after batch."""
+    """The nearest other member of each member's class by Euclidean distance: int64, batch after batch.
+
+    A member without another is its own nearest.
+    """
     found = []
     for each in rivals:
         own = rows[each.nodes]  # [b, l, h]
@@ -326,18 +341,23 @@ def nearest(rows: Tensor, rivals: Sequence[Rivals]) -> Tensor:
 
 
 def reconstruction(projected: Tensor, edges: Tensor, draws: np.random.Generator) -> Tensor:
-    """b.4: Σ_ij ω_ij (B_ij − A_ij)², ω = 1 on edges and |E| / (n² − |E|) elsewhere; in expectation over ``draws`` the full sum.
+    """The edge reconstruction Σ_ij ω_ij (B_ij − A_ij)², with ω = 1 on edges and |E| / (n² − |E|) elsewhere.
 
-    Choice: instead of rejecting edges among the sampled pairs, pairs are drawn from all n², and what edges contribute to their sum is
-    subtracted exactly: unbiased too, and no look-up per pair. A draw is a shift s for the pairs (i, i + s) and (i, i - s) of all nodes i,
-    and there are as many pairs as entries of A, or up to n more: every node is drawn equally often and the gradient needs no sorting.
+    Its expectation over ``draws`` is the full sum.
+    Choice: sampled pairs that are edges are not rejected. Pairs are drawn from all n², and what edges
+    contribute to their sum is subtracted exactly. That is unbiased too, and no pair is looked up. A draw is a
+    shift s, for the pairs (i, i + s) and (i, i - s) of all nodes i. There are as many pairs as entries of A,
+    or up to n more. So every node is drawn equally often, and the gradient needs no sorting.
     """
     loss: Tensor = _Reconstruction.apply(projected, edges, draws)  # type: ignore[no-untyped-call]
     return loss
 
 
 class _Reconstruction(torch.autograd.Function):
-    """The loss with its gradient. Both patterns are symmetric, so a product with the slopes themselves is half of the gradient."""
+    """The loss with its gradient.
+
+    Both patterns are symmetric, so a product with the slopes is half of the gradient.
+    """
 
     @staticmethod
     def forward(ctx: Any, projected: Tensor, edges: Tensor, draws: np.random.Generator) -> Tensor:
@@ -370,7 +390,7 @@ class _Reconstruction(torch.autograd.Function):
 
 
 def shifted_pairs(n: int, shifts: np.ndarray[Any, Any]) -> Tensor:
-    """The pattern of all (i, i + s) and (i, i - s) modulo n, [n, n]; a pair is there as often as it is drawn."""
+    """The pattern of all (i, i + s) and (i, i - s) modulo n, [n, n]. A pair is there once for each draw."""
     columns = (np.arange(n)[:, None] + np.concatenate([shifts, -shifts])) % n
     start = torch.arange(0, columns.size + 1, columns.shape[1], dtype=torch.int32)
     return csr(

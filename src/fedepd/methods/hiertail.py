@@ -1,12 +1,16 @@
-"""HierTail: a graph U-Net whose pooled nodes act as groups of classes, trained with balanced contrast; federated by FedAvg.
+"""HierTail: a graph U-Net whose pooled nodes act as groups of classes, trained with balanced contrast.
 
-Wang et al., "Mastering Long-Tail Complexity on Graphs: Characterization, Learning, and Generalization", KDD 2024, arXiv 2305.09938.
-Official code: wanghh7/HierTail @2cd9e63 (read, not copied). Equation numbers (b.1-b.5) are those of methods.md, section 5.
+The models are averaged by FedAvg.
+
+Wang et al., "Mastering Long-Tail Complexity on Graphs: Characterization, Learning, and Generalization", KDD
+2024, arXiv 2305.09938. Official code: wanghh7/HierTail @2cd9e63 (read, not copied).
 Down: the model, down.* [h, h] + [h], up.* the same, pool.weight [L, h].  Up: the same.
-Bytes each way per client: 4 (|Θ| + 2 (h² + h) + L·h), with a sage backbone 4 (|Θ| + 2 (2 h² + h) + L·h); depth 0: 4 |Θ|.
-Ours: at most ``anchors`` nodes in each contrast; k_1 = int(r n / C) kept within 1 .. ``most_kept`` and the pooled A² capped per row, so
-that nothing is quadratic in nodes; centres and nodes share one numbering of groups (the official code labels nodes by node number and
-centres by position); x⁰ is the backbone's hidden layer, dropout included.
+Bytes each way per client: 4 (|Θ| + 2 (h² + h) + L·h), with a sage backbone 4 (|Θ| + 2 (2 h² + h) + L·h);
+depth 0: 4 |Θ|.
+Ours: at most ``anchors`` nodes are in each contrast. k_1 = int(r n / C) is kept within 1 .. ``most_kept``,
+and the pooled A² is capped per row, so that nothing is quadratic in nodes. Centres and nodes share one
+numbering of groups; the official code labels nodes by node number and centres by position. x⁰ is the
+backbone's hidden layer, dropout included.
 """
 
 from __future__ import annotations
@@ -26,7 +30,8 @@ from fedepd.errors import BadConfig
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.parts.contrast import balanced_contrast, group_contrast
 from fedepd.methods.steps import average, fit, reply
-from fedepd.network.backbones import Backbone, Inputs, glorot
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs, glorot
 from fedepd.network.sparse import Sparse, adjacency, normalised
 from fedepd.network.training import Loss
 from fedepd.options import option
@@ -39,7 +44,7 @@ _FLOOR = 1e-7
 @dataclass(frozen=True, eq=False)
 class Prepared:
     inputs: Inputs
-    """Depth 0: the backbone's own; otherwise with a convolution whose self-loops weigh 2."""
+    """At depth 0 the backbone's own. Otherwise its convolution has self-loops of weight 2."""
     with_loops: sp.csr_matrix
     """A + I, [n, n]."""
     sizes: tuple[int, ...]
@@ -58,12 +63,14 @@ class HierTail(Method[Prepared]):
     depth: int = option(3, "L: how often the graph is pooled; 0: the backbone alone")
     contrast: float = option(0.01, "w: weight of the balanced contrastive terms")
     temperature: float = option(1.0, "tau of the contrast")
-    # Choice: 0.01 and 1 are the authors' CoraFull script; their code's own 1 and 0.1 are the official preset. On Email (a seed, 40 rounds)
-    # accuracy is 54 without contrast (depth 3); at depth 2, 42 with w = tau = 1 and 8 with tau = 0.1, with ten times the centres 44 and 11.
+    # Choice: 0.01 and 1, as in the authors' CoraFull script. Their code's own 1 and 0.1 are the official
+    # preset. On Email (one seed, 40 rounds) accuracy is 54 without contrast at depth 3. At depth 2 it is 42
+    # with w = tau = 1, and 8 with tau = 0.1. With ten times the centres these are 44 and 11.
     first_ratio: float = option(1.0, "nodes kept by the first pooling, times n / C")
     ratio: float = option(0.5, "share of the nodes kept by each further pooling; in (0, 1]")
     anchors: int = option(256, "nodes drawn as rows and columns of a contrast, beside all centres")
-    # Choice: a contrast costs anchors squared: 2,048 (methods.md 15) would be ten times the cost of everything else together.
+    # Choice: a contrast costs anchors squared. 2,048 anchors would cost ten times as much as everything else
+    # together.
     most_kept: int = option(
         2048, "most nodes that the first pooling keeps, so that pooled graphs are small matrices"
     )
@@ -82,18 +89,19 @@ class HierTail(Method[Prepared]):
             raise BadConfig(f"ratio is {self.ratio}; it must lie in (0, 1]")
 
     def prepare(self, data: ClientData, model: Backbone) -> Prepared:
-        graph, inputs = data.graph, model.inputs(data)
+        graph, operator = data.graph, None
         adj = adjacency(graph.edge_index, graph.num_nodes)
         if self.depth and model.backbone == "gcn":
-            # Self-loops of weight 2: D^-1/2 (A + 2 I) D^-1/2, D counting both, is what A / 2 gives with loops of weight 1.
+            # Self-loops of weight 2: D^-1/2 (A + 2 I) D^-1/2, where D counts both, is what A / 2 gives with
+            # loops of weight 1.
             operator = Sparse.of(normalised(0.5 * adj), symmetric=True)
-            features = inputs.features if graph.is_sparse else operator.times(graph.x)
-            inputs = Inputs(operator, features, inputs.train, operator.rows(inputs.train), inputs.labels)
         with_loops = sp.csr_matrix(adj + sp.identity(graph.num_nodes, dtype=np.float32, format="csr"))
-        return Prepared(inputs, with_loops, self.sizes(graph.num_nodes, graph.num_classes))
+        return Prepared(
+            model.inputs(data, operator=operator), with_loops, self.sizes(graph.num_nodes, graph.num_classes)
+        )
 
     def sizes(self, num_nodes: int, num_classes: int) -> tuple[int, ...]:
-        """k_1 = int(r n / C) within bounds; then the ``ratio`` of the depth above, rounded up."""
+        """k_1 = int(r n / C) within bounds. Every further depth keeps ``ratio`` of the last, rounded up."""
         size, out = (
             min(num_nodes, self.most_kept, max(1, int(self.first_ratio * num_nodes / num_classes))),
             [],
@@ -127,12 +135,12 @@ class HierTail(Method[Prepared]):
             for centres in levels[1 : self.depth]:
                 chosen = self._anchors(levels[0].shape[0], draws)
                 terms = terms + group_contrast(chosen_rows(levels[0], chosen), centres, self.temperature)
-            return total + self.contrast * terms  # b.5
+            return total + self.contrast * terms
 
         return loss
 
     def _anchors(self, rows: int, draws: np.random.Generator) -> Tensor | None:
-        """As many rows as allowed, drawn without replacement: int64; None where all are."""
+        """As many rows as allowed, drawn without replacement: int64. None where all are allowed."""
         return (
             None
             if rows <= self.anchors
@@ -143,21 +151,25 @@ class HierTail(Method[Prepared]):
         self, client: Client[Prepared], params: Tensors, dropout: np.random.Generator | None
     ) -> tuple[tuple[Tensor, ...], Tensor]:
         """x^0 .. x^(L-1), and the rows [n, h] that the last layer reads."""
-        # Choice: the official code drops nothing with one-layer convolutions; x⁰ is the backbone's H, dropout included, as for everyone.
-        x = client.model.encode(params, client.prepared.inputs, dropout)  # b.1
+        # Choice: x⁰ is the backbone's H, dropout included, as for every method. The official code drops
+        # nothing with one-layer convolutions.
+        x = client.model.encode(params, client.prepared.inputs, dropout)
         if self.depth == 0:
             return (x,), x
         pool = params["pool.weight"]
         directions = pool / pool.norm(dim=1, keepdim=True).clamp(min=_FLOOR)
         weights = (params[f"{name}.{part}"] for name in ("down", "up") for part in ("weight", "bias"))
-        last, *deeper = _UNet.apply(self, client.prepared, x, directions, *weights)  # type: ignore[no-untyped-call]
+        prepared = client.prepared
+        last, *deeper = _UNet.apply(self, prepared, x, directions, *weights)  # type: ignore[no-untyped-call]
         return (x, *deeper), last
 
     def pooled(self, graph: sp.csr_matrix | Tensor, keep: Tensor) -> Tensor:
-        """b.2: the weights between the kept nodes, loops removed, [k, k]; ``graph`` is the sparse A + I, or a pooled A.
+        """The weights between the kept nodes without loops, [k, k]. ``graph`` is the sparse A + I, or a
+        pooled A.
 
-        Choice: the square is taken of the kept rows alone, (A + I)[keep] (A + I)[keep]ᵀ, and capped after that: the same numbers as in the
-        full square, which is never stored; and the cap falls on edges that survive the pooling, of 32 among all n nodes few would.
+        Choice: the square is taken of the kept rows alone, (A + I)[keep] (A + I)[keep]ᵀ, and capped after
+        that. These are the numbers of the full square, which is never stored. And the cap chooses among edges
+        that survive the pooling; of 32 edges chosen among all n nodes few would.
         """
         if isinstance(graph, Tensor):
             rows = graph.index_select(0, keep)
@@ -205,7 +217,10 @@ def chosen_rows(values: Tensor, chosen: Tensor | None) -> Tensor:
 
 
 def pool(x: Tensor, direction: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """b.2: the ``size`` nodes of the largest score ⟨x, p⟩ / ‖p‖, ascending, and the tanh of their scores; ``direction`` is p / ‖p‖."""
+    """The ``size`` nodes with the largest score ⟨x, p⟩ / ‖p‖, ascending, and the tanh of their scores.
+
+    ``direction`` is p / ‖p‖.
+    """
     score = torch.mv(x, direction)
     keep = (
         torch.argsort(score, descending=True, stable=True)[:size].sort().values
@@ -222,7 +237,9 @@ def strongest(adj: Tensor, cap: int) -> Tensor:
 
 
 def convolution(adj: Tensor, own_apart: bool) -> Tensor:
-    """The backbone's operator on a pooled graph, [k, k]: gcn with self-loops of weight 2, or the mean over neighbours."""
+    """The backbone's operator on a pooled graph, [k, k]: gcn with self-loops of weight 2, or the neighbours'
+    mean.
+    """
     if own_apart:
         return adj / adj.sum(1, keepdim=True).clamp(min=_FLOOR)
     looped = adj.clone().fill_diagonal_(2.0)
@@ -232,7 +249,7 @@ def convolution(adj: Tensor, own_apart: bool) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """relu(S W + b) on a pooled graph, S = P x, or [P x | x] where W has the rows for it; and its gradients."""
+    """relu(S W + b) on a pooled graph and its gradients. S is P x, or [P x | x] where W has rows for it."""
 
     operator: Tensor
     read: Tensor
@@ -247,7 +264,7 @@ class Layer:
         return cls(operator, read, torch.addmm(bias, read, weight).relu_())
 
     def backward(self, grad: Tensor, weight: Tensor, grad_weight: Tensor, grad_bias: Tensor) -> Tensor:
-        """The gradient of x; those of the parameters are added to what is there."""
+        """The gradient of x. Those of the parameters are added to what is there."""
         grad = torch.ops.aten.threshold_backward(grad, self.out, 0)
         grad_weight.addmm_(self.read.t(), grad)
         grad_bias.add_(grad.sum(0))
@@ -257,7 +274,7 @@ class Layer:
 
 
 class _UNet(torch.autograd.Function):
-    """b.2 and b.3: x⁰ -> the rows that the last layer reads, and x¹ .. x^(L-1)."""
+    """From x⁰ to the rows that the last layer reads, and x¹ .. x^(L-1)."""
 
     @staticmethod
     def forward(
@@ -282,7 +299,7 @@ class _UNet(torch.autograd.Function):
             last = ups[-1].out
         ctx.save_for_backward(x, directions, *weights)
         ctx.steps = kept, gates, downs, ups
-        # Copies: an output that ctx holds would hold ctx, and neither would ever be freed.
+        # Copies, because an output that ctx holds would hold ctx, and neither would ever be freed.
         return (x.index_add(0, kept[0], last), *(level.clone() for level in levels[1:-1]))
 
     @staticmethod

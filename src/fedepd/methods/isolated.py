@@ -1,6 +1,6 @@
 """Isolated: no federation, the floor of every table. Each client trains alone.
 
-Down: nothing.  Up: nothing.  Bytes: 0. The common initial weights are drawn by each client from the run's seed.
+Down: nothing.  Up: nothing.  Bytes: 0. Each client draws the common initial weights from the run's seed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from torch import Tensor
 
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.steps import own_model, train_alone
-from fedepd.network.backbones import Backbone, Inputs
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs
 from fedepd.types import ClientData, Fields, Reply, Tensors
 
 

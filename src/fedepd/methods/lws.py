@@ -1,10 +1,14 @@
-"""LWS, learnable weight scaling, federated: FedAvg first, then one multiplier per class on the frozen model.
+"""LWS, learnable weight scaling, federated: first FedAvg, then one factor per class on the frozen model.
 
-Kang et al., "Decoupling Representation and Classifier for Long-Tailed Recognition", ICLR 2020, arXiv 1910.09217.
-Official code: facebookresearch/classifier-balancing @f162ade (BSD), centralised; the federation is ours.
-Down: the model, scale [C].  Up in stage one: the model; in stage two: scale [C], owned [C] (not with averaging = "naive").
+Kang et al., "Decoupling Representation and Classifier for Long-Tailed Recognition", ICLR 2020, arXiv
+1910.09217.
+Official code: facebookresearch/classifier-balancing @f162ade (BSD). It is centralised; the federation is
+ours.
+Down: the model, scale [C].  Up in stage one: the model; in stage two: scale [C], owned [C] (not with
+averaging = "naive").
 Bytes per client: down 4 (|Θ| + C); up 4 |Θ| in stage one, 8 C in stage two (4 C if naive).
-Ours: class-aware sampling is its full-batch expectation; Adam without weight decay; scales stay >= 0; a class is averaged over its owners.
+Ours: class-aware sampling is replaced by its full-batch expectation. Adam has no weight decay. Scales stay >=
+0. The scale of a class is averaged over its owners.
 """
 
 from __future__ import annotations
@@ -30,7 +34,8 @@ from fedepd.methods.steps import (
     reply,
     with_prefix,
 )
-from fedepd.network.backbones import Backbone, Inputs
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs
 from fedepd.options import option
 from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields
 
@@ -46,13 +51,14 @@ class LWS(Method[Inputs]):
         "official": {"stage_two": 0.05, "optimizer_own": True, "nonnegative": False, "averaging": "naive"},
     }
 
-    # Choice: 0.2 instead of 0.05 by the search that every method had (docs/methods.md).
+    # Choice: 0.2 instead of 0.05, by the search that every method had (docs/methods.md).
     stage_two: float = option(
         0.2, "share of the rounds that learn the scales, at least one round of two or more; 0: FedAvg"
     )
     averaging: Literal["counts", "uniform", "naive"] = option(
         "counts",
-        "a class's scale is averaged over the clients that have it, by training nodes or equally; naive: over all, by size",
+        "a class's scale is averaged over the clients that have it, by their training nodes or equally; "
+        "naive: over all clients by their size",
     )
     nonnegative: bool = option(
         True, "keep the scales at 0 or above: a negative one turns its class upside down"
@@ -60,8 +66,9 @@ class LWS(Method[Inputs]):
     optimizer_own: bool = option(
         False, "stage two by the authors' SGD: rate 0.2 with cosine decay, weight decay 5e-4"
     )
-    # Choice: weight decay pulls a scale to 0, not to 1, so by default there is none (section 6). Their momentum 0.9 is not offered:
-    # their rate alone, made for batches of images, already throws the scales off on small graphs with large logits.
+    # Choice: no weight decay by default, because it pulls a scale to 0 and not to 1. The authors' momentum of
+    # 0.9 is not offered. Their rate was made for batches of images, and it alone throws the scales off on
+    # small graphs with large logits.
 
     def __post_init__(self) -> None:
         if not 0 <= self.stage_two < 1:
@@ -90,7 +97,10 @@ class LWS(Method[Inputs]):
         return reply(client, params, loss=loss), {**state, **params}
 
     def _scale_step(self, client: Client[Inputs], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
-        """Stage two. Choice: what is frozen is the averaged model, so a client's personal model is that one with its own scales."""
+        """Stage two.
+
+        Choice: the averaged model is frozen, so a client's personal model is that one with its own scales.
+        """
         inputs, counts = client.prepared, class_counts(client.data)
         with torch.no_grad():
             logits = client.model.logits(
@@ -155,9 +165,10 @@ class LWS(Method[Inputs]):
 
 
 def balanced_loss(scale: Tensor, logits: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
-    """Class-balanced cross-entropy of scale * logits [t, C]: every class present has the same weight, its nodes share it.
+    """Class-balanced cross-entropy of scale * logits [t, C]. Every class present has the same weight, and its
+    nodes share it.
 
-    The scale of a class without training nodes gets no gradient: nothing here could ever push it up.
+    The scale of a class without training nodes gets no gradient, because nothing here could ever push it up.
     """
     scale = torch.where(counts > 0, scale, scale.detach())
     return F.cross_entropy(scale * logits, labels, weight=1.0 / counts.clamp(min=1))

@@ -1,4 +1,4 @@
-"""The steps that methods share: local fit, label counts, averaging. None of them is written twice."""
+"""The steps that methods share: local training, class counts, averaging."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedepd.methods.base import Client
-from fedepd.network.backbones import Error, Inputs
+from fedepd.network.contract import Error, Inputs
 from fedepd.network.kernels import cross_entropy_
 from fedepd.network.training import Gradient, Objective, descend
 from fedepd.types import ClientData, Reply, TaskInfo, Tensors
@@ -30,7 +30,10 @@ def renamed(tensors: Mapping[str, Tensor], old: str, new: str) -> Tensors:
 
 
 def cross_entropy(client: Client[Any], inputs: Inputs, shift: Tensor | None = None) -> Gradient:
-    """Eq. 9: mean cross-entropy over the training nodes of the logits (plus a ``shift`` [C]), with fresh dropout at every step."""
+    """Eq. 9: the mean cross-entropy of the training nodes, with fresh dropout at every step.
+
+    A ``shift`` [C] is added to the logits first.
+    """
 
     def error(logits: Tensor) -> tuple[float, Tensor]:
         return cross_entropy_(logits, inputs.labels, shift), logits
@@ -65,9 +68,10 @@ def fit(
     stage: str = "fit",
     weight_decay: float | None = None,
 ) -> tuple[Tensors, Tensors, float]:
-    """Train the named parameters (default: all) on ``loss``; the moments of each ``stage`` live in the state under its name.
+    """Train the named parameters (default: all) on ``loss``.
 
-    Returns the parameters, the state with new moments, and the mean loss. A client without training nodes is left as it is.
+    The optimiser's moments of each ``stage`` are in the state under its name. Returns the parameters, the
+    state with new moments, and the mean loss. A client without training nodes is left as it is.
     """
     if not bool(client.data.train_mask.any()):
         return params, state, float("nan")
@@ -86,7 +90,11 @@ def reply(client: Client[Any], tensors: Tensors, **scalars: float) -> Reply:
 
 
 def own_model(client: Client[Any], tensors: Tensors, *stream: int | str) -> Tensors:
-    """The model among the tensors; before there is one, the initial weights of the run's seed (of a stream of their own, if named)."""
+    """The model among the tensors.
+
+    Before there is one, it is the initial weights of the run's seed. A ``stream`` names initial weights of
+    its own.
+    """
     return model_part(tensors) or client.model.initial(client.info, client.seed, *stream)
 
 
@@ -107,16 +115,20 @@ def class_sums(rows: Tensor, labels: Tensor, num_classes: int) -> Tensor:
 
 
 def weight_of(info: TaskInfo, reply: Reply) -> float:
-    """A client's say in the average. Choice: none without training nodes, as it returns what it was sent."""
+    """A client's weight in the average.
+
+    Choice: a client without training nodes has none, because it returns what it was sent.
+    """
     if reply.num_train == 0:
         return 0.0
     return float(reply.num_nodes if info.weighting == "nodes" else reply.num_train)
 
 
 def weighted_mean(tensors: Tensors, replies: Mapping[int, Reply], weights: Mapping[int, float]) -> Tensors:
-    """Each named tensor's mean over the replies, summed in float64 in client order: the same bits whoever answered first.
+    """Each named tensor's mean over the replies.
 
-    Weights are renormalised over the replies at hand; where they are all zero the tensors stay as they are.
+    It is summed in float64 in the order of the clients, so that the bits do not depend on who answered first.
+    Weights are renormalised over the replies at hand. Where they are all zero, the tensors stay as they are.
     """
     total = sum(weights[k] for k in sorted(replies))
     if total <= 0:
@@ -137,9 +149,10 @@ def average(info: TaskInfo, tensors: Tensors, replies: Mapping[int, Reply]) -> T
 
 
 def class_mean(old: Tensor, pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
-    """Each class's mean of the values [C, ...] by the weights [C], one pair per client in client order, summed in float64.
+    """The weighted mean of each class: values [C, ...] and weights [C] of every client, in the order of the
+    clients.
 
-    A class without weight keeps its old value.
+    It is summed in float64. A class without weight keeps its old value.
     """
     column = (-1,) + (1,) * (old.ndim - 1)
     total = torch.zeros(old.shape[0], dtype=torch.float64).reshape(column)

@@ -14,23 +14,38 @@ from torch import Tensor
 
 from fedepd.datasets.tables import FeatureSchema
 from fedepd.errors import BadConfig, BadData
-from fedepd.files import read_tensors, write_json, write_text
-from fedepd.folders import check_new_folder, new_folder
+from fedepd.files import write_json, write_text
+from fedepd.folders import new_folder
 from fedepd.longtail import Tiers
 from fedepd.model.calibration import TIERS, calibrate
 from fedepd.model.card import model_card
-from fedepd.model.model import FORMAT, PROBE_NODES, Model, check_model, probe
+from fedepd.model.model import (
+    CALIBRATION,
+    CARD,
+    CONFIG,
+    FORMAT,
+    LABELS,
+    METRICS,
+    PROBE_NODES,
+    SCHEMA,
+    WEIGHTS,
+    Model,
+    check_model,
+    probe,
+)
 from fedepd.report.agreement import CHANGED
 from fedepd.report.runs import Run, read_run
-from fedepd.rounds.evaluate import SPLITS, confusions
+from fedepd.rounds.evaluate import SPLITS, confusions, held_out
+from fedepd.runs import folder as run_folder
 from fedepd.runs.experiment import Experiment
-from fedepd.runs.folder import weights_sha256, write_tensors
+from fedepd.runs.folder import called, check_new_run, read_weights, weights_sha256
+from fedepd.runs.record import write_tensors
 from fedepd.runs.resume import experiment_of, rebuild
-from fedepd.runs.run import Simulation
 from fedepd.runs.selection import below
+from fedepd.runs.simulation import Simulation
 from fedepd.shapes import DAMAGED, EVERY, FLAG, NUMBER, ROUND_NUMBER, TEXT, expect, whole
 from fedepd.shown import shown
-from fedepd.types import HIDDEN, ClientData, Graph, TaskInfo
+from fedepd.types import ClientData, Graph, TaskInfo
 
 EXPORTED: dict[str, Any] = {"best_rounds": {EVERY: ROUND_NUMBER}, "proxy_features": FLAG, "config_hash": TEXT}
 DATA_OF_EXPORTED: dict[str, Any] = {
@@ -38,8 +53,11 @@ DATA_OF_EXPORTED: dict[str, Any] = {
     "imbalance_ratio": NUMBER,
     "sha256": TEXT,
 }
-OTHERWISE = ("is classified otherwise than in the run, so a new graph would be too; export a run whose method does not use local labels at "
-             "inference (FedEPD: a sign other than post_hoc)")  # fmt: skip
+OTHER_SHA256 = f"its sha256 differs from {run_folder.SUMMARY}'s"
+OTHERWISE = (
+    "is classified otherwise than in the run, so a new graph would be too; "
+    "export a run whose method does not use local labels at inference"
+)
 UNMEASURED = {
     "temperatures": dict.fromkeys(TIERS, 1.0),
     "unmeasured": "Not calibrated (all temperatures are 1), and not classified again to check the numbers above, because the graphs of a "
@@ -53,13 +71,33 @@ def export(
     data: Graph | str | Path | None = None,
     data_dir: str | Path | None = None,
 ) -> Path:
-    """Write the model of a finished run to the new folder ``out``. The run's data must be at hand: calibration is measured on them.
+    """Write the model of a finished run to a new folder.
 
-    ``data`` is needed only where the run was given a graph from memory, or its file has moved. A federation's graphs stay at its sites, so
+    The run's data must be at hand, because calibration is measured on them. A federation's graphs stay at its sites, so
     its model is exported without calibration.
+
+    Args:
+        folder: The run folder.
+        out: The new folder.
+        data: Needed only where the run was given a graph from memory, or its file has moved.
+        data_dir: The folder with the datasets' files, if it has moved.
+
+    Returns:
+        The new folder.
+
+    Raises:
+        BadConfig: ``out`` is there already, or the method has no model for all clients.
+        BadData: The run folder is damaged or unfinished, or its data have changed.
+
+    Examples:
+        >>> import fedepd
+        >>> result = fedepd.run("synthetic", "fedavg", rounds=1, clients=2, out="runs/first")
+        >>> folder = fedepd.export("runs/first", "model")
+        >>> sorted(path.name for path in folder.iterdir())[:3]
+        ['README.md', 'calibration.json', 'config.json']
     """
     run, out = read_run(folder), Path(out)
-    check_new_folder(out)
+    check_new_run(out)
     check_whole(run)
     if "sites" in run.config:
         if data is not None:
@@ -72,34 +110,30 @@ def export(
     graph = simulation.graph
     model = uncalibrated(run, simulation.experiment, simulation.server.info, graph.label_names, graph.schema)
     model = needed_only(model, simulation.clients[0].graph)
-    val, test = held_out(run, simulation, model)
+    val, test = held_out_logits(run, simulation, model)
     calibration = calibrate(val, test, model.tiers)
     _write(run, model, calibration, out)
     with suppress(
         BadConfig
     ):  # for the report; a run folder that cannot be written to costs its diagram, not the model
-        write_json(run.path / "calibration.json", calibration)
+        write_json(run.path / run_folder.CALIBRATION, calibration)
     return out
 
 
 def check_whole(run: Run) -> None:
-    """What an export needs beyond a report, and the weights by their hash: the final ones are those of summary.json."""
-    where, name = f"'{shown(run.path.name)}", f"{shown(run.path.name)}/final.safetensors"
-    expect(run.summary, EXPORTED, f"{where}/summary.json'")
+    """What an export needs beyond a report, and the weights by their hash: the final ones are those of the summary."""
+    summary, config = (f"'{called(run.path, file)}'" for file in (run_folder.SUMMARY, run_folder.CONFIG))
+    expect(run.summary, EXPORTED, summary)
     if run.headline not in run.summary["best_rounds"]:
-        raise BadData(f"{where}/summary.json' has no best round of its headline model; {DAMAGED}")
-    expect(run.dataset, DATA_OF_EXPORTED, f"{where}/config.json': 'dataset'")
+        raise BadData(f"{summary} has no best round of its headline model; {DAMAGED}")
+    expect(run.dataset, DATA_OF_EXPORTED, f"{config}: 'dataset'")
     if (
         not run.rounds or "weights_sha256" not in run.summary
     ):  # reading the rounds holds the best one against them
         return
-    if (
-        weights_sha256(read_tensors(run.path / "final.safetensors", DAMAGED, name))
-        != run.summary["weights_sha256"]
-    ):
-        raise BadData(
-            f"'{name}' is not what the run ended with (its sha256 differs from summary.json's); {CHANGED}"
-        )
+    if weights_sha256(read_weights(run.path, run_folder.FINAL)) != run.summary["weights_sha256"]:
+        name = called(run.path, run_folder.FINAL)
+        raise BadData(f"'{name}' is not what the run ended with ({OTHER_SHA256}); {CHANGED}")
 
 
 def of_federation(run: Run) -> Model:
@@ -129,17 +163,15 @@ def uncalibrated(
         # Choice: one client's model is not offered: such methods also predict from what only that client has (its classes, its labels).
         raise BadConfig(f"{method.label} keeps a model per client and none for all, so there is none to export; export a run of a method "
                         "whose headline model is 'global' in 'fedepd methods', or of 'centralised'")  # fmt: skip
-    name = f"{shown(run.path.name)}/model.safetensors"
-    tensors = read_tensors(run.path / "model.safetensors", DAMAGED, name)
+    tensors = read_weights(run.path, run_folder.MODEL)
     stated = run.summary.get("weights_sha256")
     if (
         run.headline == "global"
         and run.summary["best_round"] == run.summary["rounds"]
         and stated not in (None, weights_sha256(tensors))
     ):
-        raise BadData(
-            f"'{name}' is not the last round's model (its sha256 differs from summary.json's); {CHANGED}"
-        )
+        name = called(run.path, run_folder.MODEL)
+        raise BadData(f"'{name}' is not the last round's model ({OTHER_SHA256}); {CHANGED}")
     return Model(
         experiment=experiment,
         info=info,
@@ -167,7 +199,7 @@ def needed_only(model: Model, graph: Graph) -> Model:
     return model
 
 
-def held_out(run: Run, simulation: Simulation, model: Model) -> list[tuple[Any, Any]]:
+def held_out_logits(run: Run, simulation: Simulation, model: Model) -> list[tuple[Any, Any]]:
     """(logits [n, C], classes [n]) of all clients' validation nodes, and of their test nodes, as the exported model classifies them.
 
     The run's own confusion matrices must come out again, client by client: so nothing is exported that predicts otherwise than measured.
@@ -178,8 +210,8 @@ def held_out(run: Run, simulation: Simulation, model: Model) -> list[tuple[Any, 
         for split, matrix in confusions(logits, client).items():
             if not np.array_equal(matrix.numpy(), run.confusion[f"{run.headline}_{split}"][number]):
                 raise BadConfig(f"without its training labels client {number} {OTHERWISE}")
-            mask = {"val": client.val_mask, "test": client.test_mask}[split] & (client.graph.y != HIDDEN)
-            rows[split].append((logits[mask], client.graph.y[mask]))
+        for split, pair in held_out(logits, client).items():
+            rows[split].append(pair)
     joined = {
         split: [torch.cat(parts).numpy() for parts in zip(*pairs, strict=True)]
         for split, pairs in rows.items()
@@ -188,7 +220,10 @@ def held_out(run: Run, simulation: Simulation, model: Model) -> list[tuple[Any, 
 
 
 def _write(run: Run, model: Model, calibration: dict[str, Any], out: Path) -> None:
-    """config.json last: a folder without it is not taken for a model. All is made before anything is written, and removed if that fails."""
+    """All content is made before anything is written. If writing fails, what was written is removed.
+
+    The configuration is written last, because a folder without it is not taken for a model.
+    """
     tensors, schema = model.tensors, model.schema
     names = ("protocol", "dataset", "proxy_features", "best_round", "test_without_local_train", "warnings")
     scores = run.summary["metrics"][run.headline]
@@ -203,17 +238,17 @@ def _write(run: Run, model: Model, calibration: dict[str, Any], out: Path) -> No
     }
     card = model_card(run, model, calibration, run.path.name)
     files = {
-        "labels.json": {"labels": model.label_names},
-        "schema.json": {
+        LABELS: {"labels": model.label_names},
+        SCHEMA: {
             "features": model.info.num_features,
             "columns": json.loads(schema.to_json()) if schema else None,
         },
-        "metrics.json": {"test": scores, **{name: run.summary.get(name) for name in names}},
-        "calibration.json": calibration,
-        "config.json": config,
+        METRICS: {"test": scores, **{name: run.summary.get(name) for name in names}},
+        CALIBRATION: calibration,
+        CONFIG: config,
     }
-    with new_folder(out, ("model.safetensors", "README.md", *files)):
-        write_tensors(out / "model.safetensors", tensors)
-        write_text(out / "README.md", card)
+    with new_folder(out, (WEIGHTS, CARD, *files)):
+        write_tensors(out / WEIGHTS, tensors)
+        write_text(out / CARD, card)
         for name, content in files.items():
             write_json(out / name, content)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -26,13 +27,16 @@ from fedepd.rng import seeded
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.folder import weights_sha256
 from fedepd.runs.resume import experiment_of
-from fedepd.runs.run import with_features
-from fedepd.shapes import EXPORT_AGAIN, LABELS, MODEL_CONFIG, SCHEMA, expect
+from fedepd.runs.simulation import with_features
+from fedepd.shapes import EXPORT_AGAIN, LABELS_FIELDS, MODEL_CONFIG, SCHEMA_FIELDS, expect
 from fedepd.shown import csv_text, listed, shown, whole
 from fedepd.types import HIDDEN, ClientData, Graph, TaskInfo, Tensors
 
 FORMAT = 1
 """Of the model folder; raised when an older reader would misread it."""
+CONFIG, WEIGHTS, LABELS, SCHEMA = "config.json", "model.safetensors", "labels.json", "schema.json"
+METRICS, CALIBRATION, CARD = "metrics.json", "calibration.json", "README.md"
+"""The files of a model folder. A run folder is another one, even where a file has the same name."""
 PROBE_NODES = 64
 
 
@@ -80,20 +84,48 @@ class Predictions:
 
 @dataclass(frozen=True, eq=False)
 class Model:
+    """A model that was exported, ready to predict.
+
+    Examples:
+        >>> import fedepd
+        >>> result = fedepd.run("synthetic", "fedavg", rounds=1, clients=2, out="runs/first")
+        >>> model = fedepd.load_model(fedepd.export("runs/first", "model"))
+        >>> predictions = model.predict(fedepd.load("synthetic"))
+        >>> len(predictions.labels), predictions.probabilities.shape
+        (1500, (1500, 10))
+    """
+
     experiment: Experiment
+    """The settings that it was trained under."""
     info: TaskInfo
+    """The numbers of features, classes and clients."""
     tensors: Tensors
+    """The weights, and no tensor that changes no prediction."""
     label_names: tuple[str, ...]
+    """What the classes are called, in order."""
     tiers: Tiers
+    """Which classes are head, medium and tail."""
     temperatures: dict[str, float]
+    """What the logits are divided by, for each tier of the predicted class."""
     schema: FeatureSchema | None = None
     """How columns become features, where the training data came from tables."""
 
     def predict(self, graph: Graph, abstain_below: float = 0.0) -> Predictions:
-        """What the model says of every node; the graph's own labels are not looked at.
+        """Classify every node. The graph's own labels are not looked at.
 
-        Edges are purified as in training, over the whole graph as if it were one client. A node without edges is classified by its
-        features alone.
+        Edges are purified as in training, over the whole graph as if it were one client. A node without edges is
+        classified by its features alone.
+
+        Args:
+            graph: A graph with the features that the model was trained on.
+            abstain_below: A node whose likeliest class has a smaller probability gets no label.
+
+        Returns:
+            The likeliest class and the calibrated probabilities of every node.
+
+        Raises:
+            BadConfig: ``abstain_below`` is not a probability.
+            BadData: The graph has other features than the model was trained on.
         """
         if not 0 <= abstain_below <= 1:
             raise BadConfig(f"abstain_below is {abstain_below}; a probability lies between 0 and 1")
@@ -111,7 +143,14 @@ class Model:
         return Predictions(ids, logits.argmax(1), p, self.label_names, abstain_below)
 
     def logits(self, graph: Graph) -> Tensor:
-        """[n, C], of a graph whose features are as the protocol wants them: a client without one training node."""
+        """Logits of a graph, as a client without any training node would have them.
+
+        Args:
+            graph: Its features are as the protocol wants them.
+
+        Returns:
+            [n, C], not calibrated.
+        """
         n = graph.num_nodes
         none = torch.zeros(n, dtype=torch.bool)
         graph = replace(
@@ -125,7 +164,14 @@ class Model:
         return self.logits_at(ClientData(0, graph, none, none, none, torch.arange(n)))
 
     def logits_at(self, data: ClientData) -> Tensor:
-        """[n, C], as a client with these data would have them."""
+        """Logits as a client with these data would have them.
+
+        Args:
+            data: The client's data; a method may use its training labels.
+
+        Returns:
+            [n, C], not calibrated.
+        """
         e = self.experiment
         prepared = e.method.prepare(data, e.model)
         client = Client(data, prepared, self.info, e.model, e.training, e.protocol.seed, 0, e.protocol.rounds)
@@ -134,24 +180,41 @@ class Model:
 
 
 def load_model(folder: str | Path) -> Model:
-    """The model in a folder written by ``fedepd export``."""
+    """Read the model in a folder that ``fedepd.export`` wrote.
+
+    Args:
+        folder: The model folder.
+
+    Returns:
+        The model, checked against its settings and the hash of its weights.
+
+    Raises:
+        BadData: The folder holds no model, or is damaged.
+
+    Examples:
+        >>> import fedepd
+        >>> result = fedepd.run("synthetic", "fedavg", rounds=1, clients=2, out="runs/first")
+        >>> model = fedepd.load_model(fedepd.export("runs/first", "model"))
+        >>> model.info.num_classes
+        10
+    """
     folder = Path(folder)
-    config, where = _read(folder, "config.json", {}), f"'{shown(folder, 300)}/config.json'"
+    config, where = _read(folder, CONFIG, {}), f"'{shown(folder, 300)}/{CONFIG}'"
     if config.get("format") != FORMAT:
         found = shown(config.get("format"), 20)
         raise BadData(f"{where} has format {found}, this version reads {FORMAT}; export the run again")
     expect(config, MODEL_CONFIG, where, EXPORT_AGAIN)
-    tensors = read_tensors(folder / "model.safetensors", EXPORT_AGAIN)
+    tensors = read_tensors(folder / WEIGHTS, EXPORT_AGAIN)
     if weights_sha256(tensors) != config["weights_sha256"]:
         raise BadData(
-            f"'{shown(folder, 300)}/model.safetensors' is not what was exported (its sha256 differs); {EXPORT_AGAIN}"
+            f"'{shown(folder, 300)}/{WEIGHTS}' is not what was exported (its sha256 differs); {EXPORT_AGAIN}"
         )
-    columns = _read(folder, "schema.json", SCHEMA).get("columns")
+    columns = _read(folder, SCHEMA, SCHEMA_FIELDS).get("columns")
     model = Model(
-        experiment=experiment_of(config, where, EXPORT_AGAIN),
+        experiment=experiment_of(config, where, EXPORT_AGAIN, trained=True),
         info=TaskInfo(**{name: config["info"][name] for name in MODEL_CONFIG["info"]}),
         tensors=tensors,
-        label_names=tuple(_read(folder, "labels.json", LABELS)["labels"]),
+        label_names=tuple(_read(folder, LABELS, LABELS_FIELDS)["labels"]),
         tiers=Tiers(**{name: tuple(config["tiers"][name]) for name in TIERS}),
         temperatures={name: float(config["temperatures"][name]) for name in TIERS},
         schema=FeatureSchema.from_json(json.dumps(columns)) if columns else None,
@@ -182,7 +245,8 @@ def check_model(model: Model, where: str, cure: str) -> None:
         raise BadData(f"{where}: its labels or tiers are not those of {info.num_classes} classes; {cure}")
     if model.schema is not None and len(model.schema.feature_names) != info.num_features:
         raise BadData(f"{where}: its columns do not make {info.num_features} features; {cure}")
-    if model.experiment.model.hidden * max(info.num_features, info.num_classes) > sum(sizes.values()):
+    needed = sum(math.prod(shape) for shape in model.experiment.model.shapes(info).values())
+    if needed > sum(sizes.values()):
         raise BadData(f"{where}: its weights are fewer than its settings ask for; {cure}")
     if broken := [name for name, value in model.tensors.items() if not bool(torch.isfinite(value).all())]:
         raise BadData(f"{where}: '{shown(broken[0])}' of its weights is not finite; {cure}")

@@ -1,4 +1,4 @@
-"""Tables, figures and one self-contained page, made from run folders alone: nothing here imports training code."""
+"""Run folders come in; tables, figures and one self-contained page come out. Imports no training code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Whether the files of a run folder agree: a number that somebody has changed is named, not shown."""
+"""Checks that the files of a run folder agree with each other.
+
+A number that was changed after the run is named in an error instead of shown in a report.
+"""
 
 from __future__ import annotations
 
@@ -12,29 +15,31 @@ import numpy.typing as npt
 from fedepd.errors import BadData
 from fedepd.longtail import Tiers, tiers
 from fedepd.metrics import client_mean, pooled
+from fedepd.runs.folder import CONFIG, CONFUSION, PARTITION, SHARED, SUMMARY
 from fedepd.shapes import DAMAGED
 
 Json = Mapping[str, Any]
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 AVERAGES = {"pooled": pooled, "client_mean": client_mean}
-SHARED = ("method", "method_label", "preset", "seed", "rounds", "config_hash", "protocol")
-"""In summary.json as in config.json."""
 TOLERANCE = 1e-9
 MOST = 2**40
-"""Nodes in one cell of a matrix; sums of many such cells still fit int64."""
+"""Most nodes in one entry of a matrix. Sums of many such entries still fit an int64."""
 CHANGED = "the folder was changed after the run or is damaged, so remove it and run it again"
 
 
 def check_arrays(confusion: Arrays, partition: Arrays, config: Json, folder: str) -> None:
-    """Counts of nodes, [K, C, C] with one K and C in all of confusion.npz, and the same classes in partition.npz."""
+    """Check that the arrays hold counts of nodes and have matching shapes.
+
+    All matrices of confusion.npz are [K, C, C] with the same K and C, and partition.npz has the same C.
+    """
     classes = config["dataset"].get(
         "classes", len(partition["class_sizes"]) if partition["class_sizes"].ndim else 0
     )
     clients = len(confusion["personal_test"]) if confusion["personal_test"].ndim else 0
     wanted: dict[str, tuple[int | None, ...]] = dict.fromkeys(confusion, (clients, classes, classes))
-    places = [("confusion.npz", confusion, wanted)]
-    places.append(("partition.npz", partition, {"class_sizes": (classes,), "client_class": (None, classes)}))
+    places = [(CONFUSION, confusion, wanted)]
+    places.append((PARTITION, partition, {"class_sizes": (classes,), "client_class": (None, classes)}))
     for file, arrays, shapes in places:
         for name, shape in shapes.items():
             array, where = arrays[name], f"'{folder}/{file}': '{name}'"
@@ -51,25 +56,25 @@ def check_arrays(confusion: Arrays, partition: Arrays, config: Json, folder: str
 def check_numbers(
     summary: Json, config: Json, confusion: Arrays, class_sizes: npt.NDArray[Any], folder: str
 ) -> None:
-    """Every metric in summary.json comes out again from confusion.npz."""
-    where = f"'{folder}/summary.json'"
+    """Check that every metric in summary.json follows from confusion.npz."""
+    where = f"'{folder}/{SUMMARY}'"
     for name in SHARED:
         if name in summary and name in config and summary[name] != config[name]:
-            raise BadData(f"{where} and config.json differ in '{name}'; {CHANGED}")
+            raise BadData(f"{where} and {CONFIG} differ in '{name}'; {CHANGED}")
     cut = _tiers(summary, "sites" in config, class_sizes, where)
     if summary["headline"] not in summary["metrics"]:
         raise BadData(f"{where} has no metrics of its headline model, '{summary['headline']}'; {CHANGED}")
     for model, averages in summary["metrics"].items():
         if f"{model}_test" not in confusion or not averages.keys() <= AVERAGES.keys():
-            raise BadData(f"{where} has metrics that confusion.npz knows nothing of; {CHANGED}")
+            raise BadData(f"{where} has metrics that do not come from {CONFUSION}; {CHANGED}")
         for average, stated in averages.items():
             found = AVERAGES[average](confusion[f"{model}_test"], cut)
             for metric, value in stated.items():
                 if metric not in found or not _same(value, found[metric]):
                     ours = f"{found[metric]:.6g}" if metric in found else "no such metric"
                     raise BadData(
-                        f"{where} says {metric if metric in found else 'one'} = {value} ({model}, {average}), but its confusion "
-                        f"matrices give {ours}; {CHANGED}"
+                        f"{where} says {metric if metric in found else 'one'} = {value} ({model}, "
+                        f"{average}), but its confusion matrices give {ours}; {CHANGED}"
                     )
 
 
@@ -78,7 +83,10 @@ def _same(stated: float | None, found: float) -> bool:
 
 
 def _tiers(summary: Json, is_federation: bool, class_sizes: npt.NDArray[Any], where: str) -> Tiers:
-    """Those of the class sizes. A federation fixes its tiers at its first evaluation, so there only their form is known."""
+    """The tiers of summary.json, checked against the class sizes.
+
+    A federation fixes its tiers at its first evaluation. So only their form can be checked there.
+    """
     stated = Tiers(*(tuple(summary["tiers"][name]) for name in ("head", "medium", "tail")))
     if is_federation:
         classes = [*stated.head, *stated.medium, *stated.tail]
@@ -86,34 +94,41 @@ def _tiers(summary: Json, is_federation: bool, class_sizes: npt.NDArray[Any], wh
     else:
         fits = stated == tiers(class_sizes)
     if not fits:
-        raise BadData(f"{where}: 'tiers' are not those of the class sizes in partition.npz; {CHANGED}")
+        raise BadData(f"{where}: 'tiers' are not those of the class sizes in {PARTITION}; {CHANGED}")
     return stated
 
 
 def check_rounds(summary: Json, config: Json, lines: Sequence[Json], where: str) -> None:
-    """Rounds 1, 2, ... in order, and the selected ones among those that were evaluated, none later being better."""
+    """Check that the rounds are 1, 2, ... in order, and that each selected round was evaluated and no
+    later one is better."""
     if [line["round"] for line in lines] != list(range(1, summary["rounds"] + 1)):
         raise BadData(
-            f"{where} does not hold the rounds 1 to {summary['rounds']} of summary.json, one line each; {CHANGED}"
+            f"{where} must have one line for each of the rounds 1 to {summary['rounds']} of {SUMMARY}; "
+            f"{CHANGED}"
         )
     best = {**summary.get("best_rounds", {}), summary["headline"]: summary["best_round"]}
     if summary.get("best_rounds", best).get(summary["headline"]) != summary["best_round"]:
-        raise BadData(f"{where}: 'best_round' and 'best_rounds' of summary.json differ; {CHANGED}")
+        raise BadData(f"{where}: 'best_round' and 'best_rounds' of {SUMMARY} differ; {CHANGED}")
     select = str(config["experiment"].get("protocol", {}).get("select", ""))
     for model, selected in best.items():
         evaluated = {line["round"]: line["val"][model] for line in lines if model in line.get("val", {})}
         if selected not in evaluated:
             raise BadData(
-                f"{where}: round {selected}, the best of summary.json ({model}), was not evaluated; {CHANGED}"
+                f"{where}: {SUMMARY} says that round {selected} is the best ({model}), but it was not "
+                f"evaluated; {CHANGED}"
             )
         if not _is_best(selected, evaluated, select):
             raise BadData(
-                f"{where}: a later round than {selected}, the best of summary.json ({model}), was better; {CHANGED}"
+                f"{where}: {SUMMARY} says that round {selected} is the best ({model}), but a later one is "
+                f"better; {CHANGED}"
             )
 
 
 def _is_best(selected: int, evaluated: Mapping[int, Json], select: str) -> bool:
-    """As ``Progress`` selects. Earlier rounds are not held against it: a method with stages may not select all of them."""
+    """Whether no later round is better, by the rule of ``runs.selection``.
+
+    Earlier rounds may be better, because a method with stages may not select all of its rounds.
+    """
     later = [scores for round, scores in evaluated.items() if round > selected]
     if select == "last":
         return not later

@@ -9,25 +9,30 @@ import numpy as np
 import numpy.typing as npt
 
 from fedepd.metrics import class_accuracy, wilson
-from fedepd.report.runs import Group, Json
+from fedepd.report.runs import Group
+from fedepd.runs.folder import Json
 
 Floats = npt.NDArray[np.float64]
 
 
 def mean_std(values: Iterable[float]) -> tuple[float, float]:
-    """Mean and standard deviation (n - 1) of what was measured; NaN where there is too little for either."""
+    """Mean and standard deviation (divided by n - 1) of the values that are not NaN.
+
+    The mean of no value and the deviation of a single one are NaN.
+    """
     known = [value for value in values if not np.isnan(value)]
     mean = float(np.mean(known)) if known else float("nan")
     return mean, float(np.std(known, ddof=1)) if len(known) > 1 else float("nan")
 
 
 def bin_accuracy(group: Group, bins: Sequence[Sequence[int]]) -> tuple[Floats, Floats, Floats]:
-    """Mean test accuracy of each bin's classes with the low and high end of its 95 % interval: three [B].
+    """Mean test accuracy of the classes in each bin, and both ends of its 95 % interval: three arrays [B].
 
-    Choice: seeds test overlapping nodes of one graph, so three seeds are not three times the nodes; the interval is that of
-    the counts of an average seed.
-    Choice: the paper shows no intervals; the class intervals are Wilson's, and their mean's interval adds their half-widths in
-    quadrature on each side (MOVER, Zou & Donner 2008), which for a bin of one class is Wilson's interval itself.
+    Choice: the interval uses the counts of an average seed. Seeds test overlapping nodes of one graph, so
+    three seeds do not have three times the information.
+    Choice: each class has Wilson's interval. The interval of a bin's mean adds their half-widths in
+    quadrature, on each side (MOVER, Zou & Donner 2008). For a bin of one class that is Wilson's interval. The
+    paper shows no intervals.
     """
     counts = np.sum([run.confusion[f"{run.headline}_test"].sum(0) for run in group.runs], axis=0)  # [C, C]
     seeds = len(group.runs)
@@ -45,7 +50,8 @@ def bin_accuracy(group: Group, bins: Sequence[Sequence[int]]) -> tuple[Floats, F
 
 
 def convergence(group: Group) -> tuple[list[int], Floats, Floats]:
-    """Rounds that were evaluated, and the validation macro-F1 there: mean and standard deviation over seeds, [T] each."""
+    """The evaluated rounds, and the mean and standard deviation of the validation macro-F1 over seeds: [T]
+    each."""
     found: dict[int, list[float]] = {}
     for run in group.runs:
         for line in run.rounds:
@@ -58,7 +64,7 @@ def convergence(group: Group) -> tuple[list[int], Floats, Floats]:
 
 
 def bytes_by_field(group: Group, direction: str) -> dict[str, float]:
-    """Bytes of a whole run under each message field, mean over seeds; ``direction`` is ``up`` or ``down``."""
+    """Message field -> bytes sent in a whole run, mean over seeds. ``direction`` is ``up`` or ``down``."""
     total: dict[str, float] = {}
     for run in group.runs:
         for line in run.rounds:
@@ -68,7 +74,7 @@ def bytes_by_field(group: Group, direction: str) -> dict[str, float]:
 
 
 def same_clients(groups: Iterable[Group]) -> list[list[Group]]:
-    """Groups whose first runs have the same clients, together."""
+    """The groups, put together where their first runs have the same clients."""
     keys = ("client", "nodes", "edges", "train", "val", "test", "classes")
     found: dict[str, list[Group]] = {}
     for group in groups:
@@ -78,7 +84,8 @@ def same_clients(groups: Iterable[Group]) -> list[list[Group]]:
 
 
 def prunings(groups: Iterable[Group]) -> list[tuple[list[Group], list[Json]]]:
-    """The different ways in which groups prune: the groups that share one, and its clients (lowest seed)."""
+    """The different ways in which groups prune edges: the groups that share one, and its clients at the
+    lowest seed."""
     found: dict[str, tuple[list[Group], list[Json]]] = {}
     for group in groups:
         clients = group.first.clients
@@ -88,5 +95,5 @@ def prunings(groups: Iterable[Group]) -> list[tuple[list[Group], list[Json]]]:
 
 
 def pruned_share(client: Json) -> float:
-    """The share of a client's edges that its method does not train on; NaN for a client without edges."""
+    """The share of a client's edges that its method does not train on. NaN for a client without edges."""
     return 1 - client["edges_kept"] / client["edges"] if client["edges"] else float("nan")

@@ -13,8 +13,10 @@ for (const table of document.querySelectorAll("table.sortable")) {
       heads.forEach(other => other.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
       const key = row => isNumber ? Number(row.cells[column].dataset.value) : row.cells[column].textContent;
-      const compare = (a, b) => isNumber ? key(a) - key(b) || 0 : key(a).localeCompare(key(b), undefined, { numeric: true });
-      for (const body of table.tBodies) body.append(...[...body.rows].sort((a, b) => down ? compare(b, a) : compare(a, b)));
+      const byText = (a, b) => key(a).localeCompare(key(b), undefined, { numeric: true });
+      const compare = isNumber ? (a, b) => key(a) - key(b) || 0 : byText;
+      const inOrder = (a, b) => down ? compare(b, a) : compare(a, b);
+      for (const body of table.tBodies) body.append(...[...body.rows].sort(inOrder));
     });
   });
 }

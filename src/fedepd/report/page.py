@@ -1,4 +1,7 @@
-"""One self-contained report.html: no request leaves it, and everything on it comes from the run folders."""
+"""One self-contained report.html.
+
+It makes no network request, and everything on it comes from the run folders.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +24,37 @@ POLICY = (
     "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; script-src {script}; "
     "style-src 'unsafe-inline'; style-src-elem {style}; style-src-attr 'unsafe-inline'"
 )
-"""Our own script and style by their hashes, so that none that came with data counts.
+"""The page's content security policy. It allows our script and style by their hashes, and nothing that came
+with data.
 
-Choice: style attributes are allowed, because matplotlib puts one on every line it draws; they can fetch nothing, and hashes of them would
-be thousands. ``style-src`` itself is for browsers that do not know the two narrower ones.
+Choice: style attributes are allowed. matplotlib puts one on every line it draws, so their hashes would be
+thousands, and they cannot fetch anything. ``style-src`` itself is for browsers that do not know the two
+narrower directives.
 """
 
 
 def build_report(
     runs_path: str | Path, out: str | Path | None = None, runs: Sequence[Run] | None = None
 ) -> Path:
-    """Write the report of a run folder, or of a folder of run folders, and say where.
+    """Write the report of a run folder, or of a folder of run folders.
 
-    ``out`` is the file, or the folder for ``report.html``; without it the report lies beside the runs. ``runs``: if they were read before.
+    Args:
+        runs_path: The folder.
+        out: The file, or the folder for ``report.html``. Without it the report lies beside the runs.
+        runs: What ``read_runs`` gave, if the folders were read before.
+
+    Returns:
+        Where the report is.
+
+    Raises:
+        BadData: There is no finished run, or a folder is damaged.
+        BadConfig: The report cannot be written there.
+
+    Examples:
+        >>> import fedepd
+        >>> result = fedepd.run("synthetic", "fedavg", rounds=1, clients=2, out="runs/first")
+        >>> fedepd.build_report("runs/first").name
+        'report.html'
     """
     html = render_page(read_runs(runs_path) if runs is None else runs, unfinished(runs_path))
     target = Path(runs_path if out is None else out)
@@ -52,7 +73,10 @@ def render_page(runs: Sequence[Run], left_out: Sequence[Path] = ()) -> str:
 
 
 def document(title: str, scope: str, links: Mapping[str, str], sections: Iterable[str], foot: str) -> str:
-    """A whole page of HTML from its parts; ``links``: id -> text, of what is worth a jump. The footer's id is protocol."""
+    """A whole HTML page from its parts.
+
+    ``links`` maps an id to the text of its link. The footer has the id protocol.
+    """
     asset = resources.files("fedepd.report")
     script, style = (
         "\n" + asset.joinpath(name).read_text(encoding="utf-8") for name in ("page.js", "page.css")
@@ -73,7 +97,7 @@ def document(title: str, scope: str, links: Mapping[str, str], sections: Iterabl
 <header>
 <h1>{html_text(title)}</h1>
 <p>{html_text(scope)}</p>
-<nav>{jumps}<a href="#protocol">protocol, settings, hashes</a></nav>
+<nav>{jumps}<a href="#protocol">Protocol, settings, hashes</a></nav>
 </header>
 <main>
 {"".join(sections)}</main>
@@ -85,7 +109,7 @@ def document(title: str, scope: str, links: Mapping[str, str], sections: Iterabl
 
 
 def _hash(content: str) -> str:
-    """As a page's policy names the element that holds ``content``."""
+    """The hash by which a content security policy allows an element with this content."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
@@ -98,9 +122,11 @@ def _title(groups: Sequence[Group]) -> str:
 
 def _scope(groups: Sequence[Group], left_out: Sequence[Path]) -> str:
     count = sum(len(each.runs) for each in groups)
-    scope = f"{count} run{'s' if count > 1 else ''} of federated learning on graphs whose classes are long-tailed."
-    names = listed([folder.name for folder in left_out], 20)
-    return f"{scope} Left out because unfinished: {names}." if left_out else scope
+    runs = "1 run" if count == 1 else f"{count} runs"
+    scope = f"{runs} of federated learning on graphs with long-tailed classes."
+    if not left_out:
+        return scope
+    return f"{scope} Unfinished runs that are not shown: {listed([folder.name for folder in left_out], 20)}."
 
 
 def _dataset(groups: Sequence[Group], place: str) -> str:
@@ -120,7 +146,8 @@ def _dataset(groups: Sequence[Group], place: str) -> str:
         section("Accuracy by class", _figure(plots.per_class(groups), _PER_CLASS + _whose(groups))),
         section(
             "Classes",
-            f"<details><summary>All classes, by name</summary>{tables.html_table(tables.classes(groups))}</details>",
+            "<details><summary>Test accuracy of every class</summary>"
+            f"{tables.html_table(tables.classes(groups))}</details>",
         ),
         section("Head, medium and tail", _figure(plots.tier_bars(groups), _TIERS + _whose(groups))),
         *(
@@ -142,33 +169,42 @@ def _dataset(groups: Sequence[Group], place: str) -> str:
             else []
         ),
     ]
-    head = f'<h2 id="{slug(place)}">{html_text(shown(data["name"]))}{badge}</h2><ul class="facts">{"".join(items)}</ul>'
-    return f"<section>{head}{''.join(parts)}</section>\n"
+    head = f'<h2 id="{slug(place)}">{html_text(shown(data["name"]))}{badge}</h2>'
+    return f'<section>{head}<ul class="facts">{"".join(items)}</ul>{"".join(parts)}</section>\n'
 
 
 _PER_CLASS = (
-    "Classes stand from the largest on the left to the smallest on the right, cut evenly into at most ten bins. Grey bars: nodes of each "
-    "class (right axis). Lines: mean test accuracy of a bin's classes (left axis); whiskers: its 95 % interval, from the classes' Wilson "
-    "intervals."
+    "Classes run from the largest on the left to the smallest on the right, in at most ten bins of equal "
+    "size. Grey bars: nodes of each class (right axis). Lines: mean test accuracy of a bin's classes (left "
+    "axis). Whiskers: 95 % interval of that mean, from Wilson's intervals of the classes."
 )
-_TIERS = "Mean test accuracy of the classes of each tier, as cut under the summary; whiskers: one standard deviation over seeds."
-_CONVERGENCE = "Macro-F1 on all clients' validation nodes in the rounds that were evaluated; mean and one standard deviation over seeds."
+_TIERS = (
+    "Mean test accuracy of the classes in each tier. The note under the summary defines the tiers. "
+    "Whiskers: one standard deviation over seeds."
+)
+_CONVERGENCE = (
+    "Macro-F1 on the validation nodes of all clients, in the rounds that were evaluated. "
+    "Line: mean over seeds. Band: one standard deviation."
+)
 _CALIBRATION = (
-    "Test nodes in 15 bins of equal mass by the probability of their likeliest class, by the tier of that class; dotted: perfectly "
-    "calibrated. Left: softmax; right: after one temperature per tier, fitted on validation nodes by 'fedepd export'."
+    "Test nodes are sorted by the probability of their predicted class and put into 15 bins with equally "
+    "many nodes, for all nodes and for each tier of the predicted class. Dotted line: perfectly calibrated. "
+    "Left: plain softmax. Right: with one temperature per tier, which 'fedepd export' has fitted on "
+    "validation nodes."
 )
 _COMMUNICATION = (
-    "Payload of all messages of a whole run by field, summed over clients and rounds, mean over seeds."
+    "Bytes of all messages of a whole run by message field, summed over clients and rounds. Mean over seeds."
 )
 
 
 def _whose(groups: Sequence[Group]) -> str:
     personal = [each.label for each in groups if each.first.headline == "personal"]
     if not personal:
-        return " Global model."
+        return " Scores are those of the global model."
     if len(personal) == len(groups):
-        return " The clients' personal models."
-    return f" Global model; {', '.join(personal)}: the clients' personal models, for want of a global one."
+        return " Scores are those of the clients' personal models."
+    who = f"{', '.join(personal)} {'has' if len(personal) == 1 else 'have'} none"
+    return f" Scores are those of the global model. {who}, so the clients' personal models are scored."
 
 
 def section(title: str, content: str) -> str:
@@ -194,7 +230,11 @@ def _summary(groups: Sequence[Group]) -> str:
 
 
 def _calibration(groups: Sequence[Group]) -> str:
-    """Choice: of each method the first run that was exported, since a mean of several runs' bins is no run's reliability."""
+    """One figure per method.
+
+    Choice: it shows the first run that was exported. A mean over the bins of several runs would describe none
+    of them.
+    """
     figures = [(each, plots.reliability(each)) for each in groups]
     return "".join(_figure(svg, f"{each.label}. {_CALIBRATION}") for each, svg in figures if svg)
 
@@ -202,10 +242,10 @@ def _calibration(groups: Sequence[Group]) -> str:
 def _partition(groups: Sequence[Group]) -> str:
     run = groups[0].first
     share = run.summary.get("test_without_local_train")
-    caption = f"Nodes of each class at each client (blank: none) of {_who(groups)}, seed {run.seed}."
+    caption = f"Nodes of each class at each client, seed {run.seed}. Blank: none. Used by {_who(groups)}."
     if share is not None:
         caption += (
-            f" {share:.1%} of the test nodes have a class of which their own client has no training node."
+            f" {share:.1%} of the test nodes belong to a class without any training node at their client."
         )
     return _figure(plots.partition_heatmap(run), caption)
 
@@ -213,10 +253,11 @@ def _partition(groups: Sequence[Group]) -> str:
 def _purification(groups: Sequence[Group]) -> str:
     svg = plots.purification(groups)
     if not svg:
-        return f"<p>No edges are pruned by {html_text(_who(groups))}.</p>"
+        return f"<p>{html_text(_who(groups))}: no edges are pruned.</p>"
     caption = (
-        "Left: share of a client's edges that the method does not train on. Right: share of its edges that join two nodes of one class, "
-        f"before (ring) and after (dot), seed {groups[0].first.seed}. Only methods that prune are shown."
+        "Left: share of a client's edges that the method does not train on. Right: share of its edges that "
+        "join two nodes of the same class, before pruning (ring) and after it (dot). Seed "
+        f"{groups[0].first.seed}. Only methods that prune are shown."
     )
     return _figure(svg, caption)
 
@@ -241,20 +282,24 @@ def footer(groups: Sequence[Group]) -> str:
         for run in runs
         for warning in run.summary.get("warnings", [])
     )
-    settings = [
-        f"<details><summary>{html_text(each.label)} on {html_text(shown(each.first.dataset['name']))}</summary>"
-        f"<pre>{html_text(json.dumps(each.first.config['experiment'], indent=2, ensure_ascii=False), newlines=True)}</pre></details>"
-        for each in groups
-    ]
     table = tables.html_table(tables.hashes(groups))
+    if len(runs) > 30:
+        table = f"<details><summary>All {len(runs)} runs</summary>{table}</details>"
     return f"""<footer id="protocol">
 <h2>Protocol</h2>{paragraphs(protocols)}
 {f"<h2>Warnings</h2>{paragraphs(warnings)}" if warnings else ""}
 <h2>Environment</h2>{paragraphs(environments)}
-<h2>Runs and hashes</h2>{f"<details><summary>All {len(runs)} runs</summary>{table}</details>" if len(runs) > 30 else table}
-<h2>Settings</h2>{"".join(settings)}
+<h2>Runs and hashes</h2>{table}
+<h2>Settings</h2>{"".join(map(_settings, groups))}
 <h2>Commands</h2><pre>{chr(10).join(map(html_text, commands))}</pre>
 </footer>"""
+
+
+def _settings(each: Group) -> str:
+    """All settings of a group, folded away."""
+    title = f"{html_text(each.label)} on {html_text(shown(each.first.dataset['name']))}"
+    content = json.dumps(each.first.config["experiment"], indent=2, ensure_ascii=False)
+    return f"<details><summary>{title}</summary><pre>{html_text(content, newlines=True)}</pre></details>"
 
 
 def paragraphs(lines: Iterable[str]) -> str:
@@ -262,7 +307,7 @@ def paragraphs(lines: Iterable[str]) -> str:
 
 
 def _command(run: Run) -> str:
-    """The recorded command line; a run from Python has none that makes sense, so the one that names its main settings."""
+    """The command line of the run. A run from Python has none, so build one that names its main settings."""
     words = run.env.get("command") or [
         "fedepd",
         "run",
@@ -276,12 +321,12 @@ def _command(run: Run) -> str:
 
 
 def write_page(target: Path, text: str) -> None:
-    """All of the file or nothing."""
+    """Write the whole file or nothing."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_text(target, text)
     except (OSError, BadConfig) as error:
         why = getattr(error.__cause__ or error, "strerror", None) or "the name cannot be used"
         raise BadConfig(
-            f"the report cannot be written to '{shown(target, 300)}' ({why}); name another place with --out"
+            f"cannot write the report to '{shown(target, 300)}' ({why}); name another place with --out"
         ) from None

@@ -1,4 +1,7 @@
-"""Figures as SVG text: the same runs give the same bytes. All groups of a call are on one dataset."""
+"""The figures of a report as SVG text.
+
+The same runs give the same bytes. All groups of a call are on one dataset.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ from fedepd.report.numbers import bin_accuracy, bytes_by_field, convergence, mea
 from fedepd.report.runs import Group, Run
 from fedepd.shown import drawn, html_text
 
-# Okabe and Ito's eight (their yellow darkened, else it is lost on white), then eight after Paul Tol's muted set.
+# The first eight are Okabe and Ito's, with a darker yellow that is visible on white. The others follow Paul
+# Tol's muted set.
 METHOD_COLOURS = {
     "fedepd": "#D55E00",
     "fedavg": "#0072B2",
@@ -46,15 +50,18 @@ RELIABILITY_LOOKS = (
     ("#B8A900", "D", "-."),
     ("#D55E00", "^", ":"),
 )
-"""Colour, marker and dash of all nodes, head, medium and tail."""
+"""Colour, marker and line style for all nodes, head, medium and tail."""
 GREY, DARK = "#777777", "#333333"
 TICK = 60
-"""Characters beside an axis."""
+"""Most characters of a label beside an axis."""
 
 
 @dataclass(frozen=True)
 class Style:
-    """How a group looks in every figure: a colour and marker per method, a dash and hatch per variant of it."""
+    """How a group looks in every figure.
+
+    A method has a colour and a marker; its variants differ in line and hatch.
+    """
 
     colour: str
     marker: str
@@ -63,7 +70,7 @@ class Style:
 
 
 def styles(groups: Sequence[Group]) -> dict[str, Style]:
-    """A style per label."""
+    """Label -> style."""
     known, seen, result = list(METHOD_COLOURS), dict[str, int](), dict[str, Style]()
     for group in groups:
         variant = seen[group.method] = seen.get(group.method, -1) + 1
@@ -79,7 +86,7 @@ def styles(groups: Sequence[Group]) -> dict[str, Style]:
 
 
 def per_class(groups: Sequence[Group]) -> str:
-    """Test accuracy from the largest to the smallest classes in ten bins, over the class sizes."""
+    """Test accuracy in ten bins of classes, from the largest to the smallest, over bars of class sizes."""
     sizes = groups[0].first.partition["class_sizes"]  # [C]
     parts, look = bins(sizes, 10), styles(groups)
 
@@ -90,10 +97,9 @@ def per_class(groups: Sequence[Group]) -> str:
         for place, group in enumerate(groups):
             mean, low, high = (100 * values for values in bin_accuracy(group, parts))  # [B] each
             x, style = np.arange(len(parts)) + dodge(place, len(groups), 0.5), look[group.label]
-            axis.errorbar(
-                x, mean, yerr=[mean - low, high - mean], label=group.label, color=style.colour, linestyle=style.line,
-                marker=style.marker, markersize=4.5, linewidth=1.6, elinewidth=0.8, capsize=1.5,
-            )  # fmt: skip
+            shape = {"color": style.colour, "linestyle": style.line, "marker": style.marker}
+            sizes_of = {"markersize": 4.5, "linewidth": 1.6, "elinewidth": 0.8, "capsize": 1.5}
+            axis.errorbar(x, mean, yerr=[mean - low, high - mean], label=group.label, **shape, **sizes_of)
         axis.set_ylim(-2, 109)
         axis.set_yticks(range(0, 101, 20))
         axis.yaxis.tick_left()
@@ -207,7 +213,7 @@ def convergence_lines(groups: Sequence[Group]) -> str:
 
 
 def partition_heatmap(run: Run) -> str:
-    """Which client holds how many nodes of which class."""
+    """How many nodes of each class every client holds."""
     order = class_order(run.partition["class_sizes"])
     counts = run.partition["client_class"][:, order]  # [K, C]
     clients = len(counts)
@@ -231,7 +237,7 @@ def partition_heatmap(run: Run) -> str:
 
 
 def purification(groups: Sequence[Group]) -> str:
-    """Share of edges pruned and homophily before and after, per client; empty where no group prunes."""
+    """Share of pruned edges, and homophily before and after pruning, per client. Empty if no group prunes."""
     found, look = prunings(groups), styles(groups)
 
     def draw(figure: Any) -> None:
@@ -313,7 +319,10 @@ def communication(groups: Sequence[Group]) -> str:
 
 
 def reliability(group: Group) -> str:
-    """Accuracy against confidence in bins of equal mass, before and after calibration, per tier; empty where it was not measured."""
+    """Accuracy against confidence in bins with equally many nodes, before and after calibration, per tier.
+
+    Empty if it was not measured.
+    """
     run = next((run for run in group.runs if run.calibration), None)
     if run is None:
         return ""
@@ -351,7 +360,7 @@ def reliability(group: Group) -> str:
 
 
 def dodge(place: int, count: int, width: float = 0.8) -> float:
-    """Where the place-th of several things that share an x stands beside it."""
+    """The offset of item ``place`` of ``count`` items that are drawn side by side at the same x."""
     return width * ((place + 0.5) / count - 0.5)
 
 
@@ -365,36 +374,46 @@ def _legend(figure: Any, axis: Any) -> None:
     longest = max((len(label) for label in labels), default=1)
     columns = max(1, min(len(labels), 110 // (longest + 7)))
     rows = -(-len(labels) // columns)
-    figure.set_figheight(
-        figure.get_figheight() + 0.18 * max(0, rows - 4)
-    )  # many long names must not eat the axes
+    # A long legend makes the figure taller, so that the axes keep their height.
+    figure.set_figheight(figure.get_figheight() + 0.18 * max(0, rows - 4))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
 RC = {
-    "svg.fonttype": "none", "text.parse_math": False, "font.size": 9, "hatch.linewidth": 0.8, "legend.frameon": False,
-    "axes.spines.top": False, "axes.spines.left": False, "axes.spines.right": False, "axes.edgecolor": "#888888",
-    "axes.labelcolor": DARK, "xtick.color": "#444444", "ytick.color": "#444444", "ytick.major.size": 0, "ytick.minor.size": 0,
-    "axes.axisbelow": True, "grid.color": "#E4E4E4", "grid.linewidth": 0.7,
-}  # fmt: skip
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.size": 9,
+    "hatch.linewidth": 0.8,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#888888",
+    "axes.labelcolor": DARK,
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "ytick.major.size": 0,
+    "ytick.minor.size": 0,
+    "axes.axisbelow": True,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.7,
+}
 
 SVG_STYLE = '<style type="text/css">*{stroke-linejoin: round; stroke-linecap: butt}</style>'
-"""As matplotlib writes it into every figure."""
+"""The style element that matplotlib writes into every figure."""
 
 
 def _svg(name: str, title: str, height: float, draw: Callable[[Any], None], run: Run) -> str:
-    """The figure as one SVG element, with a name for screen readers and ids that no figure of another run has."""
+    """The figure as one SVG element, with a title for screen readers and ids that are unique on the page."""
     from matplotlib import style
     from matplotlib.figure import Figure
 
     file = io.StringIO()
     with style.context(["default", {**RC, "svg.hashsalt": name}]), warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "Glyph .* missing", UserWarning
-        )  # text stays text, and the browser has the font
-        warnings.filterwarnings(
-            "ignore", "constrained_layout not applied", UserWarning
-        )  # names too long for the figure: not fatal
+        # Text stays text in the SVG, and the browser has the font.
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
+        # Names can be too long for the layout. The figure is still readable.
+        warnings.filterwarnings("ignore", "constrained_layout not applied", UserWarning)
         figure = Figure(figsize=(8.6, height), layout="constrained")
         draw(figure)
         figure.savefig(
@@ -405,7 +424,7 @@ def _svg(name: str, title: str, height: float, draw: Callable[[Any], None], run:
         )
     own = rf"\1{name}-{zlib.crc32(run.path.name.encode()):08x}-"
     svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r'(\bid="|url\(#|href="#)', own, tag[0]), file.getvalue())
-    svg = svg.replace(SVG_STYLE, "", 1)  # page.css has it, and the page's policy knows no other style
+    svg = svg.replace(SVG_STYLE, "", 1)  # it is in page.css; the page's policy allows no other style
     return svg[svg.index("<svg") :].replace(
         "<svg ", f'<svg role="img" aria-label="{html_text(title)}" data-name="{name}" ', 1
     )

@@ -1,4 +1,4 @@
-"""Run folders as they lie on disk, and which of them belong together."""
+"""Reads run folders, and groups the runs that differ in their seed only."""
 
 from __future__ import annotations
 
@@ -10,26 +10,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
-
-from fedepd.arrays import OURS, read_arrays
+import fedepd.runs.folder as run_folder
 from fedepd.errors import BadData
-from fedepd.files import MAX_JSON_BYTES, absolute, read_json, read_lines, without_halves
+from fedepd.files import absolute
 from fedepd.report.agreement import check_arrays, check_numbers, check_rounds
-from fedepd.shapes import CALIBRATION, CLIENT, CONFIG, DAMAGED, ENV, ROUND, SUMMARY, expect
+from fedepd.runs.folder import Arrays, Json
 from fedepd.shown import drawn, shown
 
-Json = dict[str, Any]
-Arrays = dict[str, npt.NDArray[Any]]
-
-MODELS, SPLITS = ("global", "personal"), ("val", "test")
 LABEL = 160
-"""Characters of a group's label: a name and the settings that tell it from others."""
+"""Most characters of a group's label: a name, and the settings in which it differs from other groups."""
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One finished run. The small files are read at once, the others when they are first asked for."""
+    """One finished run. Small files are read at once, the others when they are first needed."""
 
     path: Path
     summary: Json
@@ -46,69 +40,56 @@ class Run:
 
     @property
     def headline(self) -> str:
-        """Whose numbers stand for the method: its ``global`` model, or its clients' ``personal`` ones."""
+        """The model whose scores stand for the method: ``global``, or the clients' ``personal`` ones."""
         return str(self.summary["headline"])
 
     def metric(self, name: str, model: str = "headline", average: str = "pooled") -> float:
-        """A test metric as a fraction; NaN where it was not measured or there is no such model."""
+        """A test metric as a fraction. NaN if it was not measured or there is no such model."""
         of_model = self.summary["metrics"].get(self.headline if model == "headline" else model, {})
         value = of_model.get(average, {}).get(name)
         return float("nan") if value is None else float(value)
 
     @cached_property
     def env(self) -> Json:
-        found: Json = _read(self.path / "env.json", ENV)
+        found: Json = run_folder.read(self.path, run_folder.ENV)
         return found
 
     @cached_property
     def clients(self) -> list[Json]:
         """What each client holds, by client number."""
-        found: list[Json] = _read(self.path / "clients.json", [CLIENT])
-        if not found:
-            raise BadData(f"'{_name_of(self.path / 'clients.json')}' names no client; {DAMAGED}")
-        return found
+        return run_folder.read_clients(self.path)
 
     @cached_property
     def rounds(self) -> list[Json]:
         """What happened in each round."""
-        path = self.path / "rounds.jsonl"
-        lines: list[Json] = read_lines(path, MAX_JSON_BYTES, DAMAGED, _name_of(path))
-        expect(lines, [ROUND], f"'{_name_of(path)}'")
-        fields = {
-            way: dict.fromkeys(name for line in lines for name in line.get(way, ()))
-            for way in ("bytes_up", "bytes_down")
-        }
-        if any(
-            not name.isascii() for names in fields.values() for name in names
-        ):  # the only text that is shown
-            lines = without_halves(lines)
-        check_rounds(self.summary, self.config, lines, f"'{_name_of(path)}'")
+        lines = run_folder.read_rounds(self.path)
+        name = run_folder.called(self.path, run_folder.ROUNDS)
+        check_rounds(self.summary, self.config, lines, f"'{name}'")
         return lines
 
     @cached_property
     def confusion(self) -> Arrays:
-        """``global_test`` and its like: int64 [K, C, C]."""
-        names = [f"{model}_{split}" for model in MODELS for split in SPLITS]
-        return _read_arrays(self.path / "confusion.npz", (f"{self.headline}_test", "personal_test"), names)
+        """``global_val``, ``global_test``, ``personal_val``, ``personal_test``: int64 [K, C, C]."""
+        return run_folder.read_confusion(self.path, self.headline)
 
     @cached_property
     def calibration(self) -> Json | None:
-        """What ``fedepd export`` has measured, if it has."""
-        path = self.path / "calibration.json"
-        return _read(path, CALIBRATION) if path.is_file() else None
+        """What ``fedepd export`` has measured. None if the run was not exported."""
+        path = self.path / run_folder.CALIBRATION
+        return run_folder.read(self.path, run_folder.CALIBRATION) if path.is_file() else None
 
     @cached_property
     def partition(self) -> Arrays:
         """``client_class`` int64 [K, C] and ``class_sizes`` int64 [C]."""
-        return _read_arrays(self.path / "partition.npz", ("client_class", "class_sizes"))
+        return run_folder.read_partition(self.path)
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """The runs of one method with one set of settings on one dataset, by seed: they differ in nothing else."""
+    """The runs of one method with one set of settings on one dataset. They differ in their seed only."""
 
     label: str
-    """Fit for a table and a legend, wherever it came from."""
+    """Safe to show in a table or a legend, whatever the run folder says."""
     runs: tuple[Run, ...]
 
     def __post_init__(self) -> None:
@@ -116,7 +97,7 @@ class Group:
 
     @property
     def first(self) -> Run:
-        """The run with the lowest seed, shown where a mean over seeds would make no sense."""
+        """The run with the lowest seed. It is shown where a mean over seeds makes no sense."""
         return self.runs[0]
 
     @property
@@ -125,27 +106,32 @@ class Group:
 
 
 def read_run(path: str | Path) -> Run:
-    """The finished run in a folder; its numbers are those of its confusion matrices, or it is refused."""
+    """The finished run in a folder.
+
+    It is refused if its numbers do not follow from its confusion matrices.
+    """
     folder = absolute(path)
-    if not (folder / "summary.json").is_file():
-        state = "an unfinished run" if (folder / "config.json").is_file() else "not a run folder"
+    if not run_folder.is_finished(folder):
+        state = "an unfinished run" if run_folder.is_begun(folder) else "not a run folder"
         raise BadData(
-            f"'{path}' is {state}: it has no summary.json; let `fedepd run` finish, or name another folder"
+            f"'{path}' is {state}: it has no {run_folder.SUMMARY}; let `fedepd run` finish, or name another folder"
         )
-    run = Run(folder, _read(folder / "summary.json", SUMMARY), _read(folder / "config.json", CONFIG))
+    summary, config = (run_folder.read(folder, file) for file in (run_folder.SUMMARY, run_folder.CONFIG))
+    run = Run(folder, summary, config)
     check_arrays(run.confusion, run.partition, run.config, shown(folder.name))
     check_numbers(run.summary, run.config, run.confusion, run.partition["class_sizes"], shown(folder.name))
     return run
 
 
 def read_runs(path: str | Path) -> list[Run]:
-    """The finished runs in a run folder or in a folder of run folders; ``unfinished`` names those left out."""
-    runs = [read_run(folder) for folder in _run_folders(Path(path)) if (folder / "summary.json").is_file()]
+    """The finished runs in a run folder or in a folder of run folders. ``unfinished`` names the others."""
+    runs = [read_run(folder) for folder in _run_folders(Path(path)) if run_folder.is_finished(folder)]
     if not runs:
         started = ", ".join(folder.name for folder in unfinished(path))
         found = f"only unfinished runs ({started})" if started else "no run"
         raise BadData(
-            f"'{path}' holds {found}; name a folder that `fedepd run --out` has written, or a folder of such folders"
+            f"'{path}' holds {found}; name a folder that `fedepd run --out` has written, or a folder of such "
+            "folders"
         )
     return sorted(
         runs,
@@ -161,11 +147,11 @@ def read_runs(path: str | Path) -> list[Run]:
 
 def unfinished(path: str | Path) -> list[Path]:
     """Run folders without summary.json, which ``read_runs`` leaves out."""
-    return [folder for folder in _run_folders(Path(path)) if not (folder / "summary.json").is_file()]
+    return [folder for folder in _run_folders(Path(path)) if not run_folder.is_finished(folder)]
 
 
 def group(runs: Iterable[Run]) -> list[Group]:
-    """Runs that differ in their seed alone, together, each group with a label no other group of its dataset has."""
+    """Group the runs that differ in their seed only. Labels are unique within a dataset."""
     found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(
@@ -176,16 +162,16 @@ def group(runs: Iterable[Run]) -> list[Group]:
         for one, other in itertools.pairwise(same):
             if one.seed == other.seed:
                 raise BadData(
-                    f"'{shown(one.path.name)}' and '{shown(other.path.name)}' are the same run ({shown(_name(one))} on "
-                    f"{shown(one.dataset['name'])}, seed {one.seed});"
-                    " remove one of them, or their mean counts it twice"
+                    f"'{shown(one.path.name)}' and '{shown(other.path.name)}' are the same run "
+                    f"({shown(_name(one))} on {shown(one.dataset['name'])}, seed {one.seed}); remove one of "
+                    "them, or their mean counts it twice"
                 )
     firsts = [same[0] for same in members]
     return [Group(_label(same[0], firsts), same) for same in members]
 
 
 def by_dataset(groups: Iterable[Group]) -> list[list[Group]]:
-    """Groups on the same graph, together."""
+    """The groups of each graph."""
     found: dict[tuple[str, str], list[Group]] = {}
     for each in groups:
         found.setdefault(_dataset_key(each.first), []).append(each)
@@ -193,14 +179,14 @@ def by_dataset(groups: Iterable[Group]) -> list[list[Group]]:
 
 
 def settings(run: Run) -> Json:
-    """Every resolved setting except the seed, under its dotted name."""
+    """Dotted name -> value of every resolved setting except the seed."""
     return {
         name: value for name, value in _flatten(run.config["experiment"]) if name.rsplit(".", 1)[-1] != "seed"
     }
 
 
 def _label(run: Run, others: list[Run]) -> str:
-    """The method's name, with the settings that tell it from other groups of that name on the same dataset."""
+    """The method's name, and the settings in which it differs from groups of the same name on its dataset."""
     rivals = [
         other for other in others if (_dataset_key(other), _name(other)) == (_dataset_key(run), _name(run))
     ]
@@ -226,7 +212,7 @@ def _name(run: Run) -> str:
 
 
 def _dataset_key(run: Run) -> tuple[str, str]:
-    # Choice: the hash too, because a file of the same name with other content is another dataset.
+    # Choice: the hash counts, too. A file with the same name and other content is another dataset.
     return str(run.dataset["name"]), str(run.dataset.get("sha256"))
 
 
@@ -242,23 +228,5 @@ def _run_folders(path: Path) -> list[Path]:
     if not path.is_dir():
         raise BadData(f"'{path}' is not a folder; name one that `fedepd run --out` has written")
     folders = [path.resolve(), *sorted(child for child in path.resolve().iterdir() if child.is_dir())]
-    runs = [
-        folder
-        for folder in folders
-        if (folder / "config.json").is_file() or (folder / "summary.json").is_file()
-    ]
+    runs = [folder for folder in folders if run_folder.is_begun(folder) or run_folder.is_finished(folder)]
     return runs[:1] if runs[:1] == folders[:1] else runs
-
-
-def _name_of(path: Path) -> str:
-    return f"{shown(path.parent.name)}/{path.name}"
-
-
-def _read(path: Path, shape: Any) -> Any:
-    content = without_halves(read_json(path, MAX_JSON_BYTES, DAMAGED, _name_of(path)))
-    expect(content, shape, f"'{_name_of(path)}'")
-    return content
-
-
-def _read_arrays(path: Path, needed: Iterable[str], also: Iterable[str] = ()) -> Arrays:
-    return read_arrays(path, needed, also, OURS, DAMAGED, _name_of(path))

@@ -1,4 +1,4 @@
-"""Tables: what stands in them, once, and how that looks in a terminal, in Markdown and in HTML."""
+"""The tables of a report, and how a table is written in a terminal, in Markdown and in HTML."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ PERSONAL = " †"
 class Cell:
     text: str
     value: float | None = None
-    """What a number sorts by; None for text."""
+    """The number to sort by. None for text."""
     spread: str = ""
     rank: int = 0
-    """1: best of its dataset, 2: second."""
+    """1 for the best value of its dataset, 2 for the second best."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class Table:
     name: str
     headers: list[str]
     sections: list[list[list[Cell]]]
-    """Rows, in blocks that belong together."""
+    """Blocks of rows that belong together."""
     note: str = ""
 
 
 def summary(
     groups: Sequence[Group], model: str = "headline", average: str = "pooled", digits: int = 2
 ) -> Table:
-    """Test metrics in percent, mean ± standard deviation over seeds, one block per dataset."""
+    """Test metrics in percent, mean ± standard deviation over seeds, with a block per dataset."""
     blocks = by_dataset(groups)
     several = len(blocks) > 1
     sections = []
@@ -65,7 +65,7 @@ def summary(
 
 
 def cost(groups: Sequence[Group]) -> Table:
-    """What a run takes, mean over seeds."""
+    """What a run costs, mean over seeds."""
     columns = {"MiB up": ("bytes_up", 2**-20), "MiB down": ("bytes_down", 2**-20)}
     columns |= {"Wall s": ("seconds", 1.0), "CPU s": ("cpu_seconds", 1.0)}
     columns |= {"Peak MiB": ("peak_rss_mb", 1.0), "Best round": ("best_round", 1.0)}
@@ -73,12 +73,15 @@ def cost(groups: Sequence[Group]) -> Table:
     for each in groups:
         values = [mean_std(_number(run, key) * scale for run in each.runs) for key, scale in columns.values()]
         rows.append([Cell(each.label), *(measured(mean, std, digits=1) for mean, std in values)])
-    note = "Mean ± standard deviation over seeds of a whole run; bytes summed over clients and rounds."
+    note = (
+        "Cost of a whole run, mean ± standard deviation over seeds. MiB up and down: sent by and to all "
+        "clients in all rounds. Best round: the round whose model is scored."
+    )
     return Table("cost", ["Method", *columns], [rows], note)
 
 
 def classes(groups: Sequence[Group]) -> Table:
-    """Every class, largest first, with its name, its tier, its nodes, and how well its test nodes are classified."""
+    """Every class, the largest first, with its name, tier, number of nodes and test accuracy."""
     first = groups[0].first
     sizes, names = first.partition["class_sizes"], first.dataset.get("label_names") or []
     tier_of = {c: tier for tier, members in first.summary["tiers"].items() for c in members}
@@ -102,12 +105,15 @@ def classes(groups: Sequence[Group]) -> Table:
                 if tested
                 else _percent(None)
             )
-    note = "Test accuracy in percent over all seeds, with the Wilson 95 % interval of an average seed's test nodes."
+    note = "Test accuracy in percent over all seeds, with Wilson's 95 % interval for an average seed."
     return Table("classes", headers, [rows], " ".join([note, *_dagger(groups, "headline")]))
 
 
 def clients(groups: Sequence[Group]) -> Table:
-    """What each client holds, how it is pruned, and how well its test nodes are classified; all groups have the same clients."""
+    """What each client holds, how it is pruned, and its test accuracy.
+
+    All groups must have the same clients.
+    """
     held = {
         "Client": "client",
         "Nodes": "nodes",
@@ -138,10 +144,12 @@ def clients(groups: Sequence[Group]) -> Table:
         for row, confusion in zip(rows, run.confusion[f"{run.headline}_test"], strict=True):
             row.append(_percent(confusion.trace() / confusion.sum() if confusion.sum() else None))
     notes = [
-        f"Seed {groups[0].first.seed}. Homophily: share of a client's edges that join two nodes of one class. Shares in percent."
+        f"Seed {groups[0].first.seed}. Homophily: share of a client's edges that join two nodes of the same "
+        "class, in percent. Isolated: nodes without edges. Acc: accuracy on the client's test nodes, in "
+        "percent."
     ]
     notes += [
-        f"Pruned alike by {', '.join(each.label for each in pruning)}."
+        f"The same edges are pruned by {', '.join(each.label for each in pruning)}."
         for pruning, _ in found
         if len(pruning) > 1
     ]
@@ -149,7 +157,7 @@ def clients(groups: Sequence[Group]) -> Table:
 
 
 def defences(groups: Sequence[Group]) -> Table | None:
-    """By run and client: what was refused, and what the defences did. None where nothing happened in any run."""
+    """What was refused and what the defences did, by run and client. None if nothing happened in any run."""
     rows = [row for each in groups for run in each.runs for row in _deeds(each.label, run)]
     headers = [
         "Run",
@@ -159,15 +167,17 @@ def defences(groups: Sequence[Group]) -> Table | None:
         "Missing",
         "Last reason",
         "Clipped",
-        "Kept of it",
+        "Kept (%)",
         "Rows cut",
         "Left out",
-        "Weight",
+        "Weight (%)",
     ]
     text = (
-        "Rounds in which a client's answers were refused or missing; in which its update was clipped, and the mean share that was kept; "
-        "class rows that were shortened; rounds whose mean did without it; the smallest share of its weight that counted. "
-        "Clipping to the median touches about half of the honest clients a little; what matters is a client that keeps far less."
+        "Refused, Missing: answers of the client that failed a check or never came. Clipped: rounds in "
+        "which its update was shortened; Kept: the mean share of the update that was left. Rows cut: class "
+        "rows that were shortened. Left out: rounds that did not use the client. Weight: the smallest share "
+        "of its weight that counted. Clipping to the median shortens about half of the honest clients' "
+        "updates a little; look for a client that keeps far less."
     )
     return Table("defences", headers, [rows], text) if rows else None
 
@@ -202,7 +212,7 @@ def _deeds(label: str, run: Run) -> list[list[Cell]]:
 
 
 def hashes(groups: Sequence[Group]) -> Table:
-    """Every run with what identifies it."""
+    """Every run, with the hashes that identify it."""
     keys = {"Config": "config_hash", "Partition": "partition_sha256", "Weights": "weights_sha256"}
     rows = [
         [
@@ -216,18 +226,22 @@ def hashes(groups: Sequence[Group]) -> Table:
         for run in each.runs
     ]
     return Table(
-        "runs", ["Folder", "Dataset", "Method", "Seed", *keys], [rows], "Hashes are cut to 16 digits."
+        "runs",
+        ["Folder", "Dataset", "Method", "Seed", *keys],
+        [rows],
+        "Only the first 16 digits of each hash are shown.",
     )
 
 
 def tier_rule(run: Run) -> str:
-    """How classes are cut into head, medium and tail, and how many each tier has."""
+    """How classes are divided into head, medium and tail, and how many classes each tier has."""
     cuts = run.config["experiment"].get("evaluation", {})
     sizes = ", ".join(f"{len(classes)} {tier}" for tier, classes in run.summary["tiers"].items())
     return (
-        f"Classes are sorted by their number of nodes in the whole graph: head = the fewest classes that hold "
-        f"{cuts.get('head_share', 0.5):.0%} of the nodes, tail = the last {cuts.get('tail_share', 0.3):.0%} of the classes, "
-        f"medium = the rest (here {sizes}); a tier's accuracy is the plain mean of its classes' accuracies."
+        "Classes are sorted by their number of nodes in the whole graph. Head: the fewest classes that "
+        f"together hold {cuts.get('head_share', 0.5):.0%} of the nodes. Tail: the smallest "
+        f"{cuts.get('tail_share', 0.3):.0%} of the classes. Medium: the rest. Here: {sizes}. A tier's "
+        "accuracy is the plain mean of its classes' accuracies."
     )
 
 
@@ -237,7 +251,7 @@ def rich_table(runs: Sequence[Run], model: str = "headline", average: str = "poo
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    # Choice: one digit and no column for dataset and seeds, so that names and numbers fit a terminal of 80 columns.
+    # Choice: one digit after the point, and no columns for dataset and seeds. So the table fits 80 columns.
     groups = group(runs)
     grid = RichTable(
         box=box.SIMPLE_HEAD,
@@ -264,12 +278,12 @@ def rich_table(runs: Sequence[Run], model: str = "headline", average: str = "poo
 
 
 def markdown_table(runs: Sequence[Run], model: str = "headline", average: str = "pooled") -> str:
-    """The summary in Markdown: best bold, second underlined, the protocol below."""
+    """The summary in Markdown: the best in bold, the second underlined, the protocol below."""
     return markdown(summary(group(runs), model, average))
 
 
 def markdown(table: Table) -> str:
-    """Any table in Markdown, columns of numbers to the right, its note below."""
+    """A table in Markdown, with numbers aligned to the right and the note below."""
     styles = ("{}", "**{}**", "<u>{}</u>")
     everything = [row for section in table.sections for row in section]
     rows = [
@@ -288,7 +302,7 @@ def markdown(table: Table) -> str:
 
 
 def html_table(table: Table) -> str:
-    """Any table as HTML that the page's sorter understands."""
+    """A table in HTML, in the form that the page's script can sort."""
     head = "".join(
         f'<th scope="col">{html_text(header).replace("_", "_<wbr>")}</th>' for header in table.headers
     )
@@ -325,15 +339,16 @@ def _row(each: Group, model: str, average: str, digits: int) -> list[Cell]:
 
 
 def marked_label(each: Group, model: str = "headline") -> str:
-    """With a dagger where a headline score is that of personal models."""
-    # Choice: methods without a global model are ranked with the others, as in the paper's Table 2, but never unmarked.
+    """The group's label, with a dagger if its headline score is that of personal models."""
+    # Choice: methods without a global model are ranked with the others, as in the paper's Table 2, but are
+    # always marked.
     return each.label + (
         PERSONAL if model == "headline" and any(run.headline == "personal" for run in each.runs) else ""
     )
 
 
 def ranked(rows: list[list[Cell]], columns: range) -> list[list[Cell]]:
-    """Mark the best and the second of each column as printed, so that equal prints get equal marks."""
+    """Mark the best and the second value of each column. Values that look equal get the same mark."""
     marked = [list(row) for row in rows]
     for column in columns if len(rows) > 1 else []:
         printed = sorted(
@@ -347,31 +362,32 @@ def ranked(rows: list[list[Cell]], columns: range) -> list[list[Cell]]:
 
 
 def protocol_note(groups: Sequence[Group], model: str, average: str, marked: bool = True) -> str:
-    """What every number of a table of test scores needs beside it; ``marked``: the best and the second are."""
+    """How the scores of a table were measured. ``marked`` is True if the best and the second are marked."""
     runs = [run for each in groups for run in each.runs]
     over = (
-        "pooled over the test nodes of all clients"
+        "over the pooled test nodes of all clients"
         if average == "pooled"
-        else "each client's own score, averaged by its test nodes"
+        else "as the mean of each client's score, weighted by its test nodes"
     )
     kinds = {run.headline if model == "headline" else model for run in runs}
     of = "the clients' personal models" if kinds == {"personal"} else "the global model"
     seeds = ", ".join(str(seed) for seed in sorted({run.seed for run in runs}))
     spread = "mean ± standard deviation over seeds" if any(len(each.runs) > 1 for each in groups) else "seed"
-    sentences = [f"Test scores in percent of {of}, {over}; {spread} {seeds}.", *_dagger(groups, model)]
+    sentences = [f"Test scores of {of} in percent, {over}; {spread} {seeds}.", *_dagger(groups, model)]
     if marked and any(len(block) > 1 for block in by_dataset(groups)):
-        sentences.append("Bold: best, underlined: second.")
+        sentences.append("Bold: best. Underlined: second.")
     sentences.append(protocols(groups))
     proxies = sorted({shown(run.dataset["name"]) for run in runs if run.summary.get("proxy_features")})
     if proxies:
         sentences.append(
-            f"Proxy features: those of {listed(proxies, 20)} replace the official ones, so compare with no published number."
+            f"Proxy features: the features of {listed(proxies, 20)} replace the official ones, so do not "
+            "compare these numbers with published ones."
         )
     return " ".join(sentences)
 
 
 def protocols(groups: Sequence[Group]) -> str:
-    """The protocol of most runs, and what is otherwise in the others."""
+    """The protocol of most runs, and how the others differ from it."""
     who: dict[str, dict[str, int]] = {}
     for each in groups:
         labels = who.setdefault(sentence(each.first.summary["protocol"]).rstrip("."), {})
@@ -388,7 +404,7 @@ def protocols(groups: Sequence[Group]) -> str:
 def _dagger(groups: Sequence[Group], model: str) -> list[str]:
     marked = any(marked_label(each, model) != each.label for each in groups)
     return (
-        [f"{PERSONAL.strip()} Without a global model: the numbers are those of its clients' personal models."]
+        [f"{PERSONAL.strip()} This method has no global model; its clients' personal models are scored."]
         if marked
         else []
     )

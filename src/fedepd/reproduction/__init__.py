@@ -1,1 +1,2 @@
-"""The paper's tables and figures, from cells (runs of one row on one graph with one seed) to a page with verdicts."""
+"""Targets (which tables and figures of the paper to make) come in; run folders, tables, figures and
+verdicts come out."""

@@ -1,1 +1,4 @@
-"""Clients and a method in, rounds out: the only loop, what the server accepts, and its defences."""
+"""Clients and a method come in; training rounds come out.
+
+Holds the only round loop and all server-side checks.
+"""

@@ -1,4 +1,7 @@
-"""Every reply is checked before it is used, simulated or deployed. What fails is refused, named and counted; the rest goes on."""
+"""The server checks every reply before it uses it, in simulations and deployments alike.
+
+A reply that fails is refused, and the refusal is named and counted. The run goes on with the others.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from fedepd.shown import shown
 from fedepd.types import Field, Fields, Reply, Sizes
 
 MOST_NODES = 2**40
-"""No client has more nodes; sums of so few counts over any number of clients fit an int64."""
+"""No client has more nodes than this. So sums over millions of clients still fit an int64."""
 
 
 @dataclass(frozen=True)
@@ -21,11 +24,11 @@ class Refusal:
     field: str
     reason: str
     absent: bool = False
-    """True where nothing came that could be judged. A client is not blamed for that."""
+    """True if no answer arrived. That is not held against the client."""
 
 
 Fault = tuple[str, str]
-"""A field's name and what is wrong with it."""
+"""The name of a field, and what is wrong with it."""
 
 
 def admit(
@@ -36,7 +39,8 @@ def admit(
     max_norm: float,
     declared: Mapping[int, Sizes],
 ) -> tuple[dict[int, Reply], list[Refusal]]:
-    """The replies that may be used, ascending by client, and the others with the first reason found."""
+    """The replies that may be used, in ascending order of clients, and a refusal with a reason for each
+    other one."""
     accepted: dict[int, Reply] = {}
     refused: list[Refusal] = []
     for client in sorted(replies):
@@ -53,7 +57,8 @@ def admit(
 def admit_confusions(
     confusions: Mapping[int, Mapping[str, Tensor]], declared: Mapping[int, Sizes]
 ) -> tuple[dict[int, dict[str, Tensor]], list[Refusal]]:
-    """The clients whose confusion matrices count exactly the held-out nodes that they declared, and the others."""
+    """The confusion matrices that count exactly the held-out nodes their client declared, and a refusal
+    for the others."""
     accepted: dict[int, dict[str, Tensor]] = {}
     refused: list[Refusal] = []
     for client in sorted(confusions):
@@ -66,7 +71,7 @@ def admit_confusions(
 
 
 def sizes_fault(sizes: Sizes, num_classes: int, most_nodes: int = MOST_NODES) -> Fault | None:
-    """Why a client's declaration cannot be believed. A part can never be larger than the whole."""
+    """Why a client's declaration contradicts itself, or None. A part cannot be larger than the whole."""
     if not 0 <= sizes.num_nodes <= most_nodes:
         return "num_nodes", f"is {shown(sizes.num_nodes)}, which is not between 0 and {most_nodes:,}"
     if not 0 <= sizes.num_train <= sizes.num_nodes:
@@ -82,14 +87,14 @@ def sizes_fault(sizes: Sizes, num_classes: int, most_nodes: int = MOST_NODES) ->
             f"counts {int(sizes.train.sum())} nodes, but there are {sizes.num_train} training nodes",
         )
     if sizes.num_train + int(sizes.val.sum()) + int(sizes.test.sum()) > sizes.num_nodes:
-        return "test", f"makes more training, validation and test nodes than the {sizes.num_nodes} nodes"
+        return "test", f"and the other splits together have more nodes than the client ({sizes.num_nodes})"
     return None
 
 
 def reply_fault(
     reply: Reply, fields: Fields, round: int, max_norm: float, sizes: Sizes | None
 ) -> Fault | None:
-    """The first thing that is wrong with a reply."""
+    """The first thing that is wrong with a reply, or None."""
     if sizes is None:
         return "sizes", "were not declared before the first round, so nothing can be checked against them"
     if reply.round != round:
@@ -118,7 +123,11 @@ def reply_fault(
 
 
 def confusion_fault(matrices: Mapping[str, Tensor], sizes: Sizes | None) -> Fault | None:
-    """The row of a class must count the held-out nodes of that class: a client can lie about its predictions, not about its size."""
+    """What is wrong with a client's confusion matrices, or None.
+
+    The row of a class must add up to the held-out nodes that the client declared for that class. So a client
+    can lie about its predictions, but not about its size.
+    """
     if sizes is None:
         return "sizes", "were not declared before the first round, so nothing can be checked against them"
     for name, matrix in matrices.items():
@@ -164,7 +173,8 @@ def _meaning_fault(value: Tensor, field: Field, sizes: Sizes) -> str | None:
         return "holds a number that is neither 0 nor 1"
     over = (value > sizes.train).nonzero().reshape(-1).tolist()
     if over:
-        return f"counts {value[over[0]]:.0f} nodes of class {over[0]}, but the client declared {int(sizes.train[over[0]])}"
+        known = int(sizes.train[over[0]])
+        return f"counts {value[over[0]]:.0f} nodes of class {over[0]}, but the client declared {known}"
     return None
 
 

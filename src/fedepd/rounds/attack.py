@@ -1,7 +1,8 @@
-"""Dishonest clients in a simulation, to test defences with. No other part of the package knows of them.
+"""Dishonest clients in a simulation, to test the defences against.
 
-A run with an attack is a run like any other: some of its clients send something else than they should. They are left out of the
-evaluation, so that its scores are those of the honest clients. A federation cannot be told to attack itself.
+In a run with an attack some clients send something else than they should. They are left out of the
+evaluation, so the scores are those of the honest clients. Attacks exist in simulations only; no setting makes
+a federation attack itself.
 """
 
 from __future__ import annotations
@@ -33,22 +34,28 @@ Name = Literal[
     "votes",
 ]
 NAMES: tuple[Name, ...] = get_args(Name)[1:]
-"""What may be told to clients. ``honest`` is what all others are compared with: who would attack behaves, and is not scored."""
+"""The attacks.
+
+``honest`` is the baseline: the chosen clients behave, and they are left out of the scores as well.
+"""
 
 FLIPPED, SCALED, FAR = -3.0, 30.0, -30.0
-"""What an attacker multiplies its update by (sign-flip, scale), and its class rows (prototype-far)."""
+"""What an attacker multiplies: its update (sign-flip, scale) or its class rows (prototype-far)."""
 DEVIATIONS = 1.0
-"""alie sends the honest mean less so many standard deviations: Baruch et al., NeurIPS 2019, arXiv 1902.06156."""
+"""alie sends the honest mean minus this many standard deviations.
+
+From "A Little Is Enough", Baruch et al., NeurIPS 2019, arXiv 1902.06156.
+"""
 CLAIMED = 1_000_000
-"""Nodes that an attacker says it has (size)."""
+"""The number of nodes that an attacker claims to have (size)."""
 
 
 @dataclass(frozen=True)
 class Attack:
-    """Dishonest clients, for tests of defences."""
+    """Settings of dishonest clients, to test the defences."""
 
     attack: Name = option("none", "what dishonest clients do; only in simulations, to test defences")
-    attackers: int = option(2, "how many clients are dishonest, where there is an attack")
+    attackers: int = option(2, "how many clients are dishonest, if there is an attack")
 
     def __post_init__(self) -> None:
         if self.attackers < 1:
@@ -58,8 +65,11 @@ class Attack:
     def on(self) -> bool:
         return self.attack != "none"
 
+    def idle(self) -> dict[str, str]:
+        return {} if self.on else {"attackers": "attack"}
+
     def drawn(self, clients: Sequence[int], seed: int) -> list[int]:
-        """Who is dishonest, by a stream of its own, ascending."""
+        """The dishonest clients, in ascending order. They are drawn from a random stream of their own."""
         if not self.on:
             return []
         if self.attackers >= len(clients):
@@ -70,7 +80,7 @@ class Attack:
         return sorted(int(k) for k in chosen)
 
     def check(self, label: str, fields: Fields) -> None:
-        """Refuse an attack on something that the method does not send."""
+        """Refuse an attack on something that the method never sends."""
         rows = {"prototype-swap", "prototype-far"}
         if self.attack in rows and not any(field.kind in ("sum", "mean") for field in fields.values()):
             raise BadConfig(
@@ -81,7 +91,7 @@ class Attack:
 
 
 def poisoned(clients: Iterable[ClientData], attackers: Sequence[int], attack: Attack) -> list[ClientData]:
-    """The clients; with label-flip the attackers' training nodes of class c are of class C - 1 - c."""
+    """The clients' data. With label-flip, attackers' training nodes of class c are relabelled C - 1 - c."""
     if attack.attack != "label-flip":
         return list(clients)
     return [_flipped(client) if client.client_id in attackers else client for client in clients]
@@ -94,7 +104,7 @@ def _flipped(client: ClientData) -> ClientData:
 
 
 class Attacked(InProcess):
-    """All clients in this process, some of them dishonest."""
+    """The exchange of a simulation in which some clients are dishonest."""
 
     def __init__(
         self,
@@ -131,7 +141,10 @@ class Attacked(InProcess):
 
 
 Act = Callable[[Reply, Tensors, Mapping[int, Reply], Fields], Reply]
-"""From an attacker's honest reply, the message it got, the honest clients' replies and the fields: what it sends."""
+"""What an attacker sends.
+
+Arguments: its honest reply, the message it received, the honest clients' replies, and the fields of a reply.
+"""
 
 
 def _updates(reply: Reply, message: Tensors, fields: Fields) -> list[str]:
@@ -160,7 +173,7 @@ def _scale(reply: Reply, message: Tensors, honest: Mapping[int, Reply], fields: 
 
 
 def _alie(reply: Reply, message: Tensors, honest: Mapping[int, Reply], fields: Fields) -> Reply:
-    """A little is enough: within the spread of the honest replies, all attackers on the same side."""
+    """Stay within the spread of the honest replies, with all attackers on the same side of the mean."""
     if not honest:
         return reply
     out = {}
@@ -171,7 +184,7 @@ def _alie(reply: Reply, message: Tensors, honest: Mapping[int, Reply], fields: F
 
 
 def _prototype_swap(reply: Reply, message: Tensors, honest: Mapping[int, Reply], fields: Fields) -> Reply:
-    """The rows of the attacker's largest and smallest class change places, each as long as it was."""
+    """Swap the rows of the attacker's largest and smallest class, keeping the length of each."""
     out = {}
     for name, field in fields.items():
         if field.kind not in ("sum", "mean") or field.of is None or name not in reply.tensors:
@@ -198,7 +211,7 @@ def _prototype_far(reply: Reply, message: Tensors, honest: Mapping[int, Reply], 
 
 
 def _size(reply: Reply, message: Tensors, honest: Mapping[int, Reply], fields: Fields) -> Reply:
-    """A zero model with the weight of a million nodes."""
+    """Send a model of zeros with the weight of a million nodes."""
     zero = {name: torch.zeros_like(reply.tensors[name]) for name in _updates(reply, message, fields)}
     return replace(_with(reply, zero), num_nodes=CLAIMED, num_train=CLAIMED)
 
@@ -214,7 +227,7 @@ def _boast(sizes: Sizes) -> Sizes:
 
 
 def _votes(reply: Reply, message: Tensors, honest: Mapping[int, Reply], fields: Fields) -> Reply:
-    """All its votes against what it found better."""
+    """Give all votes to the option that the attacker found worse."""
     names = [name for name, field in fields.items() if field.kind == "votes" and name in reply.tensors]
     turned = {
         name: reply.num_train * (reply.tensors[name] < reply.tensors[name].max()).to(torch.float32)
@@ -232,4 +245,4 @@ ACTS: dict[str, Act] = {
     "size": _size,
     "votes": _votes,
 }
-"""label-flip is done to the data before the run, and honest is nothing."""
+"""Attack -> act. label-flip changes the data before the run instead, and honest does nothing."""

@@ -1,34 +1,66 @@
-"""Predictions against true labels: the only code that sees labels outside the training mask."""
+"""All that a run learns from labels outside the training mask: scores, sizes and facts for the report.
+
+Two rooms below see all labels too. ``datasets`` loads and describes graphs. ``clients`` cuts them and makes
+the masks. From there on the labels of validation and test nodes are read here only. Training code gets
+``ClientData.hidden()``, and what the server gets was computed here.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from fedepd.datasets.facts import homophily
-from fedepd.types import HIDDEN, ClientData, Sizes
+from fedepd.types import HIDDEN, ClientData, Graph, Partition, Sizes
 
 SPLITS = ("val", "test")
 
 
 def confusion(predicted: Tensor, y: Tensor, mask: Tensor, num_classes: int) -> Tensor:
-    """Counts of (true class, predicted class) over the masked, labelled nodes: int64 [C, C]."""
+    """Counts of (true class, predicted class) over the labelled nodes of the mask: int64 [C, C]."""
     chosen = mask & (y != HIDDEN)
     pairs = y[chosen] * num_classes + predicted[chosen]
     return torch.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)
 
 
 def confusions(logits: Tensor, data: ClientData) -> dict[str, Tensor]:
-    """One matrix per held-out split of a client whose labels are not hidden."""
-    masks = {"val": data.val_mask, "test": data.test_mask}
+    """One confusion matrix per held-out split. The client's labels must not be hidden."""
     predicted = logits.argmax(1)
     return {
-        split: confusion(predicted, data.graph.y, masks[split], data.graph.num_classes) for split in SPLITS
+        split: confusion(predicted, data.graph.y, mask, data.graph.num_classes)
+        for split, mask in _masks(data).items()
     }
 
 
+def held_out(logits: Tensor, data: ClientData) -> dict[str, tuple[Tensor, Tensor]]:
+    """To calibrate by: rows of ``logits`` [n, C] and classes, of each held-out split's labelled nodes."""
+    y = data.graph.y
+    chosen = {split: mask & (y != HIDDEN) for split, mask in _masks(data).items()}
+    return {split: (logits[mask], y[mask]) for split, mask in chosen.items()}
+
+
+def _masks(data: ClientData) -> dict[str, Tensor]:
+    return dict(zip(SPLITS, (data.val_mask, data.test_mask), strict=True))
+
+
+def unseen_share(clients: Sequence[ClientData]) -> float:
+    """The share of test nodes whose class has no training node at their client; NaN without test nodes."""
+    orphans = [(~torch.isin(c.graph.y[c.test_mask], c.graph.y[c.train_mask])).sum() for c in clients]
+    tested = sum(int(c.test_mask.sum()) for c in clients)
+    return sum(map(int, orphans)) / tested if tested else float("nan")
+
+
+def client_class(graph: Graph, partition: Partition) -> Tensor:
+    """Labelled nodes of each client and class, int64 [K, C]."""
+    labelled, shape = graph.y != HIDDEN, (partition.num_clients, graph.num_classes)
+    pairs = partition.owner[labelled] * graph.num_classes + graph.y[labelled]
+    return torch.bincount(pairs, minlength=shape[0] * shape[1]).reshape(shape)
+
+
 def sizes(data: ClientData) -> Sizes:
-    """What a client whose labels are not hidden declares of itself."""
+    """The sizes that a client declares about itself. Its labels must not be hidden."""
     classes, y = data.graph.num_classes, data.graph.y
 
     def by_class(mask: Tensor) -> Tensor:
@@ -39,7 +71,7 @@ def sizes(data: ClientData) -> Sizes:
 
 
 def client_facts(data: ClientData, kept: Tensor) -> dict[str, float | int | None]:
-    """Sizes of a client and what its method did to its edges, for the report."""
+    """For the report: the sizes of a client, and what its method did to its edges."""
     graph = data.graph
 
     def isolated(edges: Tensor) -> int:

@@ -1,4 +1,4 @@
-"""All clients in this process: the exchange of a simulated run."""
+"""The exchange of a simulation: all clients live in this process."""
 
 from __future__ import annotations
 
@@ -16,12 +16,19 @@ from fedepd.types import Reply, Sizes, Tensors
 T = TypeVar("T")
 
 THREADED_FROM = 1000
-"""Nodes per client. Below, threads wait for each other (Python runs one at a time) longer than they compute: two made a round of email
-(100 nodes per client) 1.5 times as long, of corafull (2,000) a third shorter."""
+"""Threads are used from this many nodes per client on, on average.
+
+With smaller clients the threads mostly wait for each other, because Python runs one at a time. Two threads
+made a round of email (100 nodes per client) 1.5 times as long, and a round of corafull (2,000) a third
+shorter.
+"""
 
 
 class InProcess:
-    """Calls the participants in turn, or in ``workers`` threads with one BLAS thread each where that pays: the same bits either way."""
+    """Calls the participants one after the other, or in ``workers`` threads if the clients are large enough.
+
+    Each thread uses one BLAS thread. The results have the same bits either way.
+    """
 
     def __init__(self, participants: Iterable[Participant], workers: int = 1) -> None:
         self.participants = {p.client_id: p for p in participants}
@@ -49,13 +56,12 @@ class InProcess:
 
     def _map(self, act: Callable[[int], T], clients: Iterable[int]) -> dict[int, T]:
         clients = list(clients)
-        # Largest first, so that no thread is left with a large client at the end.
+        # The largest client goes first, so that no thread is left with it at the end.
         by_size = sorted(clients, key=lambda k: -self.participants[k].size)
         results = list(self._pool.map(act, by_size)) if self._pool else [act(k) for k in by_size]
         return dict(zip(by_size, results, strict=True))
 
     def close(self) -> None:
         if self._pool:
-            self._pool.shutdown(
-                wait=False, cancel_futures=True
-            )  # after the last round nothing waits; in one that failed nobody should
+            # After the last round nothing is waiting. After a failure nobody should wait for the others.
+            self._pool.shutdown(wait=False, cancel_futures=True)

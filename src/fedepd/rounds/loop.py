@@ -1,4 +1,7 @@
-"""The only round loop. Who carries the messages is injected: in this process, or between sites."""
+"""The only round loop, for simulations and deployments.
+
+An ``Exchange`` carries the messages: within this process, or between sites.
+"""
 
 from __future__ import annotations
 
@@ -18,24 +21,31 @@ from fedepd.rounds.defence import NO_DEFENCE, Deeds, Defence, defend
 from fedepd.types import Reply, Sizes, Tensors
 
 GIVE_UP = 5
-"""The run ends after this many rounds in a row without a usable reply of a client that trained."""
+"""The run stops after this many rounds in a row without a usable reply from a client that trained."""
 OFFENCES = 3
-"""A client whose answers were refused this often is left out of the rest of the run."""
+"""A client is excluded from the rest of the run once its answers were refused in this many rounds."""
 
 
 class Exchange(Protocol):
-    """Carries messages to clients and brings back what they answer, keyed by client."""
+    """Carries messages to the clients and brings back their answers, keyed by client."""
 
     def declared(self, clients: Sequence[int]) -> Mapping[int, Sizes]:
-        """What each client said of its data before its first reply; who said nothing usable is left out."""
+        """The sizes that each client declared before its first reply.
+
+        Clients without a usable declaration are left out.
+        """
         ...
 
-    def step(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, Reply]: ...
+    def step(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, Reply]:
+        """Let every client that has a message train on it."""
+        ...
 
-    def evaluate(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, dict[str, Tensor]]: ...
+    def evaluate(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, dict[str, Tensor]]:
+        """Let every client that has a message evaluate it. Returns confusion matrices by client and name."""
+        ...
 
     def take_refusals(self) -> list[Refusal]:
-        """What was refused on the way since the last call: never arrived, or not to be read."""
+        """The answers that never arrived or could not be read since the last call."""
         ...
 
 
@@ -47,21 +57,24 @@ class Round:
     tensors: Tensors
     """The server's tensors after the round."""
     clients: tuple[int, ...]
-    """Whose replies were used; nobody's in an empty round, which leaves the tensors as they were."""
+    """The clients whose replies were used. Empty if nobody trained; the tensors then stay as they were."""
     loss: float
-    """Mean training loss, weighted by training nodes; NaN where nobody trained."""
+    """Mean training loss, weighted by training nodes. NaN if nobody trained."""
     bytes_up: dict[str, int]
     bytes_down: dict[str, int]
     seconds: float
     cpu_seconds: float
     refused: list[Refusal]
-    """Answers that did not come or failed their checks."""
+    """Answers that did not arrive or failed their checks."""
     confusions: dict[int, dict[str, Tensor]] | None
-    """Of every client, in rounds that were evaluated; zeros for one whose answer is missing."""
+    """Confusion matrices of every client, all zeros for a missing answer.
+
+    None if the round was not evaluated.
+    """
     deeds: Deeds = Deeds()
     """What the defences did to the replies."""
     excluded: tuple[int, ...] = ()
-    """Clients that are left out from now on, because their answers were refused too often."""
+    """Clients that are excluded from now on, because their answers were refused too often."""
 
 
 def train(
@@ -75,9 +88,11 @@ def train(
     offences: Mapping[int, int] | None = None,
     defence: Defence = NO_DEFENCE,
 ) -> Iterator[Round]:
-    """Rounds ``first_round`` .. ``server.last_round``; evaluated every ``evaluate_every`` rounds and at the last.
+    """Run the rounds ``first_round`` to ``server.last_round`` and yield each one.
 
-    ``offences``: how often each client's answers were refused in earlier rounds, for a run that goes on.
+    Every ``evaluate_every``-th round and the last one are evaluated.
+
+    ``offences`` is for a resumed run: in how many earlier rounds each client's answers were refused.
     """
     empty, offended = 0, dict(offences or {})
     for number in range(first_round, server.last_round + 1):
@@ -107,7 +122,8 @@ def train(
             refused += [*exchange.take_refusals(), *more]
             if not confusions and number == server.last_round:
                 raise BadMessage(
-                    f"no usable evaluation in the last round ({_first(refused, 'nobody answered')}); resume the run"
+                    f"the last round has no usable evaluation ({_first(refused, 'nobody answered')}); resume "
+                    "the run"
                 )
         for client in {r.client for r in refused if not r.absent}:
             offended[client] = offended.get(client, 0) + 1
@@ -130,7 +146,10 @@ def train(
 def complete(
     confusions: Mapping[int, dict[str, Tensor]], clients: Sequence[int]
 ) -> dict[int, dict[str, Tensor]]:
-    """With empty matrices for those who are missing, so that a place in a stack of matrices is always the same client's."""
+    """The matrices of all clients, zeros for those that are missing.
+
+    So the position in a stack of matrices always belongs to the same client.
+    """
     empty = {name: matrix.new_zeros(matrix.shape) for name, matrix in next(iter(confusions.values())).items()}
     return {client: confusions.get(client, empty) for client in sorted(clients)}
 
@@ -138,19 +157,32 @@ def complete(
 def nothing_accepted(
     number: int, used: Mapping[int, Reply], refused: Sequence[Refusal], deeds: Deeds, excluded: Sequence[int]
 ) -> str:
-    why = "none of those who answered has a training node" if used else deeds.skipped or "nobody answered"
-    if excluded and not used:
-        why = f"clients {', '.join(map(str, excluded))} were left out, their answers were refused too often"
+    """The message of a run that gives up: the round, the likeliest cause, the cure."""
+    if used:
+        why = "no client that answered has a training node"
+    elif excluded:
+        why = (
+            f"clients excluded because their answers were refused too often: {', '.join(map(str, excluded))}"
+        )
+    else:
+        why = deeds.skipped or "nobody answered"
     why = _first(refused, why)
-    return f"no usable reply in {GIVE_UP} rounds up to round {number} ({why}); look at the clients before starting again"
+    return (
+        f"no usable reply in {GIVE_UP} rounds in a row, up to round {number} ({why}); "
+        "check the clients before starting again"
+    )
 
 
 def _first(refused: Sequence[Refusal], otherwise: str) -> str:
+    """The first refusal in words, or ``otherwise`` if there is none."""
     return f"client {refused[0].client}: {refused[0].field} {refused[0].reason}" if refused else otherwise
 
 
 def cohort(clients: Sequence[int], server: Server, number: int) -> list[int]:
-    """The clients of a round, ascending: all of them, or a seeded draw of the asked share, at least one."""
+    """The clients that are invited to a round, in ascending order.
+
+    All of them, or a seeded draw of the share ``participation``, at least one.
+    """
     size = cohort_size(len(clients), server.training)
     if size == len(clients):
         return sorted(clients)

@@ -1,6 +1,6 @@
-"""One client as a running thing: its data, what the method prepared from it, and its state between rounds.
+"""A running client: its data, what the method prepared from them, and its state between rounds.
 
-The simulator holds one per client in one process, a deployment one per site: they run the same lines.
+A simulation holds all participants in one process. A deployment has one at each site. Both run this code.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Participant:
 
     @cached_property
     def sizes(self) -> Sizes:
-        """What the client declares before its first reply."""
+        """The sizes that the client declares before its first reply."""
         return sizes(self._true)
 
     def prepare(self) -> None:
-        """Derive what the method needs from the local data, once."""
+        """Compute once what the method needs from the local data."""
         if self._prepared is None:
             try:
                 self._prepared = self.method.prepare(self._hidden, self.model)
@@ -72,7 +72,10 @@ class Participant:
         return reply
 
     def evaluate(self, round: int, message: Tensors) -> dict[str, Tensor]:
-        """Confusion matrices "global_val", "global_test", "personal_val", "personal_test" (no "global_*" where there is no such model)."""
+        """Confusion matrices: "personal_val", "personal_test", "global_val", "global_test".
+
+        A method without a global model has no "global_*".
+        """
         self.prepare()
         tensors = {"personal": {**message, **self.state}}
         if self.method.has_global:
@@ -89,7 +92,7 @@ class Participant:
         return out
 
     def facts(self, tensors: Tensors) -> dict[str, float | int | None]:
-        """For the report, with the server's tensors."""
+        """What the report says about this client. ``tensors`` are the server's."""
         self.prepare()
         return client_facts(self._true, self.method.training_edges(self._hidden, self._prepared, tensors))
 

@@ -1,13 +1,14 @@
-"""What a run needs to go on after a crash: one file per saved round, there whole or not at all, never believed without its checksum.
+"""What a run needs to go on after a crash: one file per saved round.
 
-A file is the sha256 of the rest, then a safetensors file: the tensors under "server/", "best/" and "client/", the JSON as bytes in "about".
+A file is there whole or not at all, and it is never believed without its checksum. It begins with the sha256
+of the rest. The rest is a safetensors file: the tensors stand under "server/", "best/" and "client/", and the
+JSON stands as bytes in "about".
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -22,8 +23,9 @@ from fedepd.errors import BadData
 from fedepd.files import MAX_TENSOR_BYTES, parse_json, parse_tensors, regular_content, write_bytes
 from fedepd.rounds.evaluate import SPLITS
 from fedepd.rounds.participant import Participant
+from fedepd.runs.folder import CHECKPOINT_FIELDS, checkpoint_path, checkpoints
 from fedepd.runs.selection import Progress, below
-from fedepd.shapes import CHECKPOINT, TEXT, expect
+from fedepd.shapes import TEXT, expect
 from fedepd.shown import shown
 from fedepd.types import Tensors
 
@@ -31,8 +33,9 @@ KEPT = 2
 """The newest and the one before it, should the newest be damaged."""
 
 SHARE = 0.05
-# Choice: a state is the weights and two moments per client: 70 to 96 MB and 0.9 to 1.4 s on the CoraFull shape, as long as a round of it,
-# so a save in every round would double such a run. A due save waits until the last one's cost is at most this share of the time since:
+# Choice: a state is the weights and two moments per client. On the CoraFull shape that is 70 to 96 MB and
+# takes 0.9 to 1.4 s, as long as a round, so a save in every round would double such a run. A due save waits
+# until the last one's cost is at most this share of the time since:
 # "every round" holds wherever it is cheap, and a crash costs at most about twenty times what a save takes.
 
 DIGEST = 32
@@ -40,7 +43,7 @@ DIGEST = 32
 
 
 class Saver:
-    """Saves a run's rounds in its folder, every ``every`` rounds and no more often than ``SHARE`` allows; 0: never."""
+    """Saves a run every ``every`` rounds (0: never), and no more often than ``SHARE`` allows."""
 
     def __init__(self, folder: Path, every: int, config_hash: str) -> None:
         self.folder, self.every, self.config_hash = folder, every, config_hash
@@ -68,18 +71,10 @@ def save(folder: Path, round: int, tensors: Tensors, about: dict[str, Any]) -> N
         "names": list(tensors),
     }  # safetensors sorts them, and a method that sums over its tensors would round otherwise
     content = to_bytes({**arrays, "about": np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)})
-    write_bytes(folder / f"checkpoint-{round:06d}", hashlib.sha256(content).digest() + content)
-    for old in saved(folder)[KEPT:]:
+    write_bytes(checkpoint_path(folder, round), hashlib.sha256(content).digest() + content)
+    for old in checkpoints(folder)[KEPT:]:
         with suppress(OSError):  # a folder of that name is nothing that we have made
             old.unlink()
-
-
-def saved(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, newest first."""
-    return sorted(
-        (path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d{6,12}", path.name)),
-        reverse=True,
-    )
 
 
 def load(path: Path, config_hash: str) -> tuple[Tensors, dict[str, Any]]:
@@ -113,10 +108,10 @@ def restore(
 ) -> tuple[tuple[float, float], list[str]]:
     """Continue from the newest checkpoint that can be trusted, else from the start.
 
-    Returns the seconds already spent, wall and CPU, and a sentence where a damaged checkpoint was passed over.
+    Returns the seconds already spent, wall and CPU, and a sentence if a damaged checkpoint was passed over.
     """
     bad = []
-    for path in saved(folder):
+    for path in checkpoints(folder):
         try:
             tensors, about = load(path, config_hash)
             _check(tensors, about, progress, path.name, rounds)
@@ -134,8 +129,11 @@ def restore(
 
 
 def _check(tensors: Tensors, about: dict[str, Any], start: Progress, name: str, rounds: int | None) -> None:
-    """Refuse a checkpoint with which a run that began as ``start`` cannot go on: its checksum says nothing of who wrote it."""
-    expect(about, CHECKPOINT, f"'{name}'", "it is not ours")
+    """Refuse a checkpoint with which a run that began as ``start`` cannot go on.
+
+    Its checksum is right, but a checksum says nothing of who wrote the file.
+    """
+    expect(about, CHECKPOINT_FIELDS, f"'{name}'", "it is not ours")
     done = len(about["lines"])
     if [line["round"] for line in about["lines"]] != list(range(1, done + 1)) or (
         rounds is not None and done > rounds
@@ -163,6 +161,6 @@ def _check(tensors: Tensors, about: dict[str, Any], start: Progress, name: str, 
 
 def remove(folder: Path) -> None:
     """All checkpoints, and what a killed process left half-written."""
-    for path in (*saved(folder), *folder.glob(".*.part")):
+    for path in (*checkpoints(folder), *folder.glob(".*.part")):
         with suppress(OSError):
             path.unlink()

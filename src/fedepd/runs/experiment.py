@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import UnionType
@@ -19,9 +19,10 @@ from fedepd.clients.partition import PartitionConfig
 from fedepd.clients.split import SplitConfig
 from fedepd.errors import BadConfig, UnknownName
 from fedepd.methods import METHODS, Method, make_method
-from fedepd.network.backbones import Backbone
+from fedepd.network.backbones import BACKBONES, Backbone, described, network_name
+from fedepd.network.contract import Network
 from fedepd.network.training import Training
-from fedepd.options import option
+from fedepd.options import idle_settings, option
 from fedepd.rounds.attack import Attack
 from fedepd.rounds.defence import Defence
 from fedepd.shown import shown
@@ -60,29 +61,85 @@ GROUPS: dict[str, type[Any]] = {
     "defence": Defence,
     "attack": Attack,
 }
-ADDED = ("defence", "attack")
-"""Groups that came later. At their defaults they are left out of a run's identity, so that older runs keep theirs."""
+ADDED = ("defence", "attack", "model.layers")
+"""Groups and single settings that came later. At their defaults they are left out of a run's identity, so that older runs
+keep theirs."""
 
 
 @dataclass(frozen=True)
 class Experiment:
+    """One experiment: every setting that moves a number.
+
+    Examples:
+        >>> import fedepd
+        >>> experiment = fedepd.Experiment.make("fedavg", rounds=50, clients=5, lr=0.02)
+        >>> experiment.protocol.rounds, experiment.partition.clients, experiment.training.lr
+        (50, 5, 0.02)
+    """
+
     method_name: str
+    """The method's name in ``fedepd.METHODS``."""
     preset: str
+    """The preset that the method's values began with."""
     method: Method[Any]
+    """The method with its own settings."""
     protocol: Protocol
+    """Seed, rounds, evaluation and selection."""
     partition: PartitionConfig
+    """How the graph is cut into clients."""
     split: SplitConfig
+    """How a client's nodes are split into training, validation and test."""
     model: Backbone
+    """The network."""
     training: Training
+    """Optimiser, epochs, participation and the weights of the average."""
     defence: Defence = Defence()
+    """How the server protects itself from dishonest clients."""
     attack: Attack = Attack()
+    """Dishonest clients, to test the defence."""
 
     @classmethod
     def make(cls, method: str = "fedepd", preset: str = "default", **settings: Any) -> Experiment:
-        """From flat settings; a name may belong to the method or to one of the groups."""
+        """An experiment from flat settings.
+
+        Args:
+            method: A name among ``fedepd.METHODS``.
+            preset: A named set of the method's values.
+            **settings: Names of the method's own fields or of any group's fields, with their values.
+
+        Returns:
+            The experiment, with the default of everything that was not given.
+
+        Raises:
+            UnknownName: The method, the preset or a setting does not exist.
+            BadConfig: A value cannot be used, or a setting changes nothing under the others.
+        """
+        made = cls.recorded(method, preset, settings)
+        made.check_given(settings)
+        return made
+
+    @classmethod
+    def recorded(
+        cls, method: str, preset: str, settings: Mapping[str, Any], trained: bool = False
+    ) -> Experiment:
+        """An experiment from flat settings that a file holds. Idle settings are read, too.
+
+        Args:
+            method: A name among ``fedepd.METHODS``.
+            preset: A named set of the method's values.
+            settings: Names and values. A removed setting must have the value that is left.
+            trained: The model is only to predict, so settings removed from training may have any value.
+
+        Returns:
+            The experiment.
+
+        Raises:
+            UnknownName: The method, the preset or a setting does not exist.
+            BadConfig: A value cannot be used.
+        """
         if method not in METHODS:
             raise UnknownName("method", method, METHODS)
-        owners = setting_owners(method)
+        owners, settings = setting_owners(method), _without_retired(METHODS[method], settings, trained)
         for name in settings:
             if name not in owners:
                 raise UnknownName("setting", name, owners)
@@ -97,22 +154,76 @@ class Experiment:
             **{name: GROUPS[name](**of[name]) for name in GROUPS},
         )
 
+    def check_given(self, names: Iterable[str]) -> None:
+        """Refuse what a person should not give: a removed setting, or one that changes nothing under the others."""
+        names = list(names)
+        for name in names:
+            if name in self.method.retired:
+                raise BadConfig(removed(name, self.method.retired[name]))
+        for complaint in self.idle(names).values():
+            raise BadConfig(complaint)
+
+    def idle(self, names: Iterable[str]) -> dict[str, str]:
+        """Those of the named settings that differ from the preset and change nothing, each with a sentence about it."""
+        usual = {name: group() for name, group in GROUPS.items()}
+        usual["method"] = make_method(self.method_name, self.preset)
+        stopped_by = {
+            name: (group, stop)
+            for group in usual
+            for name, stop in idle_settings(getattr(self, group)).items()
+        }
+        found = {}
+        for name in names:
+            if name not in stopped_by:
+                continue
+            group, stop = stopped_by[name]
+            part = getattr(self, group)
+            if getattr(part, name) != getattr(usual[group], name):
+                found[name] = (
+                    f"{name} is {in_words(getattr(part, name))}, but with {stop} = {in_words(getattr(part, stop))} "
+                    f"it changes nothing; leave {name} out, or change {stop}"
+                )
+        return found
+
     def resolved(self) -> dict[str, Any]:
-        """Every setting with its value, as JSON would hold it."""
+        """Every setting with its value.
+
+        Returns:
+            Groups of settings by name, as JSON would hold them. Removed settings are there too, see
+            ``Method.retired``.
+        """
         groups = {name: asdict(getattr(self, name)) for name in GROUPS}
-        return {"method": {"name": self.method_name, "preset": self.preset, **asdict(self.method)}, **groups}
+        groups["model"]["backbone"] = described(self.model.backbone)
+        method = {**asdict(self.method), **self.method.retired}
+        return {"method": {"name": self.method_name, "preset": self.preset, **method}, **groups}
 
     def config_hash(self, graph_sha256: str) -> str:
+        """The identity of a run: its settings and its data.
+
+        Args:
+            graph_sha256: The hash of the graph, from ``fedepd.datasets.graph_sha256``.
+
+        Returns:
+            Twelve hexadecimal digits.
+        """
         settings = self.resolved()
         del settings["method"]["preset"]  # a preset is a name for values that are there in full
-        for group in ADDED:
-            if getattr(self, group) == GROUPS[group]():
+        for name in ADDED:
+            group, _, setting = name.partition(".")
+            mine, default = getattr(self, group), GROUPS[group]()
+            if setting and getattr(mine, setting) == getattr(default, setting):
+                del settings[group][setting]
+            elif not setting and mine == default:
                 del settings[group]
         text = json.dumps([settings, graph_sha256], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def sentence(self) -> str:
-        """The protocol in words, printed with every number."""
+        """The protocol in words, as it is printed with every number.
+
+        Returns:
+            One line without a full stop.
+        """
         p, s, t, m = self.partition, self.split, self.training, self.model
         test = round(100 * (1 - s.train_share - s.val_share))
         select = {
@@ -128,7 +239,7 @@ class Experiment:
         parts = [
             clients,
             f"split {s.split} {round(100 * s.train_share)}/{round(100 * s.val_share)}/{test} per client and class",
-            f"{m.backbone} hidden {m.hidden}, dropout {m.dropout:g}, {m.head} head",
+            network_sentence(m),
             f"{self.protocol.rounds} rounds of {t.epochs} epochs, {t.optimizer} lr {t.lr:g}, weight decay {t.weight_decay:g}",
             f"{round(100 * t.participation)} % participation, weights by {t.weighting}",
             f"round selected by {select[self.protocol.select]}, evaluated every {self.protocol.evaluate_every} rounds",
@@ -143,6 +254,81 @@ class Experiment:
                 f"attack {self.attack.attack} by {self.attack.attackers} clients, scores of the honest ones"
             )
         return "; ".join(parts)
+
+
+def network_sentence(model: Backbone) -> str:
+    """The network in words; the usual number of layers goes without saying."""
+    name = model.backbone if isinstance(model.backbone, str) else network_name(model.backbone)
+    layers = "" if model.layers == Backbone().layers else f", {model.layers} layers"
+    return f"{name} hidden {model.hidden}, dropout {model.dropout:g}, {model.head} head{layers}"
+
+
+def nameless(backbone: Any) -> str:
+    """What a run with a backbone that has no name cannot do."""
+    name = network_name(backbone) if isinstance(backbone, Network) else backbone
+    return (
+        f"the backbone {shown(name)} is an object of a Python program and has no name in fedepd, so such a run cannot be "
+        "resumed or exported; register its class under a name (docs/methods.md) and run again"
+    )
+
+
+def backbone_of(value: Any) -> str | Network:
+    """A backbone from Python (a name or an object), from text, or as :func:`described` put it into a run folder."""
+    if isinstance(value, Network):
+        return value
+    if not isinstance(value, Mapping):
+        return str(value)
+    if "class" in value:
+        raise BadConfig(nameless(value["class"]))
+    name, own = value.get("name"), {key: each for key, each in value.items() if key != "name"}
+    if name not in BACKBONES:
+        raise UnknownName("value of backbone", shown(name), [*BACKBONES])
+    kinds = get_type_hints(BACKBONES[name])
+    known = [f.name for f in fields(BACKBONES[name])]  # type: ignore[arg-type]
+    if unknown := [key for key in own if key not in known]:
+        raise UnknownName(f"setting of the backbone {name}", shown(unknown[0]), known)
+    return BACKBONES[name](**{key: coerced(key, each, kinds[key]) for key, each in own.items()})
+
+
+def removed(name: str, left: Any) -> str:
+    """Why a setting that is no more cannot be given."""
+    return f"the setting '{name}' was removed before 0.1.0, and every run now has {name} = {in_words(left)}; leave it out"
+
+
+def in_words(value: Any) -> str:
+    """A setting's value as a settings file would hold it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _without_retired(method: type[Method[Any]], settings: Mapping[str, Any], trained: bool) -> dict[str, Any]:
+    """The settings that are still there. One that asks for what was removed is refused, unless only training used it."""
+    kept = {}
+    for name, value in settings.items():
+        unused = trained and name in method.retired_in_training
+        if name in method.retired:
+            if not unused:
+                _check_left(name, value, method.retired[name])
+        elif not isinstance(value, str) or value not in method.retired_values.get(name, ()):
+            kept[name] = value
+        elif not unused:
+            left = ", ".join(get_args(get_type_hints(method)[name]))
+            raise BadConfig(
+                f"{name} is '{value}', which was removed before 0.1.0; run anew with one of: {left}"
+            )
+    return kept
+
+
+def _check_left(name: str, value: Any, left: Any) -> None:
+    """A file may hold a removed setting at the value that is left; with another it asks for what is no longer there."""
+    try:
+        same = value == left if isinstance(left, str) else coerced(name, value, type(left)) == left
+    except BadConfig:
+        same = False
+    if not same:
+        raise BadConfig(
+            f"{name} is '{shown(value)}', but this setting was removed before 0.1.0 and only {name} = {in_words(left)} "
+            f"is left; run it anew without {name}, or use the version of fedepd that wrote it"
+        )
 
 
 def setting_owners(method: str) -> dict[str, tuple[str, Any]]:
@@ -163,6 +349,8 @@ def coerced(name: str, value: Any, kind: Any) -> Any:
     """``value`` as the field's type, from Python, TOML or the text of a command line."""
     if get_origin(kind) is UnionType:
         options = get_args(kind)
+        if Network in options:
+            return backbone_of(value)
         if value is None or (type(None) in options and value in ("none", "None")):
             return None
         return coerced(name, value, next(o for o in options if o is not type(None)))

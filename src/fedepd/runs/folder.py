@@ -1,38 +1,169 @@
-"""The run folder: everything behind a number, written so that no file is ever half there."""
+"""The run folder: which files it has, what each of them holds, and how they are read.
+
+No other module knows a name of these files. ``record`` writes them, and ``checkpoint`` writes what is needed
+after a crash. This module imports no training code, so that a report can use it.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import io
 import os
-import platform
-import sys
-from collections.abc import Mapping
-from importlib.metadata import version
+import re
+import shutil
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-from safetensors.torch import save
-from torch import Tensor
+import numpy.typing as npt
 
-from fedepd.files import append_line, as_line, clean, write_bytes, write_json
-from fedepd.folders import check_new_folder, claim_folder, held
-from fedepd.network import kernels
-from fedepd.types import Tensors
+from fedepd import folders
+from fedepd.arrays import OURS, read_arrays
+from fedepd.errors import BadConfig, BadData
+from fedepd.files import MAX_JSON_BYTES, read_json, read_lines, read_tensors, regular_content, without_halves
+from fedepd.shapes import (
+    CLASSES_OF_TIERS,
+    DAMAGED,
+    EVERY,
+    EXPERIMENT,
+    FLAG,
+    LEAF,
+    NUMBER,
+    ROUND_NUMBER,
+    SCORE,
+    SHARE,
+    TEMPERATURES,
+    TEXT,
+    TIERS,
+    WHOLE,
+    Kind,
+    Table,
+    expect,
+    number,
+)  # fmt: skip
+from fedepd.shown import shown
 
-__all__ = [
-    "append_line",
-    "as_line",
-    "check_new_folder",
-    "claim_folder",
-    "clean",
-    "environment",
-    "held",
-    "weights_sha256",
-]
-__all__ += ["write_arrays", "write_bytes", "write_json", "write_tensors"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedepd.types import Tensors
+
+Json = dict[str, Any]
+Arrays = dict[str, npt.NDArray[Any]]
+
+# --- the files ----------------------------------------------------------------------------------------------
+
+CONFIG, ENV, CLIENTS, ROUNDS = "config.json", "env.json", "clients.json", "rounds.jsonl"
+"""The settings, the machine, what each client holds, and one line per round."""
+PARTITION, CONFUSION = "partition.npz", "confusion.npz"
+"""Who owns which nodes, and the confusion matrices of the selected rounds."""
+FINAL, MODEL = "final.safetensors", "model.safetensors"
+"""The server's tensors after the last round, and the tensors of the selected round."""
+SUMMARY = "summary.json"
+"""The numbers. It is written last, so a folder with a summary is complete."""
+CALIBRATION = "calibration.json"
+"""What ``fedepd export`` has measured. It is there only after an export."""
+FILES = (CONFIG, ENV, CLIENTS, PARTITION, ROUNDS, CONFUSION, FINAL, MODEL, SUMMARY)
+"""What a finished run has written."""
+_CHECKPOINT = re.compile(r"checkpoint-(\d{6,12})")
+
+MODELS, SPLITS = ("global", "personal"), ("val", "test")
+SHARED = ("method", "method_label", "preset", "seed", "rounds", "config_hash", "protocol")
+"""Fields of the summary that are also in the configuration."""
+
+# --- what each file holds -----------------------------------------------------------------------------------
+
+DATASET_FIELDS: Table = {
+    "name": TEXT,
+    "sha256?": (TEXT,),
+    "nodes?": WHOLE,
+    "edges?": WHOLE,
+    "features?": WHOLE,
+    "classes?": WHOLE,
+    "imbalance_ratio?": (NUMBER,),
+    "proxy_features?": FLAG,
+    "label_names?": ([TEXT],),
+    "owner_names?": ([TEXT],),
+}
+
+CONFIG_FIELDS: Table = {
+    "config_hash": TEXT,
+    "dataset": DATASET_FIELDS,
+    "experiment": EXPERIMENT,
+    "method?": TEXT,
+    "rounds?": ROUND_NUMBER,
+    "sites?": [TEXT],
+    "notes?": [TEXT],
+    "source?": ({"data?": (TEXT,), "data_dir?": (TEXT,), "clients_dir?": (TEXT,)},),
+}
+
+SUMMARY_FIELDS: Table = {
+    **dict.fromkeys(("method", "method_label", "preset", "dataset", "protocol"), TEXT),
+    "seed": WHOLE,
+    "rounds": ROUND_NUMBER,
+    "best_round": ROUND_NUMBER,
+    "metrics": {EVERY: {EVERY: {EVERY: (SHARE,)}}},  # by model, by average, by metric
+    "headline": Kind("'global' or 'personal'", lambda value: value in MODELS),
+    "tiers": CLASSES_OF_TIERS,
+    "best_rounds?": {EVERY: ROUND_NUMBER},
+    "config_hash?": TEXT,
+    "weights_sha256?": TEXT,
+    "partition_sha256?": TEXT,
+    "digest?": TEXT,
+    "proxy_features?": FLAG,
+    "test_without_local_train?": (SHARE,),
+    "warnings?": [TEXT],
+    **dict.fromkeys(("seconds?", "cpu_seconds?", "peak_rss_mb?"), (number(0),)),
+    **dict.fromkeys(("bytes_up?", "bytes_down?"), (WHOLE,)),
+}
+
+ENV_FIELDS: Table = {"command?": ([LEAF],), EVERY: LEAF}
+
+CLIENT_FIELDS: Table = {
+    **dict.fromkeys(("client", "nodes", "edges", "train", "val", "test", "classes"), WHOLE),
+    **dict.fromkeys(("edges_kept", "isolated_before", "isolated_after"), WHOLE),
+    **dict.fromkeys(("homophily_before", "homophily_after"), (SHARE,)),
+}
+
+ROUND_FIELDS: Table = {
+    "round": ROUND_NUMBER,
+    "loss?": (NUMBER,),
+    "clients?": [WHOLE],
+    **dict.fromkeys(("seconds?", "cpu_seconds?"), (number(0),)),
+    "bytes_up?": {EVERY: WHOLE},
+    "bytes_down?": {EVERY: WHOLE},
+    "val?": {EVERY: {EVERY: (SHARE,)}},
+    "refused?": [{"client": WHOLE, "field": TEXT, "reason": TEXT, "absent?": FLAG}],
+    "excluded?": [WHOLE],
+    "defence?": {
+        "clipped?": {EVERY: SHARE},
+        "capped?": {EVERY: SHARE},
+        "rows?": {EVERY: WHOLE},
+        "left_out?": [WHOLE],
+        "skipped?": TEXT,
+    },
+}
+
+_BIN: Table = {"nodes": WHOLE, "confidence": SHARE, "accuracy": SHARE}
+_MEASURED: Table = {"nodes": WHOLE, "ece?": ([NUMBER],), "brier?": ([NUMBER],), "reliability": [_BIN]}
+CALIBRATION_FIELDS: Table = {
+    "temperatures": TEMPERATURES,
+    **dict.fromkeys(("before?", "after?"), dict.fromkeys(("all", *TIERS), _MEASURED)),
+    "unmeasured?": TEXT,
+}
+
+CHECKPOINT_FIELDS: Table = {
+    "lines": [{**ROUND_FIELDS, "bytes_up": {EVERY: WHOLE}, "bytes_down": {EVERY: WHOLE}}],
+    "best": {EVERY: {"score": SCORE, "round": ROUND_NUMBER}},
+    "seconds": [number(0)],
+}
+
+_FIELDS: dict[str, Any] = {
+    CONFIG: CONFIG_FIELDS,
+    SUMMARY: SUMMARY_FIELDS,
+    ENV: ENV_FIELDS,
+    CLIENTS: [CLIENT_FIELDS],
+    CALIBRATION: CALIBRATION_FIELDS,
+}
 
 
 def weights_sha256(tensors: Mapping[str, Tensor]) -> str:
@@ -45,27 +176,125 @@ def weights_sha256(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def environment() -> dict[str, Any]:
-    packages = ("fedepd", "torch", "numpy", "scipy", "scikit-network", "safetensors")
-    return {
-        **{name: version(name) for name in packages},
-        "python": platform.python_version(),
-        "platform": platform.platform(terse=True),
-        "machine": platform.machine(),
-        "cpu_count": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "kernels": kernels.name(),
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
-    }
+# --- reading ------------------------------------------------------------------------------------------------
 
 
-def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
-    buffer = io.BytesIO()
-    np.savez_compressed(
-        buffer, allow_pickle=False, **{name: np.asarray(value) for name, value in arrays.items()}
+def is_begun(folder: Path) -> bool:
+    return (folder / CONFIG).is_file()
+
+
+def is_finished(folder: Path) -> bool:
+    return (folder / SUMMARY).is_file()
+
+
+def called(folder: Path, file: str) -> str:
+    """What a message calls a file of the folder."""
+    return f"{shown(folder.name)}/{file}"
+
+
+def read(folder: Path, file: str) -> Any:
+    """The content of one of the JSON files, or one sentence that says what is wrong with it."""
+    name = called(folder, file)
+    content = without_halves(read_json(folder / file, MAX_JSON_BYTES, DAMAGED, name))
+    expect(content, _FIELDS[file], f"'{name}'")
+    return content
+
+
+def read_clients(folder: Path) -> list[Json]:
+    """What each client holds, by client number."""
+    found: list[Json] = read(folder, CLIENTS)
+    if not found:
+        raise BadData(f"'{called(folder, CLIENTS)}' names no client; {DAMAGED}")
+    return found
+
+
+def read_rounds(folder: Path) -> list[Json]:
+    """What happened in each round."""
+    name = called(folder, ROUNDS)
+    lines: list[Json] = read_lines(folder / ROUNDS, MAX_JSON_BYTES, DAMAGED, name)
+    expect(lines, [ROUND_FIELDS], f"'{name}'")
+    fields = {field for line in lines for way in ("bytes_up", "bytes_down") for field in line.get(way, ())}
+    # The names of fields are the only text of a line that is shown.
+    return lines if all(field.isascii() for field in fields) else without_halves(lines)
+
+
+def rounds_done(folder: Path) -> int:
+    """How far a run is. A watcher reads it here and needs no channel to the process that runs."""
+    try:
+        return regular_content(folder / ROUNDS, MAX_JSON_BYTES).count(b"\n")
+    except OSError:  # not there yet, or nothing to count
+        return 0
+
+
+def read_confusion(folder: Path, headline: str) -> Arrays:
+    """``global_test`` and its like: int64 [K, C, C]."""
+    names = [f"{model}_{split}" for model in MODELS for split in SPLITS]
+    return _read_arrays(folder, CONFUSION, (f"{headline}_test", "personal_test"), names)
+
+
+def read_partition(folder: Path) -> Arrays:
+    """``client_class`` int64 [K, C] and ``class_sizes`` int64 [C]."""
+    return _read_arrays(folder, PARTITION, ("client_class", "class_sizes"))
+
+
+def _read_arrays(folder: Path, file: str, needed: Iterable[str], also: Iterable[str] = ()) -> Arrays:
+    return read_arrays(folder / file, needed, also, OURS, DAMAGED, called(folder, file))
+
+
+def read_weights(folder: Path, file: str) -> Tensors:
+    """The tensors of ``FINAL`` or ``MODEL``."""
+    return read_tensors(folder / file, DAMAGED, called(folder, file))
+
+
+# --- folders and checkpoints --------------------------------------------------------------------------------
+
+
+def check_new_run(path: Path, config_hash: str | None = None) -> None:
+    """Refuse an output folder that holds a run or anything else. Writes nothing."""
+    if os.path.exists(path / CONFIG):
+        found = _hash_in(path)
+        which = (
+            "this same run" if config_hash is not None and found == config_hash else f"another run ({found})"
+        )
+        where = f"'{shown(path, 300)}'"
+        raise BadConfig(
+            f"the output folder {where} already holds {which}; give another --out or remove the folder"
+        )
+    folders.check_new_folder(path)
+
+
+def _hash_in(path: Path) -> str:
+    try:
+        found = read_json(path / CONFIG)
+    except BadData:
+        return "damaged"
+    is_ours = isinstance(found, dict) and isinstance(found.get("config_hash"), str)
+    return shown(found["config_hash"], 20) if is_ours else "damaged"
+
+
+def claim_folder(path: Path, config_hash: str) -> None:
+    """Make the folder of a new run, or fail before anything is written."""
+    check_new_run(path, config_hash)
+    folders.claim_folder(path)
+
+
+def copy_finished(folder: Path, out: Path) -> None:
+    """The files of a finished run, without its checkpoints."""
+    for file in FILES:
+        shutil.copyfile(folder / file, out / file, follow_symlinks=False)
+
+
+def checkpoint_path(folder: Path, round: int) -> Path:
+    return folder / f"checkpoint-{round:06d}"
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, newest first."""
+    return sorted(
+        (path for path in folder.glob("checkpoint-*") if _CHECKPOINT.fullmatch(path.name)), reverse=True
     )
-    write_bytes(path, buffer.getvalue())
 
 
-def write_tensors(path: Path, tensors: Tensors) -> None:
-    write_bytes(path, save({name: value.detach().contiguous().clone() for name, value in tensors.items()}))
+def round_of(checkpoint: Path) -> int:
+    """The round after which a checkpoint was saved."""
+    return int(checkpoint.name.rpartition("-")[2])

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from fedepd.errors import BadConfig, FedEPDError
-from fedepd.files import MAX_JSON_BYTES, encoded, regular_content
+from fedepd.files import encoded
+from fedepd.runs import folder
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
-class Cell:
+class Job:
     """One run of a sweep, in plain values that any process can read."""
 
     method: str
@@ -33,39 +34,36 @@ class Cell:
 
     @property
     def rounds_done(self) -> int:
-        """Read from the run folder, so that a watcher needs no channel to the worker."""
-        try:
-            return regular_content(self.out / "rounds.jsonl", MAX_JSON_BYTES).count(b"\n")
-        except OSError:  # not there yet, or nothing to count
-            return 0
+        return folder.rounds_done(self.out)
 
     @property
     def is_finished(self) -> bool:
-        return (self.out / "summary.json").is_file()
+        return folder.is_finished(self.out)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a cell ended: ``failure`` is a sentence, empty where it finished."""
+    """How a job ended: ``failure`` is a sentence, empty where it finished."""
 
-    cell: Cell
+    job: Job
     failure: str
 
 
-def run_cells(cells: Sequence[Cell], workers: int = 1, watch: Callable[[], None] | None = None) -> None:
-    """Run all cells; ``watch`` is called a few times a second. The first failure stops the others and is raised."""
-    with closing(outcomes(cells, workers, watch)) as ended:
+def run_jobs(jobs: Sequence[Job], workers: int = 1, watch: Callable[[], None] | None = None) -> None:
+    """Run all jobs, and call ``watch`` a few times a second. The first failure stops all and is raised."""
+    with closing(outcomes(jobs, workers, watch)) as ended:
         for outcome in ended:
             if outcome.failure:
                 raise FedEPDError(outcome.failure)
 
 
 def outcomes(
-    cells: Sequence[Cell], workers: int = 1, watch: Callable[[], None] | None = None
+    jobs: Sequence[Job], workers: int = 1, watch: Callable[[], None] | None = None
 ) -> Generator[Outcome, None, None]:
-    """Each cell as it ends, failed or not; closing the iterator stops those that run.
+    """Each job as it ends, failed or not; closing the iterator stops those that run.
 
-    A process per cell: one that the system kills for want of memory takes no other with it, and a peak of memory is a cell's own.
+    Every job has a process of its own. If the system kills one for want of memory, the others go on. A peak
+    of memory belongs to one job.
     """
     if workers < 1:
         raise BadConfig(f"workers is {workers}; give at least 1")
@@ -73,24 +71,24 @@ def outcomes(
     context.set_forkserver_preload(
         ["fedepd.runs.run", "sknetwork.clustering"]
     )  # else every process pays for its own imports
-    waiting, running = deque(cells), dict[Any, tuple[Cell, connection.Connection]]()
+    waiting, running = deque(jobs), dict[Any, tuple[Job, connection.Connection]]()
     try:
         while waiting or running:
             while waiting and len(running) < workers:
-                cell = waiting.popleft()
+                job = waiting.popleft()
                 ours, theirs = context.Pipe(duplex=False)
-                process = context.Process(target=_work, args=(cell, theirs), daemon=True)
+                process = context.Process(target=_work, args=(job, theirs), daemon=True)
                 with _signals_held():  # one that arrives here would leave a process that nobody stops
                     process.start()
-                    running[process] = cell, ours
+                    running[process] = job, ours
                 theirs.close()
             connection.wait([process.sentinel for process in running], timeout=0.2)
             if watch is not None:
                 watch()
             for process in [process for process in running if process.exitcode is not None]:
-                cell, ours = running.pop(process)
+                job, ours = running.pop(process)
                 with ours:
-                    yield Outcome(cell, _failure(process.exitcode, ours))
+                    yield Outcome(job, _failure(process.exitcode, ours))
     finally:
         for process in running:
             process.terminate()
@@ -101,7 +99,7 @@ def outcomes(
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """What would stop us waits until the end of this."""
+    """Signals that would stop this process wait until the block has ended."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:
         yield
@@ -121,33 +119,37 @@ def _failure(exitcode: int, pipe: connection.Connection) -> str:
     try:
         return pipe.recv_bytes().decode()
     except EOFError:
-        return f"its process ended with exit code {exitcode} before the run did; run it alone with 'fedepd run' to see why"
+        ended = f"its process ended with exit code {exitcode} before the run did"
+        return f"{ended}; run it alone with 'fedepd run' to see why"
 
 
-def _work(cell: Cell, pipe: connection.Connection) -> None:
+def _work(job: Job, pipe: connection.Connection) -> None:
     """The sentence alone travels between processes: not every error survives the way."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches the whole group; who asked for the cells stops them
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)  # held when this process was made
+    # Ctrl-C reaches the whole group of processes. The one that asked for the jobs stops them.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)  # they were held when this process was made
     failure = ""
     try:
-        run_cell(cell)
+        run_job(job)
     except FedEPDError as mistake:
         failure = str(mistake)
-    except Exception as mistake:  # one cell's defect must not end the others
+    except Exception as mistake:  # one job's defect must not end the others
         place = traceback.extract_tb(mistake.__traceback__)[-1]
         failure = f"{type(mistake).__name__}: {mistake} ({Path(place.filename).name}, line {place.lineno})"
     pipe.send_bytes(encoded(failure[:2000]))
 
 
-def run_cell(cell: Cell) -> None:
+def run_job(job: Job) -> None:
     """From the start, or from where an interrupted one was saved."""
+    from fedepd.runs.experiment import Experiment
     from fedepd.runs.resume import resume
-    from fedepd.runs.run import run
+    from fedepd.runs.run import execute
+    from fedepd.runs.source import Source
 
-    how: dict[str, Any] = {"data_dir": cell.data_dir, "checkpoint_every": cell.checkpoint_every}
-    if (cell.out / "config.json").is_file():
-        resume(cell.out, cell.data, **how)
-    else:
-        run(cell.data, cell.method, preset=cell.preset, out=cell.out, **how, **cell.settings)
+    if folder.is_begun(job.out):
+        resume(job.out, job.data, data_dir=job.data_dir, checkpoint_every=job.checkpoint_every)
+        return
+    # A setting for all rows of a study need not act in each of them, so nobody asks here whether it does.
+    experiment = Experiment.recorded(job.method, job.preset, job.settings)
+    source = Source.make(job.data, job.data_dir)
+    execute(experiment, source.load(), job.out, checkpoint_every=job.checkpoint_every, source=source)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,25 @@ from fedepd.files import read_json
 from fedepd.folders import held
 from fedepd.rounds.loop import Round
 from fedepd.runs import checkpoint
+from fedepd.runs import folder as run_folder
+from fedepd.runs.drive import now
 from fedepd.runs.experiment import ADDED, GROUPS, Experiment
-from fedepd.runs.run import RunResult, Simulation, build, complete
+from fedepd.runs.folder import CONFIG, CONFIG_FIELDS, DATASET_FIELDS, SUMMARY
+from fedepd.runs.run import RunResult, complete
+from fedepd.runs.simulation import Simulation, build
 from fedepd.runs.source import Data, Source
-from fedepd.shapes import CONFIG, DATASET, ROUND_NUMBER, TABLE, TEXT, expect
+from fedepd.shapes import ROUND_NUMBER, TABLE, TEXT, expect
 from fedepd.shown import shown
 
 AGAIN = "restore it or run again in another folder"
 EXPERIMENT: dict[str, Any] = {"method": {"name": TEXT, "preset": TEXT}}
 EXPERIMENT |= {f"{group}?" if group in ADDED else group: TABLE for group in GROUPS}
-RESUMABLE = {**CONFIG, "method": TEXT, "rounds": ROUND_NUMBER, "dataset": {**DATASET, "sha256": TEXT}}
+RESUMABLE = {
+    **CONFIG_FIELDS,
+    "method": TEXT,
+    "rounds": ROUND_NUMBER,
+    "dataset": {**DATASET_FIELDS, "sha256": TEXT},
+}
 
 
 def resume(
@@ -34,14 +42,46 @@ def resume(
     on_round: Callable[[Round], None] | None = None,
     checkpoint_every: int = 1,
 ) -> RunResult:
-    """Finish the run in ``folder``: the weights, the metrics and rounds.jsonl (but for its seconds) are those of a run never interrupted.
+    """Finish an interrupted run.
 
-    ``data`` is needed only where the run was given a graph from memory, or its file has moved.
+    The weights, the metrics and rounds.jsonl (but for its seconds) become those of a run that was never interrupted.
+
+    Args:
+        folder: The run folder.
+        data: Needed only where the run was given a graph from memory, or its file has moved.
+        workers: Threads that share the clients. Their number changes no bit.
+        data_dir: The folder with the datasets' files, if it has moved.
+        on_round: Called with each finished round.
+        checkpoint_every: After so many rounds the folder gets what the next ``resume`` needs; 0: never.
+
+    Returns:
+        The same as ``fedepd.run``, over all rounds.
+
+    Raises:
+        BadConfig: The run is finished already, its data are not at hand, or another process holds the folder.
+        BadData: The folder holds no run, is damaged, or its data have changed.
+        ClientFailed: A client's step broke.
+
+    Examples:
+        A run is interrupted after its second round, and finished:
+
+        >>> import fedepd
+        >>> def interrupt(finished):
+        ...     if finished.number == 2:
+        ...         raise KeyboardInterrupt
+        >>> try:
+        ...     fedepd.run("synthetic", "fedavg", rounds=3, clients=3, out="runs/cut", on_round=interrupt)
+        ... except KeyboardInterrupt:
+        ...     print("interrupted")
+        interrupted
+        >>> len(fedepd.resume("runs/cut").rounds)
+        3
     """
-    folder, started = Path(folder), (time.perf_counter(), time.process_time())
+    folder, started = Path(folder), now()
     if is_finished(folder):
         raise BadConfig(
-            f"the run in '{folder}' is already finished; read its summary.json or start another with 'fedepd run'"
+            f"the run in '{folder}' is already finished; "
+            f"read its {SUMMARY} or start another with 'fedepd run'"
         )
     with held(folder):
         simulation, notes = rebuild(folder, data, data_dir, workers), read_config(folder).get("notes", [])
@@ -51,19 +91,20 @@ def resume(
 def is_finished(folder: Path) -> bool:
     """Whether a run folder needs no more rounds; what a crash after the last of them left is cleared away."""
     read_config(folder)
-    done = (folder / "summary.json").is_file()
+    done = run_folder.is_finished(folder)
     if done:
         checkpoint.remove(folder)
     return done
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    if not os.path.lexists(folder / "config.json"):
+    if not os.path.lexists(folder / CONFIG):
         raise BadData(
-            f"'{shown(folder, 300)}' holds no run (it has no config.json); start one with 'fedepd run METHOD --out NEW'"
+            f"'{shown(folder, 300)}' holds no run (it has no {CONFIG}); "
+            "start one with 'fedepd run METHOD --out NEW'"
         )
-    config: dict[str, Any] = read_json(folder / "config.json", cure=AGAIN)
-    expect(config, RESUMABLE, f"'{shown(folder, 300)}/config.json'", AGAIN)
+    config: dict[str, Any] = read_json(folder / CONFIG, cure=AGAIN)
+    expect(config, RESUMABLE, f"'{shown(folder, 300)}/{CONFIG}'", AGAIN)
     return config
 
 
@@ -74,16 +115,18 @@ def rebuild(
     config = read_config(folder)
     experiment = experiment_of(config)
     if data is None or isinstance(data, (str, Path)):
-        data = _source(folder, config, data, data_dir).load(experiment)
+        data = _source(folder, config, data, data_dir).load()
     simulation = build(experiment, data, workers)
-    was, now = config["dataset"]["sha256"], simulation.config["dataset"]["sha256"]
-    if was != now:
+    was, found = config["dataset"]["sha256"], simulation.config["dataset"]["sha256"]
+    if was != found:
+        changed = f"sha256 {was[:12]}, now {found[:12]}"
         raise BadData(
-            f"the data of '{folder}' have changed since the run began (sha256 {was[:12]}, now {now[:12]}); give the old ones"
+            f"the data of '{folder}' have changed since the run began ({changed}); give the old ones"
         )
     if simulation.config["config_hash"] != config["config_hash"]:
         raise BadData(
-            f"'{folder}/config.json' was changed, or written by another version of fedepd; run again in another folder"
+            f"'{folder}/{CONFIG}' was changed, or written by another version of fedepd; "
+            "run again in another folder"
         )
     return simulation
 
@@ -95,14 +138,20 @@ def _source(
         return Source.make(None, clients_dir=data) if Path(data).is_dir() else Source.make(data, data_dir)
     if not config.get("source"):
         raise BadConfig(
-            f"the run in '{folder}' was given a graph from memory; give it again as 'data', or its file with --data"
+            f"the run in '{folder}' was given a graph from memory; "
+            "give it again as 'data', or its file with --data"
         )
     known = Source(**{name: config["source"].get(name) for name in ("data", "data_dir", "clients_dir")})
     return known if data_dir is None or known.data is None else Source.make(known.data, data_dir)
 
 
-def experiment_of(config: dict[str, Any], where: str = "config.json", cure: str = AGAIN) -> Experiment:
-    """From the resolved settings in a config.json; a name that no longer exists is refused by name."""
+def experiment_of(
+    config: dict[str, Any], where: str = CONFIG, cure: str = AGAIN, trained: bool = False
+) -> Experiment:
+    """From the resolved settings in a config.json; a name that no longer exists is refused by name.
+
+    ``trained``: of a model that is only to predict.
+    """
     settings = config["experiment"]
     expect(settings, EXPERIMENT, f"{where}: 'experiment'", cure)
     flat: dict[str, Any] = {}
@@ -115,4 +164,4 @@ def experiment_of(config: dict[str, Any], where: str = "config.json", cure: str 
         if twice := sorted(own.keys() & {*flat, "method", "preset"}):
             raise BadData(f"{where}: '{shown(twice[0])}' in '{group}' has no place there; {cure}")
         flat |= own
-    return Experiment.make(settings["method"]["name"], settings["method"]["preset"], **flat)
+    return Experiment.recorded(settings["method"]["name"], settings["method"]["preset"], flat, trained)

@@ -1,4 +1,4 @@
-"""What a run has achieved so far: server tensors, one line per round, and the selected round of each model."""
+"""What a run has reached: the server's tensors, one line per round, and the selected round of each model."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from fedepd import metrics
+from fedepd.files import clean
 from fedepd.longtail import Tiers
 from fedepd.rounds.defence import shares
 from fedepd.rounds.evaluate import SPLITS
 from fedepd.rounds.loop import Round
-from fedepd.runs.folder import clean
 from fedepd.types import Tensors
 
 Confusions = dict[str, NDArray[np.int64]]
@@ -47,8 +47,15 @@ class Progress:
     best: dict[str, Best] = field(default_factory=dict)
     lines: list[dict[str, Any]] = field(default_factory=list)
 
+    @property
+    def next_round(self) -> int:
+        return int(self.lines[-1]["round"]) + 1 if self.lines else 1
+
     def add(self, each: Round, personal: Callable[[], Tensors]) -> dict[str, Any]:
-        """Take a round in; returns its line. ``personal`` gives the clients' models, kept with the personal selection."""
+        """Take a round in and return its line.
+
+        ``personal`` gives the clients' models. They are kept if the round is selected for them.
+        """
         self.tensors = each.tensors
         line: dict[str, Any] = {
             "round": each.number,
@@ -90,7 +97,8 @@ class Progress:
     ) -> None:
         score = float(each.number) if self.select == "last" else scores[self.select.removeprefix("val_")]
         old = self.best[kind].score if kind in self.best else float("nan")
-        # Strictly: the earliest round wins a tie. While no validation node was ever scored, the last round is the only honest choice.
+        # The earliest round wins a tie. As long as no validation node was scored, the latest round is taken,
+        # because nothing speaks for another one.
         if score > old or old != old:
             confusions = {f"{kind}_{split}": stacked[f"{kind}_{split}"] for split in SPLITS}
             self.best[kind] = Best(

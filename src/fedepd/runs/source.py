@@ -7,18 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedepd.clients.clients_dir import read_clients
+from fedepd.clients.client_file import ClientFile
+from fedepd.clients.clients_dir import read_files
 from fedepd.datasets import data_folder, load
 from fedepd.files import absolute
-from fedepd.runs.experiment import Experiment
 from fedepd.types import ClientData, Graph
 
-Data = Graph | Sequence[ClientData]
+Data = Graph | Sequence[ClientData | ClientFile]
+"""A graph that is yet to be cut, clients, or clients whose files may yet be split."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A dataset's name or a file, or a folder of clients. No part of a run's identity: the hash of the content is."""
+    """A dataset's name or a file, or a folder of clients.
+
+    It is no part of a run's identity, but the hash of its content is.
+    """
 
     data: str | None = None
     data_dir: str | None = None
@@ -37,7 +41,8 @@ class Source:
         is_file = data is not None and (str(data).endswith(".npz") or os.path.isfile(data))
         return cls(str(absolute(str(data))) if is_file else str(data), str(absolute(data_folder(data_dir))))
 
-    def load(self, experiment: Experiment) -> Data:
-        if self.clients_dir is not None:
-            return read_clients(self.clients_dir, experiment.split, experiment.protocol.seed)
-        return load(str(self.data), self.data_dir)
+    def load(self) -> Graph | list[ClientFile]:
+        """As it is on disk: cutting and splitting come afterwards, by an experiment's settings."""
+        return (
+            load(str(self.data), self.data_dir) if self.clients_dir is None else read_files(self.clients_dir)
+        )

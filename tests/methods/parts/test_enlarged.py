@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fedepd.methods.parts.enlarged import Links, RealGraph, edge_scores, smooth_enlarged
-from fedepd.methods.parts.patterns import csr
 from fedepd.network.backbones import Backbone
+from fedepd.network.patterns import csr
 from fedepd.network.sparse import Sparse, adjacency, neighbour_mean, normalised
 from toy import toy_client
 

@@ -46,5 +46,6 @@ def test_the_differences_the_paper_prints(claim: str, dataset: str, points: floa
 
 
 def test_table_3_contradicts_the_text_on_corafull() -> None:
-    """ "Without purification the accuracy falls most", yet without recalibration it falls by 0.96 and without purification by 0.86."""
+    """ "Without purification the accuracy falls most", yet without recalibration it falls by 0.96 and
+    without purification by 0.86."""
     assert BY_ID["recalibration-acc"].printed["corafull"] > BY_ID["purification-acc"].printed["corafull"]

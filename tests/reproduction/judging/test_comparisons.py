@@ -46,9 +46,11 @@ def test_a_rival_without_a_number_is_not_the_best(make_results: MakeResults) -> 
 
 
 def test_every_metric_on_every_dataset_corrected_together(results: Results) -> None:
-    """Three metrics on two datasets with equal scores: six equal p-values, each times six, at most 1; the difference is 52 - 49 = 3.
+    """Three metrics on two datasets with equal scores: six equal p-values, each times six, at most 1; the
+    difference is 52 - 49 = 3.
 
-    Seed by seed it is 1, 4, 4: variance 3, t of 2 degrees of freedom 4.302653, half width 4.302653 · sqrt(3 / 3).
+    Seed by seed it is 1, 4, 4: variance 3, t of 2 degrees of freedom 4.302653, half width 4.302653 · sqrt(3
+    / 3).
     """
     found = duels(results)
     assert [(duel.metric, duel.ours.dataset) for duel in found] == [
@@ -67,7 +69,7 @@ def test_every_metric_on_every_dataset_corrected_together(results: Results) -> N
         "+3.00",
         "−1.30 to +7.30",
     ]
-    assert "With 3 seeds a line's Wilcoxon p is at least 0.25" in table.note
+    assert "With 3 seeds a Wilcoxon p-value is at least 0.25 before correction." in table.note
 
 
 def test_a_missing_seed_is_left_out_of_both(make_results: MakeResults) -> None:
@@ -76,7 +78,8 @@ def test_a_missing_seed_is_left_out_of_both(make_results: MakeResults) -> None:
     duel = duels(results)[0]
     assert (duel.outcome.n, duel.outcome.difference) == (2, 32.0)
     assert isnan(duel.welch_p)
-    assert [cell.text for cell in duel_table(results, [duel]).sections[0][0][-4:]] == ["–", "–", "–", "2"]
+    row = duel_table(results, [duel]).sections[0][0]
+    assert [cell.text for cell in row[-4:]] == ["–", "–", "–", "2"]
 
 
 def test_an_ablation_is_set_against_the_whole(make_results: MakeResults) -> None:

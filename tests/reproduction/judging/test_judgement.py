@@ -44,7 +44,8 @@ def found(results: Results) -> dict[tuple[str, str, str], str]:
 
 
 def test_a_comparison_is_judged_by_the_claims_on_table_2(make_results: MakeResults) -> None:
-    """FedEPD is 20 points above all others on x with a spread of 1, and 20 below on y; its printed version was not run, so it is not
+    """FedEPD is 20 points above all others on x with a spread of 1, and 20 below on y; its printed version
+    was not run, so it is not
     judged. Without LWS nobody can say who is the best."""
     scores = {("fedepd", "x"): [70, 71, 72], ("fedepd", "y"): [30, 31, 32]}
     scores |= {(rival, dataset): [50, 51, 52] for rival in BASELINES for dataset in "xy"}
@@ -60,7 +61,8 @@ def test_a_comparison_is_judged_by_the_claims_on_table_2(make_results: MakeResul
 
 
 def test_a_claim_is_judged_by_the_scoring_that_is_asked_for(make_results: MakeResults) -> None:
-    """The global model of FedEPD is 20 points above all others but FedGTA, its clients' own models are 20 below: holds, and does not. Where
+    """The global model of FedEPD is 20 points above all others but FedGTA, its clients' own models are 20
+    below: holds, and does not. Where
     all rows are scored by personal models FedGTA, which has no others, needs no mark."""
     scores = (
         {("fedepd", "x"): [70, 71, 72]}
@@ -76,8 +78,8 @@ def test_a_claim_is_judged_by_the_scoring_that_is_asked_for(make_results: MakeRe
         for scoring in (HEADLINE, OPENFGL)
     )
     assert (ours.outcome, theirs.outcome) == ("holds", "does not hold")
-    assert ours.because.startswith("71.00 of FedEPD against 56.00 of FedGTA †, +15.00 points")
-    assert theirs.because.startswith("31.00 of FedEPD against 56.00 of FedGTA, -25.00 points")
+    assert ours.because.startswith("FedEPD has 71.00, FedGTA † has 56.00: a difference of +15.00 points.")
+    assert theirs.because.startswith("FedEPD has 31.00, FedGTA has 56.00: a difference of -25.00 points.")
 
 
 def test_an_ablation_is_judged_by_the_claims_on_table_3(make_results: MakeResults) -> None:
@@ -103,7 +105,9 @@ def test_how_verdicts_are_shown() -> None:
     ]
     glance = glance_table(verdicts, {"email": "Email"})
     assert glance.headers == ["Claim", "In the paper", "Judged", "All together", "Email"]
-    assert glance.note.startswith("✓ holds, ✗ does not hold, ? cannot be told, – not claimed there.")
+    assert glance.note.startswith(
+        "✓ holds, ✗ does not hold, ? cannot be told, – the paper makes no such claim."
+    )
     assert [[cell.text for cell in row[2:]] for row in glance.sections[0]] == [
         ["FedEPD", "not run: arxiv", "✓"], ["FedEPD (printed)", "✗ does not hold", "–"],
     ]  # fmt: skip

@@ -42,11 +42,11 @@ def with_files(make_results: MakeResults) -> Callable[[Any], Results]:
             run.__dict__["confusion"] = {"global_test": CONFUSION}
             run.__dict__["clients"] = [{}, {}]
             scores = (0.2, 0.6, 0.8, 0.7)
+            sent = {"bytes_up": {"model": 500_000}, "bytes_down": {"model": 500_000}}
             run.__dict__["rounds"] = [
-                {"round": r, "cpu_seconds": 0.5, "bytes_up": {"model": 500_000}, "bytes_down": {"model": 500_000},
-                 "val": {"global": {"acc": score, "macro_f1": score}}}
+                {"round": r, "cpu_seconds": 0.5, **sent, "val": {"global": {"acc": score, "macro_f1": score}}}
                 for r, score in enumerate(scores, start=1)
-            ]  # fmt: skip
+            ]
             run.summary["rounds"] = 4
             run.summary["tiers"] = {"head": [1], "medium": [2], "tail": [0]}
             run.summary.update({"bytes_up": 2**20, "bytes_down": 2**21, "peak_rss_mb": 100.0})
@@ -73,8 +73,8 @@ def test_bins_from_the_largest_class_to_the_smallest(with_files: Callable[[Any],
 
 
 def test_convergence(with_files: Callable[[Any], Results]) -> None:
-    """The last quarter of four rounds is round 4 with 70 %; in the last half, from 80 to 70: a step of 10 points. Half a second and one
-    megabyte a round.
+    """The last quarter of four rounds is round 4 with 70 %; in the last half, from 80 to 70: a step of 10
+    points. Half a second and one megabyte a round.
     """
     results = with_files("convergence")
     assert texts(convergence_table(results, "x"))[0] == [

@@ -76,9 +76,10 @@ def test_nothing_overlaps(panels: Panels) -> None:
         figure = draw(panels)
         renderer = FigureCanvasAgg(figure).get_renderer()
         figure.draw(renderer)
-        title, note = figure.texts[0], figure._suptitle
+        title, note = figure.texts[0], vars(figure)["_suptitle"]
         lowest_line = note.get_window_extent(renderer).y0
-        boxes = [axis.get_tightbbox(renderer) for axis in figure.axes]
+        boxes = [box for axis in figure.axes if (box := axis.get_tightbbox(renderer)) is not None]
+        assert len(boxes) == len(figure.axes)
         assert all(box.y1 <= lowest_line for box in boxes), draw.__name__
         assert all(box.y0 >= figure.legends[0].get_window_extent(renderer).y1 for box in boxes), draw.__name__
         assert title.get_window_extent(renderer).x1 < figure.bbox.x1
@@ -133,15 +134,17 @@ def test_the_distribution_states_classes_and_ratios(panels: Panels) -> None:
 
 
 def test_the_heat_map_states_its_noise_floor() -> None:
-    """Means 1 and 4, variances 2 and 8 with one degree of freedom each, pooled sqrt(5) = 2.24, of a mean of two 1.58."""
+    """Means 1 and 4, variances 2 and 8 with one degree of freedom each, pooled sqrt(5) = 2.24, of a mean
+    of two 1.58."""
     shown = texts(figures.sensitivity({"Toy": {(0.1, 0.5): [0, 2], (1.0, 0.5): [2, 6], (1.0, 0.1): []}}))
-    assert "Toy: range 3.00 points\nnoise floor 2.24 per seed, 1.58 for a mean of 2" in shown
+    assert "Toy: range 3.00 points\nnoise 2.24 per seed, 1.58 for a mean of 2 seeds" in shown
     assert {"1.0", "4.0", "–"} <= set(shown)
     alone = figures.sensitivity({"Toy": {(0.1, 0.5): [50.0], (1.0, 0.5): [50.0]}})
-    assert "Toy: range 0.00 points\nnoise floor unknown: one seed" in texts(alone)
+    assert "Toy: range 0.00 points\nnoise unknown: one seed" in texts(alone)
     assert alone.get_figwidth() == COLUMN
     (axis, *_) = alone.axes
-    assert (axis.get_xlabel()[0], [text.get_text() for text in axis.get_xticklabels()]) == ("μ", ["0.1", "1"])
+    assert axis.get_xlabel()[0] == "μ"
+    assert [text.get_text() for text in axis.get_xticklabels()] == ["0.1", "1"]
 
 
 def test_a_heat_map_of_other_settings_names_them_and_keeps_their_order() -> None:
@@ -163,10 +166,10 @@ def test_the_diagram_names_ranks_tests_and_rows_left_out() -> None:
     shown = texts(figure)
     assert {"FedEPD  1.00", "fedavg  2.00", "3.00  own"} <= set(shown)
     note = " ".join(shown).replace("\n", " ")
-    assert "4 datasets and 3 pairs its smallest possible value is p = 0.375" in note
-    assert "left out: FedGAC. Protocol: of this test." in note
+    assert "4 datasets and 3 pairs the smallest possible result is p = 0.375" in note
+    assert "Left out because a dataset is missing: FedGAC. Protocol: of this test." in note
     unknown = figures.critical_difference_diagram(critical_difference({"d": {"a": 1.0, "b": 2.0}}), "bacc")
-    assert "Friedman: p unknown" in " ".join(texts(unknown))
+    assert "Friedman's test: p unknown" in " ".join(texts(unknown))
 
 
 def test_the_front_is_what_no_other_beats() -> None:

@@ -1,4 +1,5 @@
-"""A target whose file name, title, rows and datasets were made to do harm: every file and the page hold them as text."""
+"""A target whose file name, title, rows and datasets were made to do harm: every file and the page hold
+them as text."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def toml_file(folder: Path, text: str) -> Path:
     quoted = json.dumps(whole(text).replace("\x7f", "?"), ensure_ascii=False)
     path = folder / f"{name}.toml"
     path.write_text(
-        f'title = {quoted}\nkind = "comparison"\ndatasets = ["synthetic"]\n[[rows]]\nmethod = "fedavg"\nlabel = {quoted}\n'
+        f'title = {quoted}\nkind = "comparison"\ndatasets = ["synthetic"]\n'
+        f'[[rows]]\nmethod = "fedavg"\nlabel = {quoted}\n'
     )
     return path
 

@@ -32,12 +32,14 @@ def cells(table: Table) -> dict[str, list[str]]:
 
 
 def test_best_second_references_and_gaps(make_results: MakeResults) -> None:
-    """a: mean of 50 and 52 is 51, deviation sqrt(2) = 1.41. The reference is best of all and still unmarked; c has one seed of two."""
-    results = make_results(
-        {("a", "x"): [50, 52], ("b", "x"): [40, 40], ("c", "x"): [45, None], ("d", "x"): [None, None], ("r", "x"): [90, 90],
-         ("a", "y"): [10, 10], ("b", "y"): [20, 20], ("c", "y"): [30, 30], ("d", "y"): [1, 1], ("r", "y"): [9, 9]},
-        references=["r"], personal=["b"],
-    )  # fmt: skip
+    """a: mean of 50 and 52 is 51, deviation sqrt(2) = 1.41.
+
+    The reference is best of all and still unmarked; c has one seed of two.
+    """
+    x = {"a": [50, 52], "b": [40, 40], "c": [45, None], "d": [None, None], "r": [90, 90]}
+    y = {"a": [10, 10], "b": [20, 20], "c": [30, 30], "d": [1, 1], "r": [9, 9]}
+    scores = {(key, "x"): found for key, found in x.items()} | {(key, "y"): found for key, found in y.items()}
+    results = make_results(scores, references=["r"], personal=["b"])
     tables = metric_tables(results, ("bacc", "acc"))
     assert list(tables) == ["Balanced accuracy", "Accuracy"]
     assert tables["Accuracy"].headers == ["Method", "x", "y"]
@@ -51,7 +53,7 @@ def test_best_second_references_and_gaps(make_results: MakeResults) -> None:
     assert [len(section) for section in tables["Accuracy"].sections] == [4, 1]
     note = tables["Accuracy"].note
     for part in (
-        "pooled over the test nodes",
+        "over the pooled test nodes",
         "seeds 0, 1",
         "10 clients; 5 rounds",
         "personal models",
@@ -96,7 +98,8 @@ def test_one_dataset_has_its_metrics_side_by_side(make_results: MakeResults) -> 
 
 
 def test_the_paper_stands_beside_official_datasets_only(make_results: MakeResults) -> None:
-    """Table 2 prints 36.93 for FedAvg's accuracy on Email; a proxy, another graph and a method that is not there have no value."""
+    """Table 2 prints 36.93 for FedAvg's accuracy on Email; a proxy, another graph and a method that is not
+    there have no value."""
     scores = {
         (key, dataset): [50.0]
         for key in ("fedavg", "isolated")
@@ -128,7 +131,8 @@ def test_the_test_beds_own_scoring_has_tables_of_its_own(make_results: MakeResul
     results = make_results({("fedavg", "email"): [50], ("fedproto", "email"): [60]}, personal=["fedproto"])
     table = metric_tables(results, ("acc",), OPENFGL)["Email, scored as OpenFGL does by default"]
     assert list(cells(table)) == ["FEDAVG", "FEDPROTO"]
-    assert "the clients' personal models, each client's own score, averaged by its test nodes" in table.note
+    how = "as the mean of each client's score, weighted by its test nodes"
+    assert f"the clients' personal models in percent, {how}" in table.note
 
 
 def test_every_number_is_in_the_csv_with_its_protocol(make_results: MakeResults) -> None:
@@ -177,7 +181,8 @@ def sentences(rows: int) -> Table:
 
 
 def test_latex_wraps_sentences_and_goes_on_after_a_full_page() -> None:
-    """40 rows that wrap, 15 to a page: three floats; the sentence's column wraps, numbers stand right, the caption is said once."""
+    """40 rows that wrap, 15 to a page: three floats; the sentence's column wraps, numbers stand right, the
+    caption is said once."""
     text = latex(sentences(40))
     assert text.count(r"\begin{table*}") == text.count(r"\end{tabularx}") == math.ceil(40 / WRAPPED_ROWS)
     assert r"{lr>{\raggedright\arraybackslash}X}" in text

@@ -11,9 +11,9 @@ import pytest
 
 from fedepd.datasets import synthetic, write_npz
 from fedepd.errors import BadConfig, UnknownName
-from fedepd.reproduction.study.cells import Planned, datasets_of, plan, run_planned, to_run
+from fedepd.reproduction.study.cells import Planned, check_acting, datasets_of, plan, run_planned, to_run
 from fedepd.reproduction.study.results import read_results
-from fedepd.reproduction.study.targets import Row, Target, read_target
+from fedepd.reproduction.study.targets import Row, Target, over_grid, read_target
 
 QUICK: dict[str, Any] = {"rounds": 2, "hidden": 8, "clients": 3}
 TARGET = Target(
@@ -52,8 +52,8 @@ def test_the_folder_is_named_by_the_hash_of_the_run_in_it(data: str, tmp_path: P
         == 0
     )
     assert sorted(said) == sorted(each.text for each in cells)
-    summaries = [json.loads((each.cell.out / "summary.json").read_text()) for each in cells]
-    assert [summary["config_hash"] for summary in summaries] == [each.cell.out.name for each in cells]
+    summaries = [json.loads((each.job.out / "summary.json").read_text()) for each in cells]
+    assert [summary["config_hash"] for summary in summaries] == [each.job.out.name for each in cells]
     assert len({summary["partition_sha256"] for summary in summaries}) == 2
     assert to_run(cells) == []
     results = read_results(TARGET, cells)
@@ -64,7 +64,7 @@ def test_a_target_of_ones_own_names_files_and_what_is_nowhere_is_named(data: str
     mine = replace(TARGET, datasets=(data, "corafull", "nowhere"))
     datasets, lines = datasets_of(mine, tmp_path)
     assert datasets == [data, "nowhere"]
-    assert lines == ["CoraFull is not at hand; 'fedepd data fetch corafull' gets it"]
+    assert lines == ["CoraFull is not on this machine; 'fedepd data fetch corafull' gets it"]
     with pytest.raises(UnknownName, match="'nowhere'"):
         plan([mine], {mine.name: datasets}, tmp_path, QUICK)
 
@@ -78,7 +78,7 @@ def test_targets_share_cells_that_compute_the_same(data: str, tmp_path: Path) ->
     )
     other = replace(TARGET, name="other", rows=rows)
     cells = planned(data, tmp_path, TARGET, other)
-    names = {(each.target, each.row.key, each.seed): each.cell.out.name for each in cells}
+    names = {(each.target, each.row.key, each.seed): each.job.out.name for each in cells}
     assert names["other", "fedepd:without_purification", 0] == names["other", "fedepd:purify=False", 0]
     assert names["mine", "fedepd", 0] == names["other", "fedepd", 0]
     assert (
@@ -88,7 +88,7 @@ def test_targets_share_cells_that_compute_the_same(data: str, tmp_path: Path) ->
 
 def test_what_moves_no_number_moves_no_hash_and_what_does_moves_it(data: str, tmp_path: Path) -> None:
     def hashes(**settings: Any) -> list[str]:
-        return [each.cell.out.name for each in planned(data, tmp_path, TARGET, **settings)]
+        return [each.job.out.name for each in planned(data, tmp_path, TARGET, **settings)]
 
     assert hashes() == hashes(partition="openfgl")  # what "auto" means here
     assert not set(hashes()) & set(hashes(lr=0.02))
@@ -101,14 +101,14 @@ def test_a_failed_cell_is_remembered_until_it_succeeds(data: str, tmp_path: Path
     cells = planned(data, tmp_path, replace(TARGET, seeds=1))
     first = cells[0]
     assert first.failure == "not run yet"
-    first.cell.out.parent.mkdir()
-    first.cell.out.write_text("in the way")
+    first.job.out.parent.mkdir()
+    first.job.out.write_text("in the way")
     assert run_planned(to_run(cells), 1, lambda: None, lambda *_: None) == 1
     assert "is a file; give a folder" in first.failure
     assert cells[1].failure == ""
     results = read_results(TARGET, cells)
     assert [dict(entry.failures) for entry in results.entries] == [{0: first.failure}, {}]
-    first.cell.out.unlink()
+    first.job.out.unlink()
     assert to_run(cells) == [first]
     assert run_planned(to_run(cells), 1, lambda: None, lambda *_: None) == 0
     assert first.failure == ""
@@ -125,7 +125,7 @@ def test_datasets_by_default(tmp_path: Path) -> None:
     target = read_target("table3")
     at_hand, missing = datasets_of(target, tmp_path)
     assert at_hand == ["synthetic"]
-    assert missing[0] == "CoraFull is not at hand; 'fedepd data fetch corafull' gets it"
+    assert missing[0] == "CoraFull is not on this machine; 'fedepd data fetch corafull' gets it"
     assert len(missing) == 3
     (tmp_path / "graphs").mkdir()
     (tmp_path / "graphs" / "corafull.npz").touch()
@@ -136,3 +136,49 @@ def test_datasets_by_default(tmp_path: Path) -> None:
         (tmp_path / "graphs" / f"{other}.npz").touch()
     assert datasets_of(target, tmp_path)[0] == ["corafull", "mine"]
     assert datasets_of(replace(target, name="of my own"), tmp_path)[0] == ["corafull"]
+
+
+def with_rows(*rows: Row, grid: dict[str, tuple[Any, ...]] | None = None, **settings: Any) -> Target:
+    grid = grid or {}
+    return Target("mine", "Mine", "ablation", over_grid(rows, grid), ("synthetic",), 2, settings, grid)
+
+
+def test_a_setting_that_acts_in_no_cell_of_its_row_is_refused() -> None:
+    """gamma belongs to the injection, which the printed method has and the default has not."""
+    printed = Row("fedepd", "printed", "printed")
+    sweep = {"gamma": (0.1, 0.9)}
+    check_acting(with_rows(printed, grid=sweep), {})
+    for target in (
+        with_rows(Row("fedepd", label="ours"), grid=sweep),
+        with_rows(printed, Row("fedepd", label="ours"), grid=sweep),
+        with_rows(printed, Row("fedepd", label="ours", settings={"gamma": 0.1})),
+    ):
+        with pytest.raises(
+            BadConfig, match=r"gamma is 0\.1, but with consensus_by = rehearsal.*target 'mine'"
+        ):
+            check_acting(target, {})
+
+
+def test_a_setting_needs_to_act_in_one_point_of_a_sweep_only() -> None:
+    """With mu = 0 there is no margin, so its gate does nothing there."""
+    row = Row("fedepd", label="gated", settings={"gate": "labelled"})
+    check_acting(with_rows(row, grid={"mu": (0.0, 1.0)}), {})
+    with pytest.raises(BadConfig, match=r"gate is labelled, but with mu = 0\.0"):
+        check_acting(with_rows(row, grid={"mu": (0.0,)}), {})
+
+
+def test_a_setting_for_all_rows_needs_to_act_in_one_of_them_only() -> None:
+    """``tolerate`` means something to the trimmed mean alone; a target's common settings are not asked at all."""
+    off, trimmed = Row("fedavg", label="off"), Row("fedavg", label="trimmed", settings={"robust": "trimmed"})
+    check_acting(with_rows(off, trimmed), {"tolerate": 2})
+    check_acting(with_rows(off, tolerate=2), {})
+    with pytest.raises(BadConfig, match="tolerate is 2, but with robust = off"):
+        check_acting(with_rows(off), {"tolerate": 2})
+
+
+def test_a_cell_with_a_common_setting_that_is_idle_there_is_run(data: str, tmp_path: Path) -> None:
+    target = with_rows(Row("fedavg", label="off"), tolerate=2)
+    cells = planned(data, tmp_path, replace(target, seeds=1), rounds=1)
+    assert run_planned(to_run(cells), 1, lambda: None, lambda each, failure: None) == 0
+    config = json.loads((cells[0].job.out / "config.json").read_text())
+    assert (config["config_hash"], config["experiment"]["defence"]["tolerate"]) == (cells[0].job.out.name, 2)

@@ -47,7 +47,8 @@ def test_a_trajectory_by_hand() -> None:
 
 
 def test_measures_by_hand() -> None:
-    """Of 8 rounds the last quarter is 7 and 8: plateau (60 + 64) / 2; the last half 5 to 8: steps of 4, 2 and 4 points."""
+    """Of 8 rounds the last quarter is 7 and 8: plateau (60 + 64) / 2; the last half 5 to 8: steps of 4, 2
+    and 4 points."""
     found = measure_run(made_up({4: 0.1, 5: 0.58, 6: 0.62, 7: 0.6, 8: 0.64}))
     assert tuple(found) == MEASURES
     assert found["acc"] == 50

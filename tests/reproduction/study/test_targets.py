@@ -9,6 +9,7 @@ import pytest
 from fedepd.datasets.published import TABLE1
 from fedepd.errors import BadConfig
 from fedepd.methods import METHODS
+from fedepd.reproduction.study.cells import check_acting
 from fedepd.reproduction.study.targets import Target, read_target, read_targets, target_names
 from fedepd.runs.experiment import Experiment
 
@@ -37,7 +38,8 @@ def written(folder: Path, text: str) -> Target:
 def test_every_table_and_figure_of_the_paper_ships_and_our_own_steps() -> None:
     assert target_names() == [
         "robustness", "steps", "table2", "table3",
-        "fig-convergence", "fig-distribution", "fig-efficiency", "fig-perclass", "fig-sensitivity", "fig-tiers",
+        "fig-convergence", "fig-distribution", "fig-efficiency", "fig-perclass", "fig-sensitivity",
+        "fig-tiers",
     ]  # fmt: skip
     assert [target.name for target in read_targets("all")] == [
         name for name in target_names() if name != "robustness"
@@ -50,7 +52,8 @@ def test_a_shipped_target_can_be_run(name: str) -> None:
     assert set(target.datasets) <= TABLE1.keys()
     assert target.settings["shuffle_nodes"] is True  # else every seed has the same clients
     for row in target.rows:
-        Experiment.make(row.method, row.preset, **target.settings_of(row, {"seed": 1}))
+        Experiment.recorded(row.method, row.preset, target.settings_of(row, {"seed": 1}))
+    check_acting(target, {})
 
 
 def test_table2_has_every_method_and_both_readings_of_fedepd() -> None:
@@ -62,7 +65,8 @@ def test_table2_has_every_method_and_both_readings_of_fedepd() -> None:
 
 
 def test_a_grid_is_a_row_for_every_combination() -> None:
-    """Five values of mu and five of gamma: 25 rows; the middle one is the printed preset's, so that Table 2's cell is shared."""
+    """Five values of mu and five of gamma: 25 rows; the middle one is the printed preset's, so that Table 2's
+    cell is shared."""
     target = read_target("fig-sensitivity")
     assert len(target.rows) == 25
     assert target.rows[0].settings == {"mu": 0.1, "gamma": 0.1}
@@ -94,7 +98,7 @@ def test_a_row_wins_over_the_user_who_wins_over_the_target(tmp_path: Path) -> No
         ('title = "Mine"', 'titel = "Mine"', "unknown key in '.*mine.toml' 'titel'; did you mean 'title'"),
         ('label = "longer"', 'lable = "longer"', "unknown key in '.*' 'lable'; did you mean 'label'"),
         ('method = "fedavg"', 'method = "fedavq"', "unknown method in '.*' 'fedavq'; did you mean 'fedavg'"),
-        ("settings = { epochs = 6 }", "", "the row 'fedavg' stands twice in '.*mine.toml'"),
+        ("settings = { epochs = 6 }", "", "'.*mine.toml' has the row 'fedavg' twice; remove one"),
         ('kind = "ablation"', 'kind = "sensitivity"', r"needs a \[grid\] of two settings; it has 0"),
         ('title = "Mine"', "title = Mine", "is not valid TOML"),
         (MINE[MINE.index("[[rows]]") :], "", r"has no \[\[rows\]\]"),
@@ -124,7 +128,7 @@ def test_a_row_wins_over_the_user_who_wins_over_the_target(tmp_path: Path) -> No
         (
             MINE[MINE.index("[settings]") :],
             "rows = 'fig-tiers'",
-            r"'fig-tiers.toml' gives its rows .* take them from 'table2'",
+            r"'fig-tiers.toml' cannot lend its rows, .* from 'table2' itself; use rows = 'table2'",
         ),
     ],
 )

@@ -1,13 +1,19 @@
 """FedEPD: purify the graph, agree on prototypes, recalibrate the classifier alone.
 
-Guo et al., "Towards Federated Long-Tailed Graph Learning: An Energy-Guided Dual Decoupling Approach". No code was published.
+Guo et al., "Towards Federated Long-Tailed Graph Learning: An Energy-Guided Dual Decoupling Approach".
+No code was published.
+
 Down: the model, prototype.mean [C, w], prototype.count [C], pruning.votes [2].
-Up: the model, prototype.sum [C, w], prototype.count [C]; in round 1 pruning.votes [2].
-Bytes per client: 4 (|Θ| + C·w + C + 2) down, as many up in round 1, then 8 fewer. w is what the classifier reads (as printed: the hidden
-width, and no votes); without consensus or recalibration there are no prototypes.
-The default is the paper's method after what a study by validation changed (docs/what-we-changed.md); `printed` is the paper's text.
-Eq. 1-5 are in purify.py, the vote on pruning in vote.py, Eq. 6, 13 and 14 in structure.py, 9 in steps.py, 10 in sparse.py, 17 in
-longtail.py; the others and Algorithms 1-2 are here. Numbers like (14.1) are sections of our reading of the paper.
+Up: the model, prototype.sum [C, w], prototype.count [C]; in round 1 also pruning.votes [2].
+Bytes per client: 4 (|Θ| + C·w + C + 2) down. Round 1 sends as many up, later rounds 8 fewer.
+w is the width of what the classifier reads. The printed method has the hidden width there, and no votes.
+Without consensus or without recalibration there are no prototypes.
+
+The preset `printed` is the paper's text. The default is what a study by validation made of it
+(docs/what-we-changed.md).
+
+Eq. 1-5 are in purify.py, the vote on pruning is in vote.py, Eq. 6, 13 and 14 are in structure.py, Eq. 9 is in
+steps.py, Eq. 10 in sparse.py and Eq. 17 in longtail.py. The other equations and Algorithms 1-2 are here.
 """
 
 from __future__ import annotations
@@ -16,12 +22,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, cast, final
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.methods.base import Client, Method, Server
+from fedepd.methods.fedepd.idle import idle_settings
 from fedepd.methods.fedepd.purify import EPSILON, Score, purified_edges
 from fedepd.methods.fedepd.structure import Graphs, Prepared, central_nodes, class_homophily, low_pass_rows
 from fedepd.methods.fedepd.vote import counted_votes
@@ -36,7 +42,9 @@ from fedepd.methods.steps import (
     with_prefix,
 )
 from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs
 from fedepd.network.kernels import cross_entropy_
+from fedepd.network.sparse import Sparse
 from fedepd.network.training import Gradient
 from fedepd.options import option
 from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields
@@ -49,122 +57,132 @@ PAPER: Mapping[str, Any] = {
     "margin_in": "calibration",
     "prototype_encoder": "local",
 }
-"""What `printed` and `corrected` share: the paper's way where our default has another."""
+"""What `printed` and `corrected` share: the paper's way, where our default has another."""
 
 
 @final
 @dataclass(frozen=True)
 class FedEPD(Method[Graphs]):
     label: ClassVar[str] = "FedEPD"
+    # The ablations are those of the default. Table 3 ablates the printed method too, as `--preset printed
+    # --no-consensus` does. `corrected` is `printed` with its sign, absent classes and isolated nodes mended.
+    # Without recalibration only pruning is left, because margin and prototypes belong to it.
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
         "printed": {**PAPER, "mu": 1.0, "sign": "plus", "absent": "eps", "isolated_gate": 0.0},
-        "corrected": {
-            **PAPER,
-            "absent": "exclude",
-        },  # printed, with the sign, absent classes and isolated nodes mended
+        "corrected": {**PAPER, "absent": "exclude"},
         "without_purification": {"purify": False},
         "without_consensus": {"consensus": False},
-        "without_recalibration": {
-            "recalibrate": False
-        },  # pruning alone: prototypes (14.16) and the margin go with it
+        "without_recalibration": {"recalibrate": False},
     }
+    retired: ClassVar[Mapping[str, Any]] = {
+        "interleave": False,
+        "infer_on": "purified",
+        "rehearsal_weight": 1.0,
+    }
+    retired_values: ClassVar[Mapping[str, tuple[str, ...]]] = {"sign": ("post_hoc",), "absent": ("floor1",)}
+    retired_in_training: ClassVar[frozenset[str]] = frozenset({"interleave", "rehearsal_weight", "absent"})
 
-    # The ablations are those of the default; `--preset printed --no-consensus` and the like ablate the printed method, as Table 3 does.
-
-    # Choice: the paper never gives mu and gamma of its main table: 1 and 0.5, the middle of its heat maps (14.15).
+    # Choice: the paper never gives mu and gamma of its main table. We take 1 and 0.5, the middle of its heat
+    # maps.
     mu: float = option(1.0, "intensity of the logit adjustment, Eq. 15; 0 switches it off")
     gamma: float = option(0.5, "intensity of the prototype injection, Eq. 12; in (0, 1)")
     rho: float = option(
         1.0,
-        "share of a class's training nodes, the most central ones, that its prototype is the mean of; in (0, 1]",
+        "share of a class's training nodes that its prototype is the mean of, the most central; in (0, 1]",
     )
-    # Choice: the paper's 0.1 is one node for nearly every class and client (14.5): a noisy prototype, and one node's embedding in clear.
-    # Rehearsal (below) was better by validation with all training nodes; `printed` keeps 0.1.
+    # Choice: the paper's 0.1 is one node for nearly every class and client. Such a prototype is noisy, and it
+    # is one node's embedding in clear. By validation, rehearsal (below) is better with all training nodes.
+    # `printed` keeps 0.1.
     teleport: float = option(0.15, "teleport probability (alpha) of the random walk, Eq. 6; in (0, 1]")
     walk_steps: int = option(10, "steps L of the random walk, Eq. 6")
     calibration_epochs: int = option(3, "classifier steps per round after the base epochs")
-    # Choice: Algorithm 2 shows one base and one calibration step, the text 3 local epochs: 3 base steps, then 3 calibration steps (14.11).
-    interleave: bool = option(False, "alternate base and calibration steps instead of two stages")
-    sign: Literal["minus", "plus", "post_hoc"] = option(
-        "minus",
-        "the margin in the losses that have it (margin_in): subtracted, added as printed, or added only at inference",
+    # Choice: Algorithm 2 shows one base step and one calibration step, and the text says 3 local epochs. We
+    # take 3 base steps and then 3 calibration steps.
+    sign: Literal["minus", "plus"] = option(
+        "minus", "how the margin enters a loss: subtracted from the logits, or added as printed"
     )
-    # Choice: the printed plus sign lowers rare classes at inference, by stationarity of the cross-entropy; every other method that adjusts
-    # logits in the loss has the minus sign (14.1). Default minus; `printed` keeps the plus.
+    # Choice: minus. With the printed plus, the loss is smallest where the logits of rare classes are lower
+    # than they should be, so inference finds them less often. Every other method that adjusts logits in the
+    # loss subtracts. `printed` keeps the plus.
     margin_in: Literal["both", "calibration"] = option(
-        "both",
-        "which training has the margin in its loss: that of the whole model too, or the calibration alone as printed",
+        "both", "which losses have the margin: those of both stages, or of the calibration alone as printed"
     )
-    # Choice: Eq. 9 trains the encoder by the plain cross-entropy, so that it learns rare classes late. By validation the same margin in
-    # both stages raises balanced accuracy on email, corafull, roman_empire, actor and amazon_computers, and costs at most 0.7 points on
-    # amazon_clothing_20 and coauthor_cs (docs/what-we-changed.md).
-    absent: Literal["zero", "exclude", "floor1", "eps"] = option(
-        "zero",
-        "classes without a local training node: margin 0, out of the softmax, counted as 1, or the printed eps",
+    # Choice: Eq. 9 trains the encoder by the plain cross-entropy, so it learns rare classes late. By
+    # validation the same margin in both stages raises balanced accuracy on email, corafull, roman_empire,
+    # actor and amazon_computers. It costs at most 0.7 points on amazon_clothing_20 and coauthor_cs
+    # (docs/what-we-changed.md).
+    absent: Literal["zero", "exclude", "eps"] = option(
+        "zero", "classes without a local training node: margin 0, out of the softmax, or the printed eps"
     )
-    # Choice: the printed eps gives an absent class a margin of about 15 mu, which averaging carries to the clients that own it (14.2).
-    # With rehearsal every client knows every class and an absent one needs no exception; without it, leaving absent classes out of the
-    # softmax (`corrected`) is what keeps their boundaries in place.
+    # Choice: the printed eps gives an absent class a margin of about 15 mu, and averaging carries it to the
+    # clients that own the class. With rehearsal every client knows every class, so an absent one needs no
+    # exception. Without rehearsal, leaving absent classes out of the softmax (`corrected`) keeps their
+    # boundaries in place.
     consensus_by: Literal["rehearsal", "injection"] = option(
         "rehearsal",
-        "what prototypes are for: examples of all classes for the classifier, or injected into representations (Eq. 11-12)",
+        "what prototypes do: show the classifier all classes, or be mixed into representations (Eq. 11-12)",
     )
-    # Choice: the paper injects prototypes into the representations of training nodes, which calibrates the classifier on rows that hold
-    # their own label (14.9) and leaves absent classes to drift. In rehearsal each client's calibration loss also has the cross-entropy of
-    # the classifier on the global prototypes of all classes, taken where the classifier reads.
-    rehearsal_weight: float = option(1.0, "weight of the rehearsal loss beside the calibration loss")
+    # Choice: the paper injects prototypes into the representations of training nodes. The classifier is then
+    # calibrated on rows that hold their own label, and absent classes drift. In rehearsal the calibration
+    # loss of each client also has the classifier's cross-entropy on the global prototypes of all classes.
+    # They are means of what it reads.
     rehearsal_prior: float = option(
-        0.25, "how far frequent classes count for more in rehearsal; 0: all alike, 1: by their frequency"
+        0.25, "how much frequent classes count above rare ones in rehearsal; 0: alike, 1: by their frequency"
     )
-    # Choice: of 0, 0.25 and 0.5, by validation: 0.5 gains less on rare classes, 0 costs accuracy on graphs with little signal.
+    # Choice: of 0, 0.25 and 0.5, by validation. 0.5 gains less on rare classes, and 0 costs accuracy on
+    # graphs with little signal.
     elites: Literal["train", "any"] = option(
         "train", "elites among the class's training nodes, or among all nodes"
     )
-    # Choice: "all nodes of class c" would read validation and test labels and is not offered; of the others, training nodes are what
-    # "semantically anchored" asks for, while the best scores of all nodes are often head-class hubs (14.4).
+    # Choice: "all nodes of class c" would read validation and test labels, so it is not offered.
+    # "Semantically anchored" asks for training nodes. The best scores among all nodes are often hubs of head
+    # classes.
     gate: Literal["labelled", "constant"] = option(
         "constant",
-        "factor of the margin: 0.5 for all classes, or the homophily among training-labelled neighbours, Eq. 13-14",
+        "factor of the margin: 0.5 for all classes, or the homophily among labelled neighbours, Eq. 13-14",
     )
-    # Choice: homophily takes the margin away on heterophilic graphs, where rare classes need it as much; by validation the constant (the
-    # paper's own value for missing statistics) is better there and elsewhere within the noise of a seed. `printed` and `corrected` keep
-    # the homophily.
-    # Choice: the printed gate reads the labels of all neighbours, test nodes among them; not offered (14.7).
-    # Choice: Eq. 13 gives a node without kept neighbours 0, so that pruning itself would lower the gate; 0.5 is the paper's own value for
-    # missing statistics (14.7). `printed` keeps the 0.
+    # Choice: homophily takes the margin away on heterophilic graphs, where rare classes need it as much. By
+    # validation the constant is better there, and elsewhere the difference is within the noise of a seed. 0.5
+    # is the paper's own value for missing statistics. `printed` and `corrected` keep the homophily.
+    # Choice: the printed gate reads the labels of all neighbours, test nodes among them. It is not offered.
+    # Choice: Eq. 13 gives 0 to a node without kept neighbours, so pruning itself would lower the gate. We
+    # give it 0.5, the paper's own value for missing statistics. `printed` keeps the 0.
     isolated_gate: float = option(
         0.5, "homophily of a training node without kept neighbours; the printed formula gives 0"
     )
     prune: Literal["by_vote", "always"] = option(
-        "by_vote", "prune if training nodes of all clients together get easier to classify by it, or always"
+        "by_vote", "prune where the training nodes of all clients get easier to classify by it, or always"
     )
-    # Choice: Eq. 5 prunes every client at its own rate, also where the pruned edges were good ones. What a client may know is its training
-    # nodes: in round 1 it counts how many a left-out ridge classifier gets right on either graph, the server adds the counts up, and all
-    # clients prune from then on or none does: one model for one kind of graph, also for graphs it is given later. With partial
-    # participation the clients of the first round decide for all.
+    # Choice: Eq. 5 prunes every client at its own rate, also where the pruned edges were good ones. A client
+    # may judge by its training nodes. In round 1 it counts how many of them a leave-one-out ridge classifier
+    # gets right on either graph. The server adds the counts up, and from then on all clients prune or none
+    # does. So there is one model for one kind of graph. With partial participation the clients of the first
+    # round decide for all.
     score: Score = option(
         "fused", "what edges are pruned by: Eq. 4, one of its halves, or at random at the same rate"
     )
-    infer_on: Literal["purified", "original"] = option(
-        "purified", "predictions on the graph that is trained on, or on the whole one"
-    )
-    # Choice: "original foundational representations" may mean the original graph; Algorithm 2 recomputes them on the purified one (14.8).
+    # Choice: "original foundational representations" may mean the original graph, but Algorithm 2 recomputes
+    # them on the purified one. Predictions are made on the graph that is trained on.
     prototype_encoder: Literal["received", "local"] = option(
         "received",
-        "prototypes from the averaged encoder that a round begins with, or from the local one that it ends with as printed",
+        "prototypes from the averaged encoder that a round begins with, "
+        "or from the local one that it ends with as printed",
     )
-    # Choice: local encoders drift apart, and the mean over clients of what they say is where no encoder puts the class; the averaged one is
-    # what the classifier meets after the round. By validation +9 points of balanced accuracy on amazon_computers, +3 on
-    # amazon_clothing_20, +1 on coauthor_cs and corafull_proxy, elsewhere within the noise of a seed (docs/what-we-changed.md).
+    # Choice: local encoders drift apart, and no encoder puts a class where the mean of theirs does. The
+    # averaged encoder is what the classifier meets after the round. By validation it brings +9 points of
+    # balanced accuracy on amazon_computers, +3 on amazon_clothing_20, and +1 on coauthor_cs and
+    # corafull_proxy. Elsewhere the difference is within the noise of a seed (docs/what-we-changed.md).
     purify: bool = option(True, "topological purification")
     consensus: bool = option(True, "global prototypes, and what consensus_by does with them")
-    recalibrate: bool = option(True, "the calibration stage, and with it margin and prototypes everywhere")
+    recalibrate: bool = option(
+        True, "the calibration stage; without it there are no margins and no prototypes"
+    )
 
     def __post_init__(self) -> None:
         if not 0 < self.gamma < 1:
             raise BadConfig(
-                f"gamma is {self.gamma}; it must lie in (0, 1); switch injection off with consensus = false"
+                f"gamma is {self.gamma}; give a number between 0 and 1, or consensus = false for no injection"
             )
         if not 0 < self.rho <= 1:
             raise BadConfig(f"rho is {self.rho}; the elite share must lie in (0, 1]")
@@ -172,10 +190,9 @@ class FedEPD(Method[Graphs]):
             raise BadConfig(f"teleport is {self.teleport}; it must lie in (0, 1]")
         if self.consensus_by == "rehearsal" and self.elites == "any":
             raise BadConfig(
-                "elites is any, but rehearsal knows the classes of training nodes only; give elites train, or injection"
+                "elites is any, but rehearsal needs nodes whose class is known; "
+                "give elites = train or consensus_by = injection"
             )
-        if not 0 <= self.rehearsal_weight < float("inf"):
-            raise BadConfig(f"rehearsal_weight is {self.rehearsal_weight}; give a finite number, 0 or more")
         if not 0 <= self.rehearsal_prior <= 1:
             raise BadConfig(f"rehearsal_prior is {self.rehearsal_prior}; it must lie in [0, 1]")
         if not 0 <= self.mu < float("inf"):
@@ -187,7 +204,7 @@ class FedEPD(Method[Graphs]):
 
     @property
     def uses_prototypes(self) -> bool:
-        """Prototypes are used inside calibration: without either there is nothing to send (14.16)."""
+        """Prototypes are used in calibration alone, so without calibration none are sent."""
         return self.consensus and self.recalibrate
 
     @property
@@ -202,8 +219,11 @@ class FedEPD(Method[Graphs]):
     def votes(self) -> bool:
         return self.purify and self.prune == "by_vote"
 
+    def idle(self) -> dict[str, str]:
+        return idle_settings(self)
+
     def prunes(self, tensors: Tensors) -> bool:
-        """Whether the purified graph is the one to use. A tie, as before the vote, is no evidence for it."""
+        """Whether the purified graph is the one to use. With a tie, or before the vote, it is not."""
         return bool(tensors["pruning.votes"][0] > tensors["pruning.votes"][1]) if self.votes else self.purify
 
     def prepare(self, data: ClientData, model: Backbone) -> Graphs:
@@ -226,21 +246,20 @@ class FedEPD(Method[Graphs]):
             elite_classes=elite_classes,
             margin=self._margin(data, edges, counts),
             absent=counts == 0,
-            low_pass=None
-            if not self.injects
-            else inputs.train_rows
-            if model.backbone == "gcn"
-            else low_pass_rows(data, edges),
-            inference=inputs if self.infer_on == "purified" else model.inputs(data),
+            low_pass=self._low_pass(data, model, inputs, edges),
         )
+
+    def _low_pass(self, data: ClientData, model: Backbone, inputs: Inputs, edges: Tensor) -> Sparse | None:
+        """The rows that injection needs. The gcn backbone has them already."""
+        if not self.injects:
+            return None
+        return inputs.train_rows if model.backbone == "gcn" else low_pass_rows(data, edges)
 
     def _margin(self, data: ClientData, edges: Tensor, counts: Tensor) -> Tensor:
         """Δ_k^c of Eq. 15, [C]: never negative, 0 for the largest class."""
         constant = torch.full(counts.shape, 0.5, dtype=torch.float64)
         gate = class_homophily(data, edges, self.isolated_gate) if self.gate == "labelled" else constant
         effective = counts.to(torch.float64)
-        if self.absent == "floor1":
-            effective = effective.clamp(min=1)
         margin = self.mu * gate * torch.log((effective.max() + EPSILON) / (effective + EPSILON))  # Eq. 15
         if self.absent in ("exclude", "zero"):
             margin = torch.where(counts == 0, 0.0, margin)
@@ -260,46 +279,42 @@ class FedEPD(Method[Graphs]):
         self, client: Client[Prepared], message: Tensors, state: Tensors
     ) -> tuple[Tensors, float, Tensors]:
         """Algorithm 2: what is sent, the mean base loss, the new state."""
-        received, keep_moments = model_part(message), client.training.keep_moments
-        client = client.trained_by(keep_moments=True)  # from one stage of this round to the next
-        base = self._base_loss(client)
-        params, losses = received, []
-        for base_epochs, calibration_epochs in self._schedule(client, message):
-            params, state, loss = fit(client, params, state, base, epochs=base_epochs)
-            losses += [loss] if base_epochs else []
-            frozen = self._representation(client, params)
-            params, state = self._calibrate(client, params, frozen, message, state, calibration_epochs)
+        received = model_part(message)
+        params, state, loss = fit(client, received, state, self._base_loss(client))
+        frozen = self._representation(client, params)
+        if self._calibrates(client, message):
+            params, state = self._calibrate(client, params, frozen, message, state)
         tensors = params
         if self.uses_prototypes:
             of = frozen if self.prototype_encoder == "local" else self._representation(client, received)
             tensors = {**params, **self._prototypes(client, of)}
-        if not keep_moments:
-            state = {name: value for name, value in state.items() if ".moments." not in name}
-        return tensors, float(np.mean(losses or [np.nan])), {**state, **params}
+        return tensors, loss, {**state, **params}
 
     def _base_loss(self, client: Client[Prepared]) -> Gradient:
-        """Eq. 9 on the graph that is trained on; where ``margin_in`` says so, of logits shifted as in Eq. 15."""
+        """Eq. 9 on the graph that is trained on.
+
+        Where ``margin_in`` says so, its logits are shifted as in Eq. 15.
+        """
         shifted = self.margin_in == "both" and self.recalibrate
         return cross_entropy(
             client, client.prepared.inputs, self._shift(client.prepared) if shifted else None
         )
 
-    def _schedule(self, client: Client[Prepared], message: Tensors) -> list[tuple[int, int]]:
-        """(base, calibration) epochs of each stage of a round.
+    def _calibrates(self, client: Client[Prepared], message: Tensors) -> bool:
+        """Whether this round has a calibration stage.
 
-        Choice: calibration begins once there are prototypes (Algorithm 2), which is round 2; without consensus too, for equal schedules.
+        Choice: calibration begins once there are prototypes (Algorithm 2), which is round 2. Without
+        consensus it begins then too, so that both have the same schedule.
         """
-        base = client.training.epochs
         begun = client.round > 1 and (not self.uses_prototypes or bool(message["prototype.count"].any()))
-        calibration = self.calibration_epochs if self.recalibrate and begun else 0
-        if not self.interleave:
-            return [(base, calibration)]
-        return [(int(e < base), int(e < calibration)) for e in range(max(base, calibration, 1))]
+        return self.recalibrate and self.calibration_epochs > 0 and begun
 
     def _representation(self, client: Client[Prepared], params: Tensors) -> Tensor:
-        """What calibration and prototypes start from, on the graph that is trained on; empty where neither is asked for.
+        """What calibration and prototypes start from, on the graph that is trained on. Empty where neither is
+        wanted.
 
-        For rehearsal what the classifier reads of the training nodes, [t, w]; else H, [n, h].
+        For rehearsal it is what the classifier reads of the training nodes, [t, w]. For injection it is H,
+        [n, h].
         Choice: without dropout; the paper does not say.
         """
         if not self.recalibrate:
@@ -307,7 +322,7 @@ class FedEPD(Method[Graphs]):
         inputs = client.prepared.inputs
         with torch.no_grad():
             hidden = client.model.encode(params, inputs)
-            return client.model.smooth(hidden, inputs, train_only=True) if self.rehearses else hidden
+            return client.model.smooth(params, hidden, inputs, True) if self.rehearses else hidden
 
     def _calibrate(
         self,
@@ -316,27 +331,25 @@ class FedEPD(Method[Graphs]):
         frozen: Tensor,
         message: Tensors,
         state: Tensors,
-        epochs: int,
     ) -> tuple[Tensors, Tensors]:
-        """Decoupled calibration: classifier steps on a representation that is computed once, the encoder being frozen.
+        """Decoupled calibration: classifier steps on a representation that is computed once. The encoder is
+        frozen.
 
-        Choice: an optimiser of its own, without encoder gradients, so that neither momentum nor weight decay moves the encoder (14.12);
-        no dropout on the frozen representation.
+        Choice: this stage has an optimiser of its own without the encoder, so that neither momentum nor
+        weight decay moves the encoder. There is no dropout on the frozen representation.
         """
-        if epochs == 0:
-            return params, state
         if not self.rehearses:
             hidden = self._inject(client, frozen, message) if self.injects else frozen
-            frozen = client.model.smooth(hidden, client.prepared.inputs, train_only=True)  # [t, w]
+            frozen = client.model.smooth(params, hidden, client.prepared.inputs, True)  # [t, w]
         loss = self._calibration_loss(client, frozen, message)
-        names = sorted(with_prefix(params, "classifier."))
+        names, epochs = sorted(with_prefix(params, "classifier.")), self.calibration_epochs
         params, state, _ = fit(
             client, params, state, loss, trainable=names, epochs=epochs, stage="calibration"
         )
         return params, state
 
     def _inject(self, client: Client[Prepared], hidden: Tensor, message: Tensors) -> Tensor:
-        """Eq. 11-12 on the training nodes whose class has a prototype; all other rows stay as they are."""
+        """Eq. 11-12 on the training nodes whose class has a prototype. All other rows stay as they are."""
         inputs, low_pass = client.prepared.inputs, client.prepared.low_pass
         assert low_pass is not None
         target = message["prototype.mean"][inputs.labels]  # [t, h]
@@ -347,32 +360,33 @@ class FedEPD(Method[Graphs]):
         return hidden.index_copy(0, inputs.train[known], injected[known])
 
     def _calibration_loss(self, client: Client[Prepared], s: Tensor, message: Tensors) -> Gradient:
-        """The classifier's loss on the rows of ``s`` [t, w], and in rehearsal on one example of each class, whoever holds it."""
+        """The classifier's loss on the rows of ``s`` [t, w]; in rehearsal also on the prototype of every
+        class.
+        """
         labels, shift, size = client.prepared.inputs.labels, self._shift(client.prepared), s.shape[0]
         known = (message["prototype.count"] > 0).nonzero().reshape(-1) if self.rehearses else labels[:0]
         tilt = torch.zeros_like(shift)
         if self.rehearses:
             s = torch.cat([s, message["prototype.mean"][known]])
-            tilt = -self.rehearsal_prior * torch.log(
-                message["prototype.count"].clamp(min=1)
-            )  # so that z itself favours frequent classes
+            # Taken off the logits in the loss, so that the logits themselves favour frequent classes.
+            tilt = -self.rehearsal_prior * torch.log(message["prototype.count"].clamp(min=1))
 
         def of(params: Tensors) -> tuple[float, Tensors]:
             z = client.model.classify(params, s)
             loss = cross_entropy_(z[:size], labels, shift)  # Eq. 15-16; z becomes its gradient
             if known.numel():
-                loss += cross_entropy_(z[size:], known, tilt, self.rehearsal_weight)
+                loss += cross_entropy_(z[size:], known, tilt)
             return loss, {"classifier.weight": s.t() @ z, "classifier.bias": z.sum(0)}
 
         return Gradient(of)
 
     def _shift(self, prepared: Prepared) -> Tensor:
         """What is added to the logits in a loss, [C]."""
-        shift = {"plus": 1, "minus": -1, "post_hoc": 0}[self.sign] * prepared.margin
+        shift = {"plus": 1, "minus": -1}[self.sign] * prepared.margin
         return shift.masked_fill(prepared.absent, float("-inf")) if self.absent == "exclude" else shift
 
     def _prototypes(self, client: Client[Prepared], representation: Tensor) -> Tensors:
-        """The sums and counts of Eq. 7; for rehearsal of what the classifier reads of these nodes."""
+        """The sums and counts of Eq. 7; for rehearsal, of what the classifier reads of these nodes."""
         prepared, num_classes = client.prepared, client.info.num_classes
         places = (
             torch.searchsorted(prepared.inputs.train, prepared.elites) if self.rehearses else prepared.elites
@@ -414,16 +428,17 @@ class FedEPD(Method[Graphs]):
         return fields
 
     def predict(self, client: Client[Graphs], tensors: Tensors) -> Tensor:
-        prepared = client.prepared.on(self.prunes(tensors))
-        logits = client.model.predict(tensors, prepared.inference)
-        return logits + prepared.margin if self.sign == "post_hoc" and self.recalibrate else logits
+        return client.model.predict(tensors, client.prepared.on(self.prunes(tensors)).inputs)
 
     def training_edges(self, data: ClientData, prepared: Graphs, tensors: Tensors) -> Tensor:
         return prepared.edges(self.prunes(tensors))
 
 
 def global_prototypes(tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
-    """Eq. 8; a class that nobody ever had has count 0. Choice: a class whose owners are all absent keeps its last prototype."""
+    """Eq. 8. A class that nobody ever had has count 0.
+
+    Choice: a class whose owners are all absent in a round keeps its last prototype.
+    """
     mean, count = tensors["prototype.mean"], tensors["prototype.count"]
     sums = torch.zeros(mean.shape, dtype=torch.float64)
     counts = torch.zeros(count.shape, dtype=torch.float64)

@@ -20,11 +20,17 @@ Score = Literal["fused", "energy", "cosine", "random"]
 
 EPSILON = 1e-12
 _CHUNK = 1 << 12
-"""Edges scored at a time, so that no [e, d] temporary exists; what a cache holds is also the fastest (2-3x of 1 << 16 on real graphs)."""
+"""Edges scored at a time, so that no [e, d] temporary exists.
+
+What fits into a cache is 2-3 times as fast as 1 << 16.
+"""
 
 
 def purified_edges(graph: Graph, score: Score = "fused") -> Tensor:
-    """The edges that survive Eq. 5: [2, e']. Each undirected edge is scored once, so the result stays symmetric."""
+    """The edges that Eq. 5 keeps: [2, e'].
+
+    Each undirected edge is scored once, so the result stays symmetric.
+    """
     key = (score, graph.name, graph.edge_index.numpy(), *feature_arrays(graph))
     edges = graph.edge_index.shape[1]
     keep = remembered(
@@ -55,7 +61,7 @@ def edge_metrics(graph: Graph) -> tuple[Floats, Floats]:
     x = to_scipy(graph.x).astype(np.float64) if graph.is_sparse else graph.x.numpy().astype(np.float64)
     scaled = _scale_rows(x, 1.0 / np.sqrt(degrees + 1.0))
     norms = _row_norms(x)
-    # Choice: a zero feature row has no direction; its distance to anything is 1 (cosine 0).
+    # Choice: a zero feature row has no direction. Its distance to anything is 1 (cosine 0).
     unit = _scale_rows(x, np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0))
     energy, cosine = np.empty(src.shape[0]), np.empty(src.shape[0])
     for start in range(0, src.shape[0], _CHUNK):
@@ -86,7 +92,8 @@ def noise_intensity(energy: Floats) -> float:
 def fused_score(energy: Floats, distance: Floats, noise: float, score: Score, graph: Graph) -> Floats:
     """ψ of Eq. 4, or one of its controls: [e].
 
-    The standardised energy ζ of Eq. 3 is an increasing function of E, so its empirical distribution is E's: it is not computed.
+    The standardised energy ζ of Eq. 3 is not computed. It is an increasing function of E, so both have the
+    same empirical distribution.
     """
     if (
         score == "random"
@@ -109,7 +116,8 @@ def _scale_rows(x: Any, scale: Floats) -> Any:
     if not sp.issparse(x):
         return x * scale[:, None]
     scaled = sp.csr_matrix(sp.diags(scale) @ x)
-    scaled.sort_indices()  # a product leaves columns unsorted, and the rounding of an edge's sum would depend on the chunk it is in
+    # A product leaves columns unsorted. The rounding of an edge's sum would then depend on its chunk.
+    scaled.sort_indices()
     return scaled
 
 

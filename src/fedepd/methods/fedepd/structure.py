@@ -1,4 +1,7 @@
-"""What FedEPD reads off a client's graph: central nodes (Eq. 6), the homophily of classes (Eq. 13-14), the low-pass rows (Eq. 10)."""
+"""What FedEPD reads off a client's graph.
+
+Central nodes (Eq. 6), the homophily of classes (Eq. 13-14) and the low-pass rows (Eq. 10).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from torch import Tensor
 from fedepd.methods.fedepd.purify import EPSILON
 from fedepd.methods.fedepd.vote import pruning_votes
 from fedepd.methods.steps import class_counts
-from fedepd.network.backbones import Inputs
+from fedepd.network.contract import Inputs
 from fedepd.network.sparse import Sparse, adjacency, inverse_degrees, normalised
 from fedepd.types import ClientData
 
@@ -23,7 +26,7 @@ class Prepared:
     """What Algorithm 2 caches in its first round."""
 
     inputs: Inputs
-    """On the graph that is trained on: the purified one, or the whole one."""
+    """On the graph that is trained and predicted on: the purified one, or the whole one."""
     edges: Tensor
     """That graph's edges, [2, e']."""
     elites: Tensor
@@ -35,13 +38,16 @@ class Prepared:
     absent: Tensor
     """bool [C]."""
     low_pass: Sparse | None
-    """For injection: the training rows of Eq. 10 on that graph, [t, n], whatever operator the backbone itself uses."""
-    inference: Inputs
-    """On the graph that predictions are made on."""
+    """For injection: the training rows of Eq. 10 on that graph, [t, n], whatever the backbone's own operator
+    is.
+    """
 
 
 class Graphs:
-    """A client's whole and purified graph. What the method derives from one is made when it is asked for; only the last one is kept."""
+    """A client's whole and purified graph.
+
+    What the method derives from one of them is made when it is asked for. Only the last one is kept.
+    """
 
     def __init__(self, data: ClientData, purified: Tensor, derive: Callable[[Tensor], Prepared]) -> None:
         self._data, self._purified = data, purified
@@ -61,7 +67,10 @@ class Graphs:
 def central_nodes(
     data: ClientData, counts: Tensor, share: float, among: str, teleport: float, steps: int
 ) -> tuple[Tensor, Tensor]:
-    """The top-m_k^c nodes of each class in ``counts``, by personalised PageRank on the original graph (Eq. 6), and their classes."""
+    """The elite nodes of each class in ``counts``, and their classes.
+
+    They are the m_k^c nodes with the highest personalised PageRank on the original graph (Eq. 6).
+    """
     if among == "train" and share == 1 and bool(counts.any()):
         everyone = data.train_mask.nonzero().reshape(-1)
         return everyone, data.graph.y[everyone]
@@ -69,15 +78,14 @@ def central_nodes(
     ranks = walk_scores(data, present, teleport, steps)  # [n, present]
     nodes, classes = [], []
     for column, c in enumerate(present.tolist()):
-        # Choice: N_k^c counts training nodes; over all nodes it would read test labels (14.3).
+        # Choice: N_k^c counts training nodes. Over all nodes it would read test labels.
         m = max(1, int(np.floor(share * int(counts[c]))))
         members = (
             data.train_mask & (data.graph.y == c) if among == "train" else torch.ones_like(data.train_mask)
         )
         candidates = members.nonzero().reshape(-1)
-        order = torch.argsort(
-            ranks[candidates, column], descending=True, stable=True
-        )  # Choice: ties by node id (14.6)
+        # Choice: of equal scores, the node with the lower number comes first.
+        order = torch.argsort(ranks[candidates, column], descending=True, stable=True)
         nodes.append(candidates[order[:m]])
         classes.append(torch.full((m,), c))
     return (torch.cat(nodes), torch.cat(classes)) if nodes else (torch.empty(0, dtype=torch.int64),) * 2
@@ -93,15 +101,15 @@ def walk_scores(data: ClientData, classes: Tensor, teleport: float, steps: int) 
     scores = restart
     for _ in range(steps):
         scores = teleport * restart + (1 - teleport) * (step @ scores)  # Eq. 6
-    return torch.from_numpy(
-        np.round(scores, 15)
-    )  # equal places score equally, whatever the order of the sums
+    # Rounded, so that equal places have equal scores whatever the order of the sums.
+    return torch.from_numpy(np.round(scores, 15))
 
 
 def class_homophily(data: ClientData, edges: Tensor, isolated: float) -> Tensor:
-    """q_k^c of Eq. 13-14 over training-labelled neighbours: float64 [C]; 0.5 for a class without training nodes.
+    """q_k^c of Eq. 13-14 over training-labelled neighbours: float64 [C]. A class without training nodes has
+    0.5.
 
-    Choice: a training node whose kept neighbours are all unlabelled has no statistic and counts as 0.5 (14.7).
+    Choice: a training node whose kept neighbours are all unlabelled has no statistic. It counts as 0.5.
     """
     y, n = data.hidden().graph.y, data.graph.num_nodes
     src, dst = torch.cat([edges, edges.flip(0)], dim=1)

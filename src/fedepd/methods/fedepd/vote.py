@@ -24,9 +24,10 @@ COLUMNS = 2048
 
 
 def pruning_votes(data: ClientData, edges: Tensor) -> Tensor:
-    """How many training nodes are classified right after two convolutions over ``edges``, and over all edges: [2].
+    """How many training nodes are classified right after two convolutions over ``edges``, and over all edges:
+    [2].
 
-    By a ridge classifier that each node is left out of: it stands for the network to come.
+    A ridge classifier, which is fitted without the node that it classifies, stands for the network to come.
     """
     train = data.train_mask.numpy()
     key = (
@@ -51,7 +52,10 @@ def pruning_votes(data: ClientData, edges: Tensor) -> Tensor:
 
 
 def left_out_hits(data: ClientData, edges: Tensor) -> int:
-    """How many training nodes (at most ``SAMPLE`` of them) a ridge classifier fitted to the others classifies right."""
+    """How many training nodes a ridge classifier that is fitted to the others classifies right.
+
+    At most ``SAMPLE`` nodes are asked.
+    """
     nodes = data.train_mask.numpy().nonzero()[0]
     if nodes.shape[0] > SAMPLE:
         nodes = np.sort(
@@ -62,22 +66,22 @@ def left_out_hits(data: ClientData, edges: Tensor) -> int:
     labels = data.graph.y[torch.from_numpy(nodes)]
     operator = normalised(adjacency(edges, data.graph.num_nodes))
     products = _gram((operator[nodes] @ operator).tocsr(), data.graph)
-    products -= products.mean(0) + products.mean(1)[:, None] - products.mean()  # of features with mean 0
-    products /= max(float(products.trace()) / nodes.shape[0], EPSILON)  # and rows of mean square norm 1
+    # Products of features that have mean 0, and rows whose mean square norm is 1.
+    products -= products.mean(0) + products.mean(1)[:, None] - products.mean()
+    products /= max(float(products.trace()) / nodes.shape[0], EPSILON)
     targets = torch.eye(data.graph.num_classes, dtype=torch.float64)[labels]  # [t, C]
-    inverse = torch.linalg.inv(
-        products + 1.0 + RIDGE * torch.eye(nodes.shape[0], dtype=torch.float64)
-    )  # the 1 is the intercept's
-    left_out = (
-        targets - inverse @ targets / inverse.diagonal()[:, None]
-    )  # the fit without the row itself, in closed form
+    # The 1 is for the intercept.
+    inverse = torch.linalg.inv(products + 1.0 + RIDGE * torch.eye(nodes.shape[0], dtype=torch.float64))
+    # What the fit without the row itself says of it, in closed form.
+    left_out = targets - inverse @ targets / inverse.diagonal()[:, None]
     return int((left_out.argmax(1) == labels).sum())
 
 
 def _gram(rows: sp.csr_matrix, graph: Graph) -> Tensor:
     """All scalar products of the rows of ``rows @ X``, some columns of X at a time: float64 [t, t].
 
-    By torch: unlike NumPy's, its products keep to the one thread of a run, so that no vote depends on how many cores there are.
+    torch computes them, because its products keep to the one thread of a run and NumPy's do not. So no vote
+    depends on the number of cores.
     """
     x = to_scipy(graph.x).tocsc() if graph.is_sparse else graph.x.numpy()
     total = torch.zeros(rows.shape[0], rows.shape[0], dtype=torch.float64)
@@ -89,7 +93,7 @@ def _gram(rows: sp.csr_matrix, graph: Graph) -> Tensor:
 
 
 def counted_votes(counted: Tensor, replies: Mapping[int, Reply]) -> Tensor:
-    """The votes of the first round in which there were any, [2]; no client has more than one for each of its training nodes."""
+    """The votes of the first round that has any, [2]. No client has more votes than training nodes."""
     if bool(counted.any()):
         return counted
     return sum((r.tensors["pruning.votes"].clamp(0, r.num_train) for r in replies.values()), torch.zeros(2))

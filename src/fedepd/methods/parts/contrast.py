@@ -1,4 +1,13 @@
-"""The balanced contrastive loss of HierTail (b.4 and b.5 of methods.md section 5) with a hand-written gradient."""
+"""The balanced contrastive loss of HierTail, with a gradient written by hand.
+
+The rows are representations with labels.
+Rows i and j have the similarity s_ij = <row_i, row_j> / temperature.
+With e_ij = exp(s_ij - max_j s_ij) + 1e-7 and n_l rows of label l, the loss is the mean over the rows i of
+
+    log D_i - (1 / n_l) Σ log e_ij, the sum over the rows j of i's own label l,
+
+where D_i = Σ_j e_ij / n_l(j), so that every label weighs the same however many rows it has.
+"""
 
 from __future__ import annotations
 
@@ -11,30 +20,34 @@ from torch import Tensor
 
 _FLOOR = 1e-7
 _LOWEST = -90.0
-"""2^-90 is lost beside the floor; below 2^-126 a power is a denormal number, ten times slower to compute."""
+"""Exponents of 2 are clamped here. 2^-90 is lost beside the floor, and powers below 2^-126 are denormal
+numbers, which take ten times as long.
+"""
 _CHUNK = 1024
-"""Rows of a contrast held at a time."""
+"""Rows whose similarities are held at a time."""
 
 
 def group_contrast(nodes: Tensor, centres: Tensor, temperature: float) -> Tensor:
-    """b.5: the contrast of nodes and all centres, a node belonging to its nearest centre."""
+    """The contrast of nodes and centres together. The label of a node is its nearest centre."""
     with torch.no_grad():
         squares = (centres * centres).sum(1)
-        distance = torch.addmm(
-            squares, nodes, centres.t(), alpha=-2.0
-        )  # squared, less the node's own square: the same order
+        # The squared distance without the node's own square, which does not change which centre is nearest.
+        distance = torch.addmm(squares, nodes, centres.t(), alpha=-2.0)
         nearest = np.concatenate([distance.numpy().argmin(1), np.arange(centres.shape[0])])
     return balanced_contrast(torch.cat([nodes, centres]), torch.from_numpy(nearest), temperature)
 
 
 def balanced_contrast(rows: Tensor, labels: Tensor, temperature: float) -> Tensor:
-    """b.4: mean_i [ log D_i − (1 / n_ℓi) Σ_{j: ℓj = ℓi} log e_ij ], where every class weighs the same in D_i."""
+    """The loss of rows [m, w] with labels [m], as the module says."""
     out: Tensor = _BalancedContrast.apply(rows, labels, temperature)  # type: ignore[no-untyped-call]
     return out
 
 
 def same_class(labels: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """(how many rows have each row's class, [m]; those rows of the first row, of the second, ...)."""
+    """How many rows have the label of each row, [m], and which rows these are.
+
+    The rows with the label of the first row come first, then those with the label of the second, and so on.
+    """
     counts = np.bincount(labels)
     sizes = counts[labels]
     begins = (counts.cumsum() - counts)[labels] - (sizes.cumsum() - sizes)
@@ -42,7 +55,7 @@ def same_class(labels: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.n
 
 
 class _BalancedContrast(torch.autograd.Function):
-    """The gradient is taken along with the loss, some rows at a time."""
+    """Computes the gradient together with the loss, some rows at a time, so that no [m, m] matrix is held."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, labels: Tensor, temperature: float) -> Tensor:
@@ -53,7 +66,7 @@ class _BalancedContrast(torch.autograd.Function):
         for start in range(0, rows.shape[0], _CHUNK):
             own, size = rows[start : start + _CHUNK], sizes[start : start + _CHUNK]
             slope = own @ columns  # similarity in base 2, [c, m]
-            numbers = slope.numpy()
+            numbers = slope.numpy()  # the same memory: from here on both names see each change
             line, top = np.arange(numbers.shape[0]), numbers.argmax(1)
             numbers -= numbers[line, top][:, None]
             slope.clamp_(min=_LOWEST).exp2_()  # e without its floor

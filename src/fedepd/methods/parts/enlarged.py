@@ -1,4 +1,6 @@
-"""A graph with synthetic nodes wired to it (GraphSMOTE, b.3, b.5 and b.6 of methods.md section 4): products without dense matrices."""
+"""A graph with synthetic nodes wired to it, for GraphSMOTE: products with its adjacency, without dense
+matrices.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedepd.methods.parts.patterns import csr, dots, with_values
 from fedepd.network.backbones import Backbone
+from fedepd.network.patterns import csr, dots, with_values
 from fedepd.network.sparse import Sparse, to_scipy
 
 _SMALLEST = 1e-6
@@ -29,7 +31,9 @@ class RealGraph:
 
 
 def edge_scores(left: Tensor, right: Tensor, pattern: Tensor) -> Tensor:
-    """b.3: B_ij = σ(⟨S e_i, S e_j⟩) for every entry of the pattern, from projected rows: [m]."""
+    """The edge predictor's scores B_ij = σ(⟨S e_i, S e_j⟩) of the pattern's entries, from projected rows:
+    [m].
+    """
     out: Tensor = _PairDots.apply(left, right, pattern)  # type: ignore[no-untyped-call]
     return torch.sigmoid(out)
 
@@ -81,25 +85,30 @@ class Links:
 def smooth_enlarged(
     model: Backbone, real: RealGraph, hidden: Tensor, synthetic: Tensor, links: Links
 ) -> Tensor:
-    """S on the enlarged graph, normalised anew: rows of the training nodes, then of the synthetic nodes, [t + s, width]."""
+    """What the classifier reads on the enlarged graph, normalised anew, [t + s, width].
+
+    The rows of the training nodes come first, then those of the synthetic nodes.
+    """
     train = real.train
     new_degrees, added = links.degrees()
     real_degrees = real.degrees + added
-    if model.backbone == "sage":
+    if model.convolution == "sage":
         degrees = torch.cat([real_degrees[train], new_degrees])[:, None].clamp(min=_SMALLEST)
         neighbours = spread(hidden, synthetic, links, real, loops=False) / degrees
         return torch.cat([neighbours, torch.cat([hidden[train], synthetic])], dim=1)
-    real_scale, new_scale = (
-        (real_degrees + 1).rsqrt()[:, None],
-        (new_degrees + 1).rsqrt()[:, None],
-    )  # Eq. 10 of FedEPD, both blocks
+    # Eq. 10 of FedEPD, for both blocks.
+    real_scale, new_scale = (real_degrees + 1).rsqrt()[:, None], (new_degrees + 1).rsqrt()[:, None]
     rows = spread(real_scale * hidden, new_scale * synthetic, links, real, loops=True)
     return torch.cat([real_scale[train], new_scale]) * rows
 
 
 def spread(old: Tensor, new: Tensor, links: Links, real: RealGraph, loops: bool) -> Tensor:
-    """The enlarged adjacency, with self-loops or without, times [old; new]: its rows of training and of synthetic nodes."""
-    out: Tensor = _Spread.apply(old, new, links.weights, links.matrix, real, loops)  # type: ignore[no-untyped-call]
+    """The enlarged adjacency times [old; new]: its rows of training nodes, then of synthetic nodes.
+
+    With ``loops`` the adjacency has self-loops.
+    """
+    weights, matrix = links.weights, links.matrix
+    out: Tensor = _Spread.apply(old, new, weights, matrix, real, loops)  # type: ignore[no-untyped-call]
     return out
 
 

@@ -1,1 +1,1 @@
-"""Measured numbers and the paper's claims in, verdicts out."""
+"""Measured numbers and the paper's claims come in; a verdict on each claim comes out."""

@@ -1,6 +1,7 @@
-"""What the paper claims of FedEPD, as data, as far as runs can test it.
+"""The paper's claims about FedEPD, as data, as far as runs can test them.
 
-Not here, because runs cannot: privacy, the complexities of Section 4.6, and the single classes of Section 4.3 (a few test nodes each).
+Runs cannot test privacy and the complexities of Section 4.6. The single classes of Section 4.3 have too few
+test nodes. These claims are left out.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from fedepd.reproduction.judging.contrasts import (
 from fedepd.reproduction.judging.paper import PAPER_SENSITIVITY, Printed, paper_table2, paper_table3
 
 FEDEPD = ("fedepd", "fedepd:printed")
-"""Our reading, and the paper's text to the letter: both are judged."""
+"""The judged rows: our reading of the paper, and its text to the letter."""
 
 
 @dataclass(frozen=True)
@@ -39,28 +40,31 @@ class Claim:
     sentence: str
     where: str
     target: str
-    """The target of ``fedepd reproduce`` whose rows it needs; the tests of one target are corrected together."""
+    """The target of ``fedepd reproduce`` whose rows it needs. Tests of one target are corrected together."""
     contrast: ContrastOf
     metric: str = ""
     judged: tuple[str, ...] = FEDEPD
     datasets: tuple[str, ...] | None = None
-    """Where the paper claims it of these alone."""
+    """Set where the paper makes the claim about these datasets only."""
     except_for: tuple[str, ...] = ()
-    """Where the paper itself claims the contrary."""
+    """Datasets on which the paper itself says the opposite."""
     scope: Literal["each", "all", "both"] = "both"
-    """Judged on each dataset, over all of them together, or both; not together where a dataset's own scores pick the contrasts."""
+    """Whether it is judged on each dataset, on all datasets together, or both.
+
+    "each" where a dataset's own scores decide which rows are compared: then datasets cannot be put together.
+    """
     printed: Mapping[str, float] = field(default_factory=dict)
-    """Dataset -> the difference that the paper prints, in points."""
+    """Dataset -> the difference that the paper reports, in points."""
 
 
 CURVES = ("fedavg", "fedgta", "fedlc", "creff", "graphfedmig")
-"""The baselines whose curves we draw; the paper's "representative" ones are not all named."""
+"""The baselines whose curves we draw. The paper does not name all of its "representative" ones."""
 IN_THE_TAIL = ("fedgta", "creff", "fedlc", "graphfedmig")
-"""Those that Section 4.3 holds FedEPD's tail against."""
+"""The baselines that Section 4.3 compares FedEPD's tail accuracy with."""
 
 
 def _gains(printed: Printed, metric: str, rivals: tuple[str, ...]) -> dict[str, float]:
-    """Dataset -> FedEPD minus the best of these rows; one that is out of memory is none."""
+    """Dataset -> FedEPD minus the best of these rivals. Rivals that ran out of memory do not count."""
     gains = {}
     for dataset in dict.fromkeys(dataset for dataset, _, _ in printed):
         theirs = [mean for mean, _ in (printed[dataset, rival, metric] for rival in rivals) if mean == mean]
@@ -91,10 +95,14 @@ def _overall() -> Iterator[Claim]:
             printed=gains,
         )
     for metric in ("bacc", "macro_f1"):
-        text = f"FedEPD is state of the art across diverse long-tailed benchmarks (above each baseline by {METRIC_WORDS[metric]})."
+        text = (
+            "FedEPD is state of the art across diverse long-tailed benchmarks "
+            f"(above every baseline in {METRIC_WORDS[metric]})."
+        )
         yield Claim(f"first-{metric}", text, "Abstract", "table2", best(metric), metric, scope="all")
     for metric in ("bacc", "macro_f1"):
-        text = f"FedEPD improves on FedGTA, the best standard baseline, in {METRIC_WORDS[metric]} on Amazon-Electronics."
+        words = METRIC_WORDS[metric]
+        text = f"FedEPD improves on FedGTA, the best standard baseline, in {words} on Amazon-Electronics."
         gains, only = _gains(table, metric, ("fedgta",)), ("electronics",)
         yield Claim(
             f"over-fedgta-{metric}",
@@ -136,9 +144,9 @@ def _overall() -> Iterator[Claim]:
         datasets=("roman_empire",),
         printed=gains,
     )
-    # Choice: the paper says that they drop to 32-34 %; our yardstick for a drop is FedAvg.
+    # Choice: the paper says that these two drop to 32-34 %. We call it a drop if they are below FedAvg.
     for rival in ("graphsmote", "lws"):
-        text = f"On Roman-Empire {METHODS[rival].label} degrades in macro-F1 (our yardstick: below FedAvg)."
+        text = f"On Roman-Empire {METHODS[rival].label} degrades in macro-F1 (we test: below FedAvg)."
         falls = best("macro_f1", (rival,))
         yield Claim(
             f"{rival}-falls",
@@ -154,9 +162,9 @@ def _overall() -> Iterator[Claim]:
 
 def _tiers() -> Iterator[Claim]:
     """Sections 1 and 4.3."""
-    text = "Standard models keep a high accuracy on the head and lose it in the tail."
+    text = "Standard models keep a high accuracy on head classes and lose it on tail classes."
     yield Claim("tail-is-worse", text, "Section 1, Figure 2", "fig-tiers", tail_is_worse, judged=STANDARD)
-    text = "FedEPD improves the accuracy of the tail over FedGTA, CReFF, FedLC and GraphFedMig."
+    text = "FedEPD improves the tail accuracy over FedGTA, CReFF, FedLC and GraphFedMig."
     yield Claim(
         "best-tail", text, "Section 4.3, Figure 4", "fig-tiers", best("tail_acc", IN_THE_TAIL), "tail_acc"
     )
@@ -184,7 +192,8 @@ def _ablation() -> Iterator[Claim]:
                 metric,
                 printed=gains,
             )
-    # The paper's own Table 3 has it otherwise on CoraFull: 65.87 without purification, 65.77 without recalibration.
+    # The paper's own Table 3 says otherwise on CoraFull: 65.87 without purification, 65.77 without
+    # recalibration.
     text = "Without purification the accuracy falls most."
     yield Claim("purification-most", text, "Section 4.4", "table3", purification_matters_most, "acc")
 
@@ -205,7 +214,7 @@ def _hyperparameters_and_cost() -> Iterator[Claim]:
         "fig-efficiency",
         cheap("cpu_seconds", COMPARABLE_TIME, BASELINES),
     )
-    text = "Methods that synthesise take significantly longer than FedEPD (GraphSMOTE)."
+    text = "Methods that synthesise nodes take significantly longer than FedEPD (GraphSMOTE)."
     yield Claim(
         "faster-than-synthesis",
         text,
@@ -213,7 +222,7 @@ def _hyperparameters_and_cost() -> Iterator[Claim]:
         "fig-efficiency",
         cheap("cpu_seconds", 1.0, ("graphsmote",)),
     )
-    text = "What FedEPD sends beside the model is negligible."
+    text = "What FedEPD sends in addition to the model is negligible."
     yield Claim(
         "little-traffic",
         text,
@@ -223,7 +232,10 @@ def _hyperparameters_and_cost() -> Iterator[Claim]:
     )
     text = "FedEPD reaches a higher accuracy plateau than representative baselines."
     yield Claim("plateau", text, "Section 4.6, Figure 6", "fig-convergence", best("plateau", CURVES))
-    text = "FedEPD converges more steadily than methods for long tails (on average over FedLC, CReFF and GraphFedMig)."
+    text = (
+        "FedEPD converges more steadily than methods for long tails "
+        "(compared with the average of FedLC, CReFF and GraphFedMig)."
+    )
     yield Claim(
         "steadier",
         text,

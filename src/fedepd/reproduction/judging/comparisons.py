@@ -1,4 +1,4 @@
-"""FedEPD against its best rival, and an ablation against the whole: over seeds, with every p-value corrected."""
+"""FedEPD against its best rival, and against its own ablations, over seeds and with corrected p-values."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ class Duel:
     theirs: Entry
     outcome: Comparison
     welch_p: float
-    """Holm-corrected over all duels of the same row of ours, as is ``wilcoxon_p``."""
+    """Corrected by Holm's method over all duels of the same FedEPD row."""
     wilcoxon_p: float
+    """Corrected in the same way."""
 
 
 def best_rival(results: Results, dataset: str, metric: str, scoring: Scoring = HEADLINE) -> Entry | None:
-    """The highest mean among rows that are neither FedEPD nor a reference."""
+    """The row with the highest mean among those that are neither FedEPD nor a reference."""
     rivals = {
         entry: entry.mean(metric, scoring)
         for entry in results.finished(dataset, references=False)
@@ -48,7 +49,10 @@ def best_rival(results: Results, dataset: str, metric: str, scoring: Scoring = H
 
 
 def duels(results: Results, scoring: Scoring = HEADLINE) -> list[Duel]:
-    """In a comparison each FedEPD row against its best rival, in an ablation the whole of FedEPD against each other row."""
+    """In a comparison: each FedEPD row against its best rival.
+
+    In an ablation: FedEPD against every other row.
+    """
     if results.target.kind == "comparison":
         rows = [row for row in results.target.rows if row.method == "fedepd"]
         return [
@@ -97,27 +101,27 @@ def duel_table(results: Results, found: Sequence[Duel]) -> Table:
 
 def _test_note(results: Results, found: Sequence[Duel]) -> str:
     comparison = results.target.kind == "comparison"
-    whom = "the rival that is best by these very seeds" if comparison else "each other row"
+    whom = "the rival with the best mean over these seeds" if comparison else "each other row"
     seeds = max((duel.outcome.n for duel in found), default=0)
     least = smallest_wilcoxon_p(seeds)
-    text = f"FedEPD against {whom}, difference in points, positive where FedEPD is better. "
+    text = f"FedEPD against {whom}. The difference is in points and positive where FedEPD is better. "
+    if comparison:
+        text += (
+            "The best of many rivals owes part of its lead to chance, so FedEPD's losses look larger here "
+            "than they are. The verdicts correct for that. "
+        )
     text += (
-        "Who is best of many is so by chance too: losses are overstated here, and the verdicts correct for that. "
-        if comparison
-        else ""
+        "The interval is a paired t interval over seeds. It is not corrected for the number of lines. "
+        "Both tests are two-sided and use the seeds that both rows have. Their p-values are corrected by "
+        "Holm's method over all lines of the same FedEPD row. A dash means fewer than three seeds."
     )
-    text += (
-        "The interval is that of the differences seed by seed (t), not corrected for the number of lines. "
-    )
-    text += "Two-sided tests over the seeds both have, "
-    text += "Holm-corrected over all lines of the same row of ours; – : fewer than three seeds."
     if not math.isnan(least):
-        text += f" With {seeds} seeds a line's Wilcoxon p is at least {least:g} before correction."
+        text += f" With {seeds} seeds a Wilcoxon p-value is at least {least:g} before correction."
     return note(results, text, found[0].scoring, marked=False)
 
 
 def ranks(results: Results, metric: str) -> CriticalDifference | None:
-    """Over the datasets; None with fewer than two."""
+    """Mean ranks over the datasets. None with fewer than two datasets."""
     scores = {
         d: {entry.row.key: entry.mean(metric) for entry in results.finished(d, references=False)}
         for d in results.datasets

@@ -1,4 +1,5 @@
-"""Who a claim sets against whom, from a dataset's rows and the row that is judged."""
+"""Which rows a claim compares: from the rows of a dataset and the row that is judged to a list of
+contrasts."""
 
 from __future__ import annotations
 
@@ -14,7 +15,10 @@ from fedepd.report.numbers import mean_std
 from fedepd.reproduction.judging.paper import PAPER_SENSITIVITY
 
 Rows = Mapping[str, Mapping[str, Sequence[float]]]
-"""Row (``fedavg``, ``fedepd:printed``) -> measure (of ``measures.MEASURES``) -> one value per seed, NaN for a missing one."""
+"""Row (``fedavg``, ``fedepd:printed``) -> measure (of ``measures.MEASURES``) -> one value per seed.
+
+A missing value is NaN.
+"""
 
 STANDARD = ("fedavg", "fedproto", "fedgta")
 LONG_TAILED = ("graphsmote", "hiertail", "lws", "fedlc", "fedgac", "creff", "fedspray", "graphfedmig")
@@ -24,13 +28,16 @@ PARTS = {
     "purification": ("purify", "without_purification"),
     "recalibration": ("recalibrate", "without_recalibration"),
 }
-"""What an ablation leaves out -> the setting that does, and the preset of the default without it."""
+"""A part of FedEPD -> the setting that turns it off, and the preset that is our default without it."""
 
-# Choice: a gain over rivals that is shown to be below half a point is none; the smallest of the paper's Table 2 is 0.62 points.
+# Choice: a gain over a rival that is shown to be below half a point refutes the claim of a gain. The smallest
+# gain in the paper's Table 2 is 0.62 points.
 NO_GAIN = 0.5
-# Choice: "stable" and "comparable" mean at most one point less; the paper calls 0.95 points less comparable (Roman-Empire).
+# Choice: "stable" and "comparable" mean at most one point less. The paper calls 0.95 points less comparable
+# (Roman-Empire).
 COMPARABLE = 1.0
-# Choice: "remarkably small" variation is at most what the paper itself reports over its grid, 61.96 - 60.51 points on CoraFull.
+# Choice: a "remarkably small" variation is at most what the paper itself reports over its grid: 61.96 - 60.51
+# points on CoraFull.
 SMALL_RANGE = round(PAPER_SENSITIVITY["corafull"][1] - PAPER_SENSITIVITY["corafull"][0], 2)
 # Choice: a "comparable" running time is at most a quarter longer than that of the fastest baseline.
 COMPARABLE_TIME = 1.25
@@ -40,72 +47,80 @@ NEGLIGIBLE_TRAFFIC = 1.05
 
 @dataclass(frozen=True)
 class Contrast:
-    """What is claimed to be above, and what below; higher is better in both."""
+    """One comparison of a claim: ``ours`` is claimed to be above ``theirs``. Higher is better in both."""
 
     ours: Sequence[float]
     theirs: Sequence[float]
     names: tuple[str, str]
     """The rows of ``ours`` and ``theirs``."""
     proof: float = 0.0
-    """The claim holds where ours minus theirs is shown to be above this,"""
+    """The comparison is confirmed where ours minus theirs is shown to be above this."""
     refutal: float = NO_GAIN
-    """and does not where it is shown to be below this."""
+    """It is refuted where ours minus theirs is shown to be below this."""
     unit: Literal["points", "lower", "times"] = "points"
-    """``lower``: both are minus what is better where it is lower; ``times``: minus logarithms of a cost."""
+    """What the values are: scores in percent (``points``), a negated measure of which less is better
+    (``lower``), or the negated logarithm of a cost (``times``)."""
     weight: float = 1.0
-    """Its share, among a claim's contrasts, of the error that a refutal may have: its p counts the weights of all over its own."""
+    """How much this contrast counts when the worst of a claim's contrasts is picked to refute it.
+
+    The p-value of a contrast is multiplied by the sum of all weights divided by its own weight. With equal
+    weights that is the number of contrasts (Bonferroni's correction).
+    """
 
 
 @dataclass(frozen=True)
 class Missing:
-    """Why a claim cannot be shown to hold: a row that it is about was not run, or has nothing to show."""
+    """Why a claim cannot be confirmed: a row that it names was not run, or was not measured."""
 
     reason: str
     undefined: bool = False
-    """The rows were run, but the dataset has nothing of the kind: no medium classes, say."""
+    """True where the row was run but the dataset has no such score. Example: it has no medium classes."""
 
 
 Found = Sequence[Contrast | Missing]
-"""A claim against several rows is one against each of them."""
+"""What a claim compares on one dataset. A claim against several rows has a contrast with each of them."""
 ContrastOf = Callable[[Rows, str], Found]
-"""Of a dataset's rows and the row that is judged."""
+"""From a dataset's rows and the row that is judged to the contrasts of a claim."""
 
 
 def best(metric: str, rivals: Sequence[str] = BASELINES) -> ContrastOf:
-    """Above each of these."""
+    """The judged row is above each of these rivals."""
     return lambda rows, judged: _against(rows, [judged], rivals, metric)
 
 
 def comparable(metric: str, rivals: Sequence[str]) -> ContrastOf:
-    """At most ``COMPARABLE`` points below each of these."""
+    """The judged row is at most ``COMPARABLE`` points below each of these rivals."""
     return lambda rows, judged: _bounded(best(metric, rivals)(rows, judged), -COMPARABLE, -COMPARABLE)
 
 
 def part_helps(part: str, metric: str) -> ContrastOf:
-    """The whole method above the one without this part.
+    """The whole method is above the one without this part.
 
-    Choice: refuted where the part is shown to cost something, not by a gain below half a point: Table 3 prints gains of 0.04.
+    Choice: that a part helps is refuted only where the part is shown to cost score. A gain below half a point
+    does not refute it, because the paper's Table 3 prints gains as small as 0.04.
     """
     return lambda rows, judged: _bounded(_against(rows, [judged], [_without(judged, part)], metric), 0.0, 0.0)
 
 
 def purification_matters_most(rows: Rows, judged: str) -> Found:
-    """Both other ablations above the one without purification."""
+    """The two other ablations are above the one without purification."""
     others = [_without(judged, part) for part in ("consensus", "recalibration")]
     return _against(rows, others, [_without(judged, "purification")], "acc")
 
 
 def small_range(rows: Rows, judged: str) -> Found:
-    """No cell of the grid more than ``SMALL_RANGE`` below any other.
+    """No cell of the grid over mu and gamma is more than ``SMALL_RANGE`` below any other cell.
 
-    Choice: refuted by two cells so far apart, or by two values of one parameter, each averaged over the other, which are those of cells
-    that far apart too. There are few pairs of values and many of cells: either kind has half of the error that a refutal may have.
+    Choice: two kinds of pairs can refute a small range. One is a pair of cells. The other is a pair of values
+    of one parameter, each averaged over the other parameter: if the averages are that far apart, so are some
+    cells. There are many pairs of cells and few pairs of values. The weights give each kind half of the error
+    rate, so that the many pairs of cells do not drown the few pairs of values.
     """
     cells = _means(
         rows, [row for row in rows if row.startswith((f"{judged}:mu=", f"{judged}:gamma="))], "macro_f1"
     )
     if len(cells) < 2:
-        return [Missing(f"no grid of {judged} over mu and gamma")]
+        return [Missing(f"There is no grid of {judged} over mu and gamma")]
     scores = {row: rows[row]["macro_f1"] for row in cells}
     of_cells = _spread(scores)
     of_values = [each for name in ("mu", "gamma") for each in _spread(_averaged(scores, judged, name))]
@@ -114,7 +129,10 @@ def small_range(rows: Rows, judged: str) -> Found:
 
 
 def _averaged(scores: Mapping[str, Sequence[float]], judged: str, name: str) -> dict[str, list[float]]:
-    """A parameter's value -> the mean over the cells that have it, seed by seed; only where there are several."""
+    """A parameter's value -> its mean over all cells with that value, seed by seed.
+
+    Values with a single cell are left out.
+    """
     cells: dict[str, list[Sequence[float]]] = {}
     for row, values in scores.items():
         for setting in row.split(":"):
@@ -124,7 +142,8 @@ def _averaged(scores: Mapping[str, Sequence[float]], judged: str, name: str) -> 
 
 
 def _spread(scores: Mapping[str, Sequence[float]]) -> list[Contrast]:
-    """Of every two the one with the lower mean, claimed to be at most ``SMALL_RANGE`` below the other."""
+    """A contrast for every pair: the lower mean is claimed to be at most ``SMALL_RANGE`` below the higher
+    one."""
     pairs = itertools.combinations(sorted(scores, key=lambda row: mean_std(scores[row])[0]), 2)
     return [
         Contrast(scores[low], scores[high], (low, high), -SMALL_RANGE, -SMALL_RANGE) for low, high in pairs
@@ -132,7 +151,7 @@ def _spread(scores: Mapping[str, Sequence[float]]) -> list[Contrast]:
 
 
 def cheap(measure: str, limit: float, rivals: Sequence[str]) -> ContrastOf:
-    """At most ``limit`` times the cost of each of these."""
+    """The judged row costs at most ``limit`` times as much as each of these rivals."""
 
     def contrast(rows: Rows, judged: str) -> Found:
         costs = {
@@ -147,27 +166,27 @@ def cheap(measure: str, limit: float, rivals: Sequence[str]) -> ContrastOf:
 
 
 def steadier(rivals: Sequence[str]) -> ContrastOf:
-    """A smaller mean step between evaluations than these have on average."""
+    """The mean step of the judged row between evaluations is smaller than the rivals' average."""
 
     def contrast(rows: Rows, judged: str) -> Found:
         if missing := [row for row in (judged, *rivals) if row not in rows]:
             return [_not_run(missing)]
         ours, *theirs = ([-step for step in rows[row]["fluctuation"]] for row in (judged, *rivals))
-        names = (judged, "the methods for long tails")
+        names = (judged, "the average method for long tails")
         return [Contrast(ours, np.mean(theirs, axis=0).tolist(), names, refutal=0.0, unit="lower")]
 
     return contrast
 
 
 def tail_is_worse(rows: Rows, judged: str) -> Found:
-    """A method's head above its own tail."""
+    """A method's accuracy on head classes is above its accuracy on tail classes."""
     if judged not in rows:
         return [_not_run([judged])]
     return [Contrast(rows[judged]["head_acc"], rows[judged]["tail_acc"], ("the head", "the tail"))]
 
 
 def _against(rows: Rows, ours: Iterable[str], theirs: Iterable[str], metric: str) -> list[Contrast | Missing]:
-    """Each of ours above each of theirs."""
+    """Each of ``ours`` is above each of ``theirs``."""
     pairs = list(itertools.product(ours, theirs))
     named = list(dict.fromkeys(row for pair in pairs for row in pair))
     known = _means(rows, named, metric)
@@ -179,12 +198,12 @@ def _against(rows: Rows, ours: Iterable[str], theirs: Iterable[str], metric: str
     if absent := [row for row in named if row not in rows]:
         found.append(_not_run(absent))
     if unknown := [row for row in named if row in rows and row not in known]:
-        found.append(Missing(f"no {metric} of {', '.join(unknown)}", undefined=True))
+        found.append(Missing(f"There is no {metric} of {', '.join(unknown)}", undefined=True))
     return found
 
 
 def _not_run(rows: Sequence[str]) -> Missing:
-    return Missing(f"no run of {', '.join(rows)}")
+    return Missing(f"There is no run of {', '.join(rows)}")
 
 
 def _bounded(
@@ -197,12 +216,12 @@ def _bounded(
 
 
 def _without(judged: str, part: str) -> str:
-    """How the ablation of a row is called: the presets ablate the default."""
+    """The key of the judged row without a part. For our default it is a preset, for others a setting."""
     setting, preset = PARTS[part]
     return f"fedepd:{preset}" if judged == "fedepd" else f"{judged}:{setting}=False"
 
 
 def _means(rows: Rows, chosen: Iterable[str], metric: str) -> dict[str, float]:
-    """Of those rows that were measured at all."""
+    """The means of those chosen rows that were measured."""
     means = {row: mean_std(rows[row][metric])[0] for row in chosen if row in rows}
     return {row: mean for row, mean in means.items() if not math.isnan(mean)}

@@ -1,4 +1,4 @@
-"""The verdicts on the paper's claims that a target can test, as tables."""
+"""The verdicts on the paper's claims that a target can test, and the tables that show them."""
 
 from __future__ import annotations
 
@@ -15,22 +15,31 @@ from fedepd.reproduction.study.results import HEADLINE, Results, Scoring
 from fedepd.reproduction.study.targets import read_target, target_names
 
 RULE = (
-    "Holds: Welch's test over seeds shows it against each row that the claim is about, Holm-corrected p below 0.05. Does not hold: not "
-    "shown, and the contrary is against one of them, its p multiplied by their number. Otherwise it cannot be told. All datasets together: "
-    "the same by Wilcoxon's test over their means. FedEPD is our reading of the paper, FedEPD (printed) its text to the letter."
+    "A claim compares the judged row with one or more other rows. It holds if Welch's t test over seeds "
+    "confirms every one of these comparisons. It does not hold if the test confirms the opposite in at "
+    "least one of them. The p-value of that one is first multiplied by the number of comparisons, because "
+    "the worst of many can look bad by chance. If neither is confirmed, the verdict is 'cannot be told'. "
+    "Confirmed means p < 0.05 after Holm's correction over all claims and datasets of the same table or "
+    "figure. Verdicts on all datasets together use Wilcoxon's signed-rank test over the datasets' means "
+    "instead. FedEPD is our reading of the paper; FedEPD (printed) follows the paper's text to the letter."
 )
 SCORES = (
-    "Scores are pooled over all test nodes, of the global model; † has none: its clients' personal models."
+    "All scores are computed over the pooled test nodes of all clients, with the global model. A method "
+    "marked † has no global model; it is scored with its clients' personal models."
 )
 
 SIGNS = {"holds": "✓", "does not hold": "✗", "cannot be told": "?"}
 
 
 def verdicts_of(results: Results, scoring: Scoring = HEADLINE) -> list[Verdict]:
-    """On the claims about this target, or for one of the user's own about targets of its kind; for rows that are in it.
+    """The verdicts on every claim that this target can test, for the rows that it has.
 
-    Choice: HEADLINE decides what we say of a claim. Who holds that the paper scored as its test bed does finds every verdict of its tables
-    by OPENFGL too, corrected for themselves.
+    A target of ours tests the claims that name it. A user's own target tests the claims of our targets of its
+    kind.
+
+    Choice: HEADLINE scores decide what we say about a claim. The paper may have scored as its test bed
+    (OpenFGL) does, so its two tables are also judged by OPENFGL scores. Those verdicts are corrected among
+    themselves.
     """
     name, kind = results.target.name, results.target.kind
     claims = [
@@ -53,13 +62,16 @@ def verdicts_of(results: Results, scoring: Scoring = HEADLINE) -> list[Verdict]:
         for each in judge(measured, claims)
         if any(key == each.row or key.startswith(f"{each.row}:") for key in keys)
     ]
-    if scoring.model == "personal":  # of all rows, so that none needs the mark
+    if scoring.model == "personal":  # then every row has personal scores, and the mark says nothing
         found = [replace(each, because=each.because.replace(PERSONAL, "")) for each in found]
     return found
 
 
 def glance_table(verdicts: Sequence[Verdict], titles: Mapping[str, str]) -> Table:
-    """A line per claim and judged row, a column per dataset that was run; ``titles``: how these are called."""
+    """A line per claim and judged row, and a column per dataset that was run.
+
+    ``titles`` maps a dataset's name to its column heading.
+    """
     lines: dict[tuple[str, str], dict[str, Verdict]] = {}
     for each in verdicts:
         lines.setdefault((each.claim.id, each.row), {})[each.dataset] = each
@@ -77,13 +89,12 @@ def glance_table(verdicts: Sequence[Verdict], titles: Mapping[str, str]) -> Tabl
         )
     headers = ["Claim", "In the paper", "Judged", "All together", *titles.values()]
     legend = ", ".join(f"{sign} {outcome}" for outcome, sign in SIGNS.items())
-    return Table(
-        "glance", headers, list(sections.values()), f"{legend}, – not claimed there. {RULE} {SCORES}"
-    )
+    note = f"{legend}, – the paper makes no such claim. {RULE} {SCORES}"
+    return Table("glance", headers, list(sections.values()), note)
 
 
 def verdict_table(verdicts: Sequence[Verdict], titles: Mapping[str, str], name: str, note: str) -> Table:
-    """Every verdict with its reason; ``note``: the rule, and the scores' protocol."""
+    """Every verdict with its reason. ``note`` explains the rule and how the scores were measured."""
     rows = [
         [
             Cell(each.claim.sentence),
@@ -95,7 +106,7 @@ def verdict_table(verdicts: Sequence[Verdict], titles: Mapping[str, str], name: 
         ]
         for each in verdicts
     ]
-    return Table(f"{name}-verdicts", ["Claim", "Dataset", "Judged", "Verdict", "p", "Because"], [rows], note)
+    return Table(f"{name}-verdicts", ["Claim", "Dataset", "Judged", "Verdict", "p", "Reason"], [rows], note)
 
 
 def verdict_lines(judged: Mapping[Scoring, Sequence[Verdict]]) -> list[list[object]]:
@@ -129,7 +140,7 @@ def verdict_lines(judged: Mapping[Scoring, Sequence[Verdict]]) -> list[list[obje
 
 
 def in_words(verdicts: Sequence[Verdict]) -> str:
-    """``3 hold, 5 do not hold, 2 cannot be told``: a claim counts once per dataset and judged row."""
+    """``3 hold, 5 do not hold, 2 cannot be told``. A claim counts once per dataset and judged row."""
     count = Counter[str](each.outcome for each in verdicts)
     words = {"holds": "hold", "does not hold": "do not hold", "cannot be told": "cannot be told"}
     return ", ".join(f"{count[outcome]} {text}" for outcome, text in words.items())

@@ -1,4 +1,4 @@
-"""What the paper reports, in percent as printed, under our own names of datasets, methods and metrics."""
+"""The numbers that the paper prints, in percent, under our own names of datasets, methods and metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from importlib.resources import files
 from fedepd.datasets.published import TABLE1
 
 Printed = dict[tuple[str, str, str], tuple[float, float]]
-"""(dataset, row, metric) -> mean and standard deviation; both NaN where the paper prints OOM. A row is a method or ``method:preset``."""
+"""(dataset, row, metric) -> mean and standard deviation. Both are NaN where the paper prints OOM (out of
+memory).
+
+A row is a method or ``method:preset``.
+"""
 
 VARIANTS = {
     "w/o Consensus": "fedepd:without_consensus",
@@ -18,7 +22,7 @@ VARIANTS = {
 }
 
 PAPER_SENSITIVITY = {"corafull": (60.51, 61.96), "clothing": (70.76, 71.72)}
-"""Lowest and highest macro-F1 over the grid of mu and gamma, Section 4.5."""
+"""Dataset -> lowest and highest macro-F1 over the grid of mu and gamma, from Section 4.5."""
 
 
 def paper_table2() -> Printed:
@@ -32,7 +36,8 @@ def paper_table2() -> Printed:
 def paper_table3() -> Printed:
     """Every cell of Table 3, the ablation on three datasets.
 
-    The full method has other numbers there than in Table 2 (CoraFull accuracy 66.73 against 66.71): both are as printed.
+    Its numbers for the full method differ from Table 2 (accuracy on CoraFull: 66.73, not 66.71). Both are as
+    printed.
     """
     return {
         (dataset, VARIANTS[variant], metric): cell

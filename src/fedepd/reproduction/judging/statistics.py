@@ -1,4 +1,4 @@
-"""Is a difference real? Tests over seeds and over datasets; NaN wherever the data are too few to tell.
+"""Is a difference real? Tests over seeds and over datasets. A result is NaN where there are too few scores.
 
 Higher scores are better throughout. A missing score is NaN.
 """
@@ -15,12 +15,13 @@ import numpy.typing as npt
 from fedepd.errors import BadData
 
 Scores = Mapping[str, Sequence[float]]
-"""Row -> one value per seed, seeds in the same order in every row."""
+"""Row -> one value per seed. The order of the seeds is the same in every row."""
 
-# Choice: below three pairs no p-value is given: the spread of two numbers says next to nothing about the spread of a method.
+# Choice: no p-value below three pairs. The spread of two numbers says next to nothing about the spread of a
+# method.
 FEWEST_PAIRS = 3
 DIGITS = 12
-"""Differences are compared to this many digits, else rounding errors would break ties."""
+"""Differences are rounded to this many digits. Otherwise rounding errors would break ties."""
 
 
 @dataclass(frozen=True)
@@ -30,23 +31,31 @@ class Comparison:
     difference: float
     """Mean of ours minus mean of theirs."""
     half_width: float
-    """Of the 95 % t interval around the difference, seed by seed: a seed's partition and split are the same for both."""
+    """Half the width of the 95 % t interval around the difference.
+
+    It is paired by seed, because both rows have the same partition and split at a seed.
+    """
     welch_p: float
     wilcoxon_p: float
     rank_sum: float
-    """Of the signed ranks: above 0 where Wilcoxon's test speaks for ours, which is not always where the mean does."""
+    """The sum of the signed ranks.
+
+    It is above 0 where Wilcoxon's test favours ours; the mean may say otherwise.
+    """
     n: int
-    """Seeds at which both were measured."""
+    """The number of seeds at which both were measured."""
 
 
 def compare_seeds(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
-    """Two-sided Welch's t and exact Wilcoxon signed-rank tests. Seeds at which either is missing are left out.
+    """Welch's t test and the exact Wilcoxon signed-rank test, both two-sided.
 
-    The Wilcoxon p of n seeds is never below ``smallest_wilcoxon_p(n)``: with 5 seeds it cannot show a difference at 0.05.
+    Seeds at which either score is missing are left out. The Wilcoxon p-value of n seeds is never below
+    ``smallest_wilcoxon_p(n)``, so with 5 seeds it cannot show a difference at 0.05.
     """
     if len(ours) != len(theirs):
         raise BadData(
-            f"{len(ours)} scores stand against {len(theirs)}; give one per seed in both rows, NaN for a missing one"
+            f"one row has {len(ours)} scores and the other {len(theirs)}; "
+            "give one per seed in both rows, NaN for a missing one"
         )
     a, b = in_common(ours, theirs)
     difference = float(a.mean() - b.mean()) if len(a) else float("nan")
@@ -57,7 +66,7 @@ def compare_seeds(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
 
 
 def in_common(ours: Sequence[float], theirs: Sequence[float]) -> npt.NDArray[np.float64]:
-    """The scores at those seeds that both have, [2, n]."""
+    """The scores at the seeds that both rows have: [2, n]."""
     pairs = np.array([ours, theirs], dtype=np.float64)
     return pairs[:, ~np.isnan(pairs).any(axis=0)]
 
@@ -73,7 +82,7 @@ def paired_half_width(differences: npt.NDArray[np.float64]) -> float:
 
 
 def welch_p(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
-    """Welch's two-sided t test. Two rows without any spread are equal (p = 1) or apart at every seed (p = 0)."""
+    """Welch's two-sided t test. For two rows without any spread p is 1 if they are equal and 0 if not."""
     from scipy.stats import ttest_ind_from_stats
 
     one, other = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
@@ -90,16 +99,18 @@ def welch_p(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
 
 
 def wilcoxon_p(differences: npt.ArrayLike) -> float:
-    """The exact two-sided signed-rank test. Zeros are dropped, ties share their mean rank, and no difference at all gives 1.
+    """The exact two-sided signed-rank test.
 
-    Choice: exact with ties too, by counting all signs of the mean ranks; SciPy falls back on a normal curve there, which is no good
-    for five seeds.
+    Differences of zero are dropped. Ties share their mean rank. If all differences are zero, p is 1.
+
+    Choice: the test is exact with ties, too, by counting all signs of the mean ranks. SciPy uses a normal
+    approximation there, which is too coarse for five seeds.
     """
     if np.size(differences) < FEWEST_PAIRS:
         return float("nan")
     ranks = _twice_signed_ranks(differences)
     total = int(np.abs(ranks).sum())
-    share = np.zeros(total + 1)  # share[s]: of all 2^m signs, those whose positive ranks sum to s / 2
+    share = np.zeros(total + 1)  # share[s]: the share of all 2^m signs whose positive ranks sum to s / 2
     share[0] = 1.0
     for rank in np.abs(ranks):
         share[rank:] = share[rank:] + share[: len(share) - rank]
@@ -109,7 +120,7 @@ def wilcoxon_p(differences: npt.ArrayLike) -> float:
 
 
 def _twice_signed_ranks(differences: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """Twice the mean rank of each difference that is not 0, with its sign: mean ranks are halves at worst."""
+    """Twice the mean rank of each nonzero difference, with its sign. Doubling makes every mean rank whole."""
     from scipy.stats import rankdata
 
     known = np.round(np.asarray(differences, dtype=np.float64), DIGITS)
@@ -119,12 +130,13 @@ def _twice_signed_ranks(differences: npt.ArrayLike) -> npt.NDArray[np.int64]:
 
 
 def smallest_wilcoxon_p(n: int) -> float:
-    """What the two-sided signed-rank test gives when all n pairs differ the same way: 0.0625 for 5, 0.03125 for 6."""
+    """The p-value of the two-sided signed-rank test if all n pairs differ the same way: 0.0625 for 5,
+    0.03125 for 6."""
     return float("nan") if n < FEWEST_PAIRS else 2.0 ** (1 - n)
 
 
 def holm(pvalues: Sequence[float]) -> list[float]:
-    """Holm's step-down correction, in the order given. NaN is no test: it stays NaN and does not count."""
+    """Holm's step-down correction, in the order given. NaN means no test: it stays NaN and is not counted."""
     result = [float("nan")] * len(pvalues)
     known = sorted((p, place) for place, p in enumerate(pvalues) if not np.isnan(p))
     highest = 0.0
@@ -135,7 +147,10 @@ def holm(pvalues: Sequence[float]) -> list[float]:
 
 
 def _friedman_p(table: npt.NDArray[np.float64]) -> float:
-    """p that all rows rank alike over the datasets, of complete scores [N, R]; NaN below three rows or three datasets."""
+    """The p-value that all rows rank alike over the datasets, from complete scores [N, R].
+
+    NaN with fewer than three rows or three datasets.
+    """
     from scipy.stats import friedmanchisquare
 
     if table.shape[0] < FEWEST_PAIRS or table.shape[1] < 3:
@@ -147,27 +162,34 @@ def _friedman_p(table: npt.NDArray[np.float64]) -> float:
 
 @dataclass(frozen=True)
 class CriticalDifference:
-    """Which rows rank better over datasets, and which of them cannot be told apart."""
+    """How the rows rank over datasets, and which of them cannot be told apart."""
 
     mean_ranks: dict[str, float]
-    """1 is best; the best row first."""
+    """Row -> mean rank, the best row first. Rank 1 is best."""
     friedman_p: float
     pairwise: dict[tuple[str, str], float]
-    """Holm-corrected Wilcoxon p over datasets of every pair, the better ranked one first."""
+    """A pair of rows, the better ranked one first -> Wilcoxon's p-value over datasets, corrected by Holm's
+    method."""
     groups: tuple[tuple[str, ...], ...]
-    """Runs of at least two rows, in order of rank, of which no pair is told apart; no run lies within another."""
+    """Rows that are neighbours by rank and of which no two can be told apart.
+
+    No group lies within another.
+    """
     datasets: tuple[str, ...]
     left_out: tuple[str, ...]
-    """Rows that are missing on some dataset."""
+    """Rows that have no score on some dataset."""
 
 
 def critical_difference(scores: Mapping[str, Mapping[str, float]], alpha: float = 0.05) -> CriticalDifference:
-    """Demšar's comparison over datasets: Friedman first, then Wilcoxon for every pair with Holm's correction.
+    """Demšar's comparison over datasets: Friedman's test first, then Wilcoxon's for every pair, with Holm's
+    correction.
 
-    ``scores``: dataset -> row -> score. Where Friedman does not reject, all rows are one group.
-    Choice: pairs by Wilcoxon and not by Nemenyi's one distance, whose verdict on two rows depends on which other rows are in the
-    table (Benavoli et al. 2016).
-    Choice: a row that is missing on some dataset is left out, not ranked last there: why it is missing is no score.
+    ``scores`` maps a dataset to row -> score. Where Friedman's test does not reject, all rows are one group.
+
+    Choice: pairs are tested by Wilcoxon. Nemenyi's critical distance is not used, because its verdict on two
+    rows depends on which other rows are in the table (Benavoli et al. 2016).
+    Choice: a row without a score on some dataset is left out. Ranking it last there would treat the reason
+    why it is missing as a bad score.
     """
     from scipy.stats import rankdata
 
@@ -211,7 +233,7 @@ def _groups(
 def _complete(
     scores: Mapping[str, Mapping[str, float]],
 ) -> tuple[list[str], npt.NDArray[np.float64], tuple[str, ...]]:
-    """Rows measured on every dataset, their scores [N, R], and the other rows."""
+    """The rows that were measured on every dataset, their scores [N, R], and the other rows."""
     everything = list(dict.fromkeys(row for of_rows in scores.values() for row in of_rows))
     rows = [
         row

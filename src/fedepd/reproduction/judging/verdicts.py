@@ -1,4 +1,4 @@
-"""Does a claim of the paper hold in our runs? The rule is that of ``judge``."""
+"""Does a claim of the paper hold in our runs? ``judge`` decides, and its docstring states the rule."""
 
 from __future__ import annotations
 
@@ -32,18 +32,25 @@ ALL = "all datasets"
 class Verdict:
     claim: Claim
     dataset: str
-    """``ALL`` where it is about all of them together."""
+    """``ALL`` for a verdict on all datasets together."""
     row: str
-    """Which row is judged: ``fedepd`` is our reading, ``fedepd:printed`` the paper's text."""
+    """The row that is judged: ``fedepd`` is our reading of the paper, ``fedepd:printed`` follows its text."""
     outcome: Outcome
     p: float
-    """Holm-corrected: of the test that decided, else of the one in the direction of the mean; NaN without a test."""
+    """The Holm-corrected p-value of the test that decided.
+
+    Where none did, it belongs to the test whose direction the scores point to. NaN where nothing could be
+    tested.
+    """
     because: str
 
 
 @dataclass(frozen=True)
 class Case:
-    """A claim on one dataset, or over ``ALL``: then a contrast has one value per dataset, not one per seed."""
+    """A claim about one judged row on one dataset.
+
+    With dataset ``ALL`` the values of a contrast are one mean per dataset instead of one score per seed.
+    """
 
     claim: Claim
     dataset: str
@@ -53,16 +60,19 @@ class Case:
 
 @dataclass(frozen=True)
 class Test:
-    """Of one of a case's contrasts, that it is above a bound or that it is below."""
+    """A test of one contrast: that the difference is above a bound, or that it is below one."""
 
     contrast: Contrast | None
-    """None where there is none to test."""
+    """None where the case has no contrast that can be tested."""
     n: int
-    """Seeds or datasets."""
+    """How many seeds, or with ``ALL`` how many datasets, it is based on."""
     doubt: float
-    """Twice the one-sided p, so that below 1 the scores speak for it; NaN with too few of them."""
+    """Twice the one-sided p-value.
+
+    Below 1 the scores point the way that is tested. NaN with too few scores.
+    """
     times: float = 1.0
-    """By how much the p counts for having been picked."""
+    """The p-value is multiplied by this, because the contrast was picked as the worst of several."""
 
     @property
     def p(self) -> float:
@@ -72,17 +82,25 @@ class Test:
 def judge(measured: Measured, claims: Iterable[Claim] = CLAIMS) -> list[Verdict]:
     """A verdict per claim, dataset and judged row.
 
-    A claim says that one row is above another, or no more than a tolerance below it.
-    It *holds* where Welch's test over seeds shows that, with a Holm-corrected p < 0.05.
-    It *does not hold* where it is not shown and the test shows the contrary: a gain over rivals below half a point, a part that costs, a
-    loss beyond the tolerance. A mean on the wrong side is not enough, nor is a difference that these seeds cannot show.
-    A claim against several rows holds where it is shown against each of them, and does not where the contrary is shown against one, with
-    its p multiplied by their number: the best of many noisy rows is ahead by chance alone.
-    Otherwise it *cannot be told*, as with fewer than three seeds, or where a row or a dataset was not run.
-    Over three datasets or more a claim is judged of all of them together too: the same by Wilcoxon over their means.
-    Corrected together: the tests in one direction for the same target and judged row, over its claims and datasets; those of all datasets
-    together for themselves.
-    Choice: Welch decides over seeds and not Wilcoxon, which can show nothing at 0.05 with the usual five.
+    A claim is a set of contrasts. A contrast says that one row is above another, or at most a tolerance below
+    it.
+
+    - The claim *holds* if Welch's t test over seeds confirms every contrast, with a Holm-corrected p < 0.05.
+    - It *does not hold* if the test confirms the opposite of at least one contrast: a gain over a rival of
+      less than half a point, a part of the method that costs score, a loss beyond the tolerance. A mean on
+      the wrong side is not enough. The p-value of that contrast is multiplied by the number of contrasts,
+      because the best of many noisy rivals is ahead by chance alone. (``Contrast.weight`` can share this
+      factor out unevenly.)
+    - Otherwise it *cannot be told*. That is also the verdict with fewer than three seeds, or where a row or a
+      dataset was not run.
+
+    With three datasets or more, a claim is also judged on all of them together, by Wilcoxon's signed-rank
+    test over the datasets' means.
+
+    Holm's correction runs over all claims and datasets of the same target and judged row. Tests for the
+    claims and tests against them are corrected separately, and so are the tests on all datasets together.
+
+    Choice: over seeds Welch's test decides. With the usual five seeds Wilcoxon's p is never below 0.05.
     """
     found: list[tuple[int, Verdict]] = []
     families: dict[tuple[str, str, bool], list[tuple[int, Case]]] = {}
@@ -96,7 +114,10 @@ def judge(measured: Measured, claims: Iterable[Claim] = CLAIMS) -> list[Verdict]
 
 
 def row_name(row: str) -> str:
-    """``fedepd:without_consensus`` is "FedEPD (without consensus)"; a dagger where the scores are those of personal models."""
+    """What a reader sees: ``fedepd:without_consensus`` becomes "FedEPD (without consensus)".
+
+    A dagger marks a method that is scored with its clients' personal models.
+    """
     method, *rest = row.split(":")
     label = METHODS[method].label if method in METHODS else method
     mark = PERSONAL if method in METHODS and not METHODS[method].has_global else ""
@@ -104,7 +125,10 @@ def row_name(row: str) -> str:
 
 
 def _cases(claim: Claim, measured: Measured) -> list[Case]:
-    """On every dataset it is made of. A judged row that has nothing to show anywhere is left out beside one that has."""
+    """The cases of a claim: one per dataset and judged row, and one for all datasets together.
+
+    A judged row without any measured contrast is dropped if another judged row has one.
+    """
     datasets = claim.datasets or [dataset for dataset in measured if dataset not in claim.except_for]
     cases = []
     for dataset in datasets:
@@ -112,7 +136,7 @@ def _cases(claim: Claim, measured: Measured) -> list[Case]:
             there = (
                 claim.contrast(measured[dataset], row)
                 if dataset in measured
-                else [Missing(f"{dataset} is not among the datasets")]
+                else [Missing(f"The dataset {dataset} was not run")]
             )
             cases.append(Case(claim, dataset, row, there))
     known = {case.row for case in cases if _contrasts(case)} or {claim.judged[0]}
@@ -126,7 +150,10 @@ def _cases(claim: Claim, measured: Measured) -> list[Case]:
 
 
 def _together(cases: Sequence[Case]) -> Case | None:
-    """The same contrasts by a row's means on all datasets, from three on."""
+    """The same contrasts over all datasets, each with one mean per dataset.
+
+    None with fewer than three datasets.
+    """
     there: dict[tuple[str, str], list[Contrast]] = {}
     for each in (contrast for case in cases for contrast in _contrasts(case)):
         there.setdefault(each.names, []).append(each)
@@ -139,7 +166,8 @@ def _together(cases: Sequence[Case]) -> Case | None:
 
 
 def _of_means(contrasts: Sequence[Contrast]) -> Contrast:
-    """Of the same two rows on several datasets, by their means over the seeds that both have there."""
+    """One contrast of the same two rows over several datasets, by their means over the seeds that both
+    have."""
     pairs = [[mean_std(side)[0] for side in in_common(each.ours, each.theirs)] for each in contrasts]
     return replace(contrasts[0], ours=[ours for ours, _ in pairs], theirs=[theirs for _, theirs in pairs])
 
@@ -156,9 +184,8 @@ def _decide(family: Sequence[Case]) -> list[Verdict]:
         outcome: Outcome = (
             "holds" if proof < ALPHA else "does not hold" if refutal < ALPHA else "cannot be told"
         )
-        by_proof = outcome == "holds" or (
-            outcome == "cannot be told" and not over.doubt >= 1
-        )  # untested, or it speaks for the claim
+        # An open case reports the test for the claim, unless the scores point the other way.
+        by_proof = outcome == "holds" or (outcome == "cannot be told" and not over.doubt >= 1)
         decided, p, together = (over, proof, above) if by_proof else (under, refutal, below)
         tested = sum(not math.isnan(test.p) for test in together)
         verdicts.append(
@@ -168,7 +195,10 @@ def _decide(family: Sequence[Case]) -> list[Verdict]:
 
 
 def _hardest(case: Case) -> Test:
-    """What is shown of this contrast is shown of all; nothing is where a row was not run."""
+    """The contrast that is hardest to prove.
+
+    If it is proved, all are. Nothing is proved where a row was not run.
+    """
     if any(isinstance(each, Missing) for each in case.found):
         return Test(None, 0, math.nan)
     tests = [_test(case, each, each.proof, 1) for each in _contrasts(case)]
@@ -176,7 +206,10 @@ def _hardest(case: Case) -> Test:
 
 
 def _plainest(case: Case) -> Test:
-    """The contrast that speaks most against the claim, its p corrected for having been picked."""
+    """The contrast that speaks most against the claim.
+
+    Its p-value is corrected for picking the worst of several.
+    """
     tests = [_test(case, each, each.refutal, -1) for each in _contrasts(case)]
     known = [
         (test, each.weight)
@@ -192,7 +225,7 @@ def _plainest(case: Case) -> Test:
 
 
 def _test(case: Case, contrast: Contrast, bound: float, sign: int) -> Test:
-    """That ours minus theirs is above the bound, or with sign -1 below it."""
+    """Test that ours minus theirs is above the bound (``sign`` 1) or below it (``sign`` -1)."""
     outcome = compare_seeds(contrast.ours, [value + bound for value in contrast.theirs])
     direction, p = (
         (outcome.rank_sum, outcome.wilcoxon_p)
@@ -203,54 +236,62 @@ def _test(case: Case, contrast: Contrast, bound: float, sign: int) -> Test:
 
 
 def _because(case: Case, outcome: Outcome, decided: Test, tested: int) -> str:
-    """``tested``: how many tests were corrected together."""
-    if decided.contrast is None:
-        return "; ".join(each.reason for each in case.found if isinstance(each, Missing)) + "."
-    contrast, (ours, theirs) = decided.contrast, in_common(decided.contrast.ours, decided.contrast.theirs)
-    one = "dataset" if case.dataset == ALL else "seed"
-    over = f"{decided.n} {one}{'s'[: decided.n != 1]}"
-    rises, falls = ("above", "below") if contrast.unit == "points" else ("below", "above")
-    proof, refutal = (_shown(contrast, bound) for bound in (contrast.proof, contrast.refutal))
-    why = {
-        "holds": f"shown to be {rises} {proof} over {over}",
-        "does not hold": f"shown to be {falls} {refutal} over {over}",
-        "cannot be told": f"over {over} neither shown to be {rises} {proof} nor {falls} {'it' if proof == refutal else refutal}",
-    }[outcome]
-    if decided.n < FEWEST_PAIRS:
-        why = f"{over} in common, and fewer than {FEWEST_PAIRS} tell nothing"
-    elif (ours == theirs).all():
-        why = f"the same at every {one}"
-    elif (
-        case.dataset == ALL
-        and outcome == "cannot be told"
-        and smallest_wilcoxon_p(decided.n) * decided.times * tested >= ALPHA
-    ):
-        why += ", which so few cannot show"
-    ahead, level = (ours > theirs).sum(), (ours == theirs).sum()
-    where = (
-        f" on average, ahead on {ahead} of {decided.n}{f', level on {level}' if level else ''}"
-        if case.dataset == ALL
-        else ""
-    )
-    printed = case.claim.printed.get(case.dataset)
-    return f"{_difference(contrast)}{where}; {why}." + (
-        "" if printed is None else f" The paper prints {printed:+.2f} points."
-    )
+    """The reason in words. ``tested`` says how many tests were corrected together."""
+    contrast = decided.contrast
+    if contrast is None:
+        return " ".join(f"{each.reason}." for each in case.found if isinstance(each, Missing))
+    finding = _finding(contrast, outcome, decided, tested, case.dataset == ALL)
+    sentences = [_difference(contrast, case.dataset == ALL), finding]
+    if case.dataset in case.claim.printed:
+        sentences.append(f"The paper prints {case.claim.printed[case.dataset]:+.2f} points.")
+    return " ".join(sentences)
 
 
-def _difference(contrast: Contrast) -> str:
-    """Of the means over the seeds that both have."""
-    ours, theirs = (row_name(row) for row in contrast.names)
-    means = [mean_std(side)[0] for side in in_common(contrast.ours, contrast.theirs)]
-    apart = _shown(contrast, means[0] - means[1])
+def _difference(contrast: Contrast, over_datasets: bool) -> str:
+    """Both means over the seeds that both rows have, and how far they are apart."""
+    one, other = (row_name(row) for row in contrast.names)
+    ours, theirs = in_common(contrast.ours, contrast.theirs)
+    (mean, _), (their_mean, _) = mean_std(ours), mean_std(theirs)
+    apart = _shown(contrast, mean - their_mean)
     if contrast.unit == "times":
-        return f"{ours} takes {apart} what {theirs} takes"
-    return f"{abs(means[0]):.2f} of {ours} against {abs(means[1]):.2f} of {theirs}, {apart}"
+        text = f"{one} takes {apart} times as much as {other}"
+    else:
+        text = f"{one} has {abs(mean):.2f}, {other} has {abs(their_mean):.2f}: a difference of {apart}"
+    text = text[0].upper() + text[1:]
+    if not over_datasets:
+        return f"{text}."
+    ahead, level = (ours > theirs).sum(), (ours == theirs).sum()
+    ties = f" and level on {level}" if level else ""
+    return f"{text} on average. It is ahead on {ahead} of {len(ours)} datasets{ties}."
+
+
+def _finding(contrast: Contrast, outcome: Outcome, decided: Test, tested: int, over_datasets: bool) -> str:
+    """What the test that decided has shown, or why it could not show anything."""
+    one = "dataset" if over_datasets else "seed"
+    over = f"{decided.n} {one}" if decided.n == 1 else f"{decided.n} {one}s"
+    if decided.n < FEWEST_PAIRS:
+        return f"They have {over} in common, and a test needs at least {FEWEST_PAIRS}."
+    ours, theirs = in_common(contrast.ours, contrast.theirs)
+    if (ours == theirs).all():
+        return f"They are the same at every {one}."
+    gap = "ratio" if contrast.unit == "times" else "difference"
+    rises, falls = ("above", "below") if contrast.unit == "points" else ("below", "above")
+    proof = f"{rises} {_shown(contrast, contrast.proof)}"
+    refutal = f"{falls} {_shown(contrast, contrast.refutal)}"
+    if outcome != "cannot be told":
+        return f"The test over {over} shows that the {gap} is {proof if outcome == 'holds' else refutal}."
+    text = f"The test over {over} shows neither that the {gap} is {proof} nor that it is {refutal}."
+    if over_datasets and smallest_wilcoxon_p(decided.n) * decided.times * tested >= ALPHA:
+        text += f" {over} are too few to show it, even if all of them agree."
+    return text
 
 
 def _shown(contrast: Contrast, difference: float) -> str:
-    """In the unit a reader knows: costs and fluctuations are better where they are lower."""
+    """A difference in the unit that a reader knows.
+
+    Costs and fluctuations are stored negated, so turn them back.
+    """
     if contrast.unit == "times":
-        return f"{math.exp(-difference):.2f} times"
+        return f"{math.exp(-difference):.2f}"
     text = f"{difference if contrast.unit == 'points' else -difference:+.2f} points"
     return "0 points" if text[1:] == "0.00 points" else text

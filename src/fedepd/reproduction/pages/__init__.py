@@ -1,1 +1,1 @@
-"""Results and verdicts in, tables, figures and pages out."""
+"""Results and verdicts come in; tables, figures and a page come out."""

@@ -1,4 +1,4 @@
-"""The frame of every figure: size, look, title with its protocol, legend, files."""
+"""What all figures share: size, style, title and note, legend, and the files they are saved to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Panels = Mapping[str, Sequence[Group]]
 """A dataset's title -> its groups of runs."""
 
 COLUMN, PAGE = 3.4, 7.0
-"""Inches."""
+"""Width of a column and of a page, in inches."""
 LOOK = RC | {
     "font.size": 7,
     "axes.titlesize": 7.5,
@@ -40,24 +40,22 @@ LOOK |= {
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
-    """``stem.png`` (300 dots per inch) and ``stem.svg``; the same runs give the same bytes."""
+    """Write ``stem.png`` (300 dots per inch) and ``stem.svg``. The same runs give the same bytes."""
     from matplotlib import style
 
     png, svg = stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.svg")
     with style.context(["default", LOOK]), warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "Glyph .* missing", UserWarning
-        )  # a box in the PNG; the SVG has the text itself
-        warnings.filterwarnings(
-            "ignore", "constrained_layout not applied", UserWarning
-        )  # names too long for the figure
+        # A missing glyph is a box in the PNG. The SVG holds the text itself.
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
+        # Names can be too long for the layout. The figure is still readable.
+        warnings.filterwarnings("ignore", "constrained_layout not applied", UserWarning)
         figure.savefig(png, dpi=300, metadata={"Software": None})
         figure.savefig(svg, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     return [png, svg]
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Draw with our look, whatever the caller's matplotlib is set to."""
+    """Draw with our style, whatever the caller has set in matplotlib."""
 
     @functools.wraps(draw)
     def with_look(*args: P.args, **kwargs: P.kwargs) -> Figure:
@@ -70,10 +68,10 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 def new_figure(width: float, height: float, title: str, note: str) -> Figure:
-    """An empty figure under its title and note; ``height`` is what is left below them."""
+    """An empty figure with its title and note. ``height`` is the height below them, in inches."""
     from matplotlib.figure import Figure
 
-    lines = textwrap.wrap(note, int(20.5 * width))
+    lines = textwrap.wrap(note, int(20 * width))
     height += 0.17 + 0.115 * len(lines)
     figure = Figure(figsize=(width, height), layout="constrained")
     margin: dict[str, Any] = {"x": 0.04 / width, "ha": "left", "va": "top"}
@@ -85,7 +83,7 @@ def new_figure(width: float, height: float, title: str, note: str) -> Figure:
 def panel_grid(
     count: int, columns: int, height: float, title: str, note: str, width: float = PAGE
 ) -> tuple[Figure, list[Any]]:
-    """A figure of ``count`` axes, row by row."""
+    """A figure with ``count`` axes, filled row by row."""
     columns = min(columns, count)
     rows = -(-count // columns)
     figure = new_figure(width, height * rows, title, note)
@@ -96,7 +94,7 @@ def panel_grid(
 
 
 def legend_below(figure: Figure, axes: Iterable[Any]) -> None:
-    """One legend for all axes, every label once."""
+    """One legend for all axes, with every label once."""
     handles = {
         label: handle
         for axis in axes
@@ -109,28 +107,28 @@ def legend_below(figure: Figure, axes: Iterable[Any]) -> None:
 
 
 def finished(panels: Panels) -> Panels:
-    """Without groups that have no run and datasets that have no group."""
+    """The panels without groups that have no run, and without datasets that have no group."""
     kept = {title: [group for group in groups if group.runs] for title, groups in panels.items()}
     kept = {title: groups for title, groups in kept.items() if groups}
     if not kept:
-        raise BadData("no cell of this figure is finished, so there is nothing to draw; run its cells first")
+        raise BadData("no run of this figure is finished, so there is nothing to draw; run its cells first")
     return kept
 
 
 def looks(panels: Panels) -> dict[str, Style]:
-    """A style per label, the same in all panels."""
+    """Label -> style, the same in all panels."""
     return styles(list({group.label: group for groups in panels.values() for group in groups}.values()))
 
 
 def line_look(style: Style) -> dict[str, Any]:
-    """Variants of a method have hollow markers; FedEPD lies on top."""
+    """How matplotlib draws a line. Variants of a method have hollow markers, and FedEPD is drawn on top."""
     look = {"color": style.colour, "linestyle": style.line, "marker": style.marker}
     look |= {"markerfacecolor": "white"} if style.hatch else {}
     return look | {"zorder": 3 if style.colour == METHOD_COLOURS["fedepd"] else 2}
 
 
 def protocol_line(groups: Iterable[Group], all_rounds: bool = False) -> str:
-    """Whose scores, over which nodes, of which round and how many seeds."""
+    """One line that says which model is scored, on which nodes, at which round and over how many seeds."""
     groups = list(groups)
     runs = [run for group in groups for run in group.runs]
     clients = " or ".join(str(count) for count in sorted({len(run.clients) for run in runs}))
@@ -147,7 +145,9 @@ def protocol_line(groups: Iterable[Group], all_rounds: bool = False) -> str:
     scores = ", ".join([model, "nodes of all clients pooled", *sorted(rules)])
     text = f"Protocol: {scores}; {clients} clients, {rounds} rounds, seeds: {count}."
     return text + (
-        f" {PERSONAL.strip()} has no global model: its clients' personal models." if len(kinds) > 1 else ""
+        f" {PERSONAL.strip()} has no global model; it is scored with its clients' personal models."
+        if len(kinds) > 1
+        else ""
     )
 
 

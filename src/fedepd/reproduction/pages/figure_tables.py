@@ -1,4 +1,4 @@
-"""What figures show, as tables: by dataset, for those who want to read numbers or cannot see the figure."""
+"""What the figures show, as tables by dataset, for readers who want numbers or cannot see the figure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedepd.reproduction.study.targets import in_words
 
 
 def bin_table(results: Results, dataset: str) -> Table:
-    """Accuracy over ten bins of classes."""
+    """Accuracy in ten bins of classes, from the largest classes to the smallest."""
     entries = results.finished(dataset, references=False)
     sizes = entries[0].group.first.partition["class_sizes"]
     parts = bins(sizes, 10)
@@ -29,12 +29,15 @@ def bin_table(results: Results, dataset: str) -> Table:
         [_name(entry), *(measured(100 * a, float("nan"), 1) for a in bin_accuracy(entry.group, parts)[0])]
         for entry in entries
     ]
-    text = "Columns: bins of classes from the largest to the smallest, by their numbers of nodes; mean test accuracy of a bin's classes."
+    text = (
+        "Each column is a bin of classes, from the largest to the smallest, headed by their numbers of "
+        "nodes. A cell is the mean test accuracy of the bin's classes."
+    )
     return Table(f"{results.target.name}-{dataset}", headers, [rows], note(results, text, marked=False))
 
 
 def grid_table(results: Results, dataset: str) -> Table:
-    """Macro-F1 of every point of a grid of two settings."""
+    """Macro-F1 at every point of a grid of two settings."""
     down, across = results.target.grid
     entries = {
         tuple(entry.row.settings[name] for name in (down, across)): entry
@@ -58,14 +61,15 @@ def grid_table(results: Results, dataset: str) -> Table:
 
 
 def robustness_tables(results: Results, dataset: str) -> dict[str, Table]:
-    """By metric: attacks down, defences across."""
+    """A table per metric, with a row per attack and a column per defence."""
     ((setting, attacks),) = results.target.grid.items()
     entries: dict[str, dict[str, Entry]] = {}  # by defence, then by attack
     for entry in results.of(dataset):
         attack = entry.row.settings[setting]
         defence = entry.row.label.removesuffix(f", {in_words((setting, attack))}")
         entries.setdefault(defence, {})[attack] = entry
-    # Only rows and columns differ, and they are named: the protocol of one run is that of all.
+    # The runs differ only in attack and defence, which the table names. So the protocol of one run is that of
+    # all.
     finished = results.finished(dataset)
     how = (
         f"Mean ± standard deviation over {len(finished[0].runs)} seeds. {protocols([finished[0].group])}"
@@ -81,8 +85,11 @@ def robustness_tables(results: Results, dataset: str) -> dict[str, Table]:
             ]
             for attack in attacks
         ]
-        text = f"{HEADINGS[metric]} on the honest clients' test nodes, higher is better. Rows: what the dishonest clients do "
-        text += "('honest': nothing, the row to compare with). Columns: how the server averages."
+        text = (
+            f"{HEADINGS[metric]} on the honest clients' test nodes, higher is better. A row is what the "
+            "dishonest clients do; in the row 'honest' they behave, so compare the others with it. A column "
+            "is how the server averages."
+        )
         table = Table(
             f"{results.target.name}-{metric}-{dataset}", [setting, *entries], [rows], f"{text} {how}"
         )
@@ -91,7 +98,7 @@ def robustness_tables(results: Results, dataset: str) -> dict[str, Table]:
 
 
 def convergence_table(results: Results, dataset: str) -> Table:
-    """Where the curves end, how restless they are, and what they cost."""
+    """How high the curves end, how much they fluctuate, and what the runs cost."""
     columns = {"Plateau": "plateau", "Fluctuation": "fluctuation", "CPU s": "cpu_seconds", "MB": "megabytes"}
     rows = []
     for entry in results.finished(dataset, references=False):
@@ -99,15 +106,19 @@ def convergence_table(results: Results, dataset: str) -> Table:
         rows.append(
             [_name(entry), *(measured(*mean_std(each[key] for each in found)) for key in columns.values())]
         )
-    text = "Of the validation accuracy in points: mean over the last quarter of the rounds (higher is better) and mean step between "
-    text += "evaluations in the last half (lower is steadier); processor seconds, and megabytes both ways."
+    text = (
+        "Plateau: mean validation accuracy over the last quarter of the rounds, in percent (higher is "
+        "better). Fluctuation: mean step of the validation accuracy between evaluations in the last half of "
+        "the rounds, in points (lower is steadier). CPU s: processor seconds of a run. MB: megabytes sent "
+        "in both directions."
+    )
     return Table(
         f"{results.target.name}-{dataset}", ["Method", *columns], [rows], note(results, text, scoring=None)
     )
 
 
 def cost_table(results: Results, dataset: str) -> Table:
-    """What a run takes, beside what it scores."""
+    """What a run scores and what it costs."""
     entries = results.finished(dataset, references=False)
     table = cost([entry.group for entry in entries])
     scores = [
@@ -129,7 +140,7 @@ def cost_table(results: Results, dataset: str) -> Table:
 
 
 def shape_table(results: Results) -> Table:
-    """How long-tailed each dataset is, and how it is cut."""
+    """How long-tailed each dataset is, and how it is split into clients."""
     rows = []
     for dataset in results.datasets:
         for entry in results.finished(dataset):
@@ -159,9 +170,13 @@ def shape_table(results: Results) -> Table:
         "IR",
     ]
     headers += ["Clients", "Fewest nodes", "Most nodes"]
-    text = "Classes, then the classes of each tier, the nodes of the largest and the smallest class, their ratio (IR, Eq. 17), and the "
     rules = sorted({str(run.config["experiment"]["partition"]["partition"]) for run in results.runs})
-    text += f"labelled nodes of the smallest and the largest client (partition {', '.join(rules)}, first seed); edges undirected."
+    text = (
+        "Edges are undirected. Head, Medium and Tail: classes in each tier. Largest and Smallest: nodes of "
+        "the largest and the smallest class. IR: imbalance ratio, the largest class over the smallest (Eq. "
+        "17). Fewest and Most nodes: labelled nodes of the smallest and the largest client (partition "
+        f"{', '.join(rules)}, first seed)."
+    )
     text += f"{PROXY} Proxy features." if any(map(results.is_proxy, results.datasets)) else ""
     return Table(f"{results.target.name}-shape", headers, [rows], text)
 
@@ -172,7 +187,7 @@ BY_DATASET: dict[str, Callable[[Results, str], Table]] = {
     "convergence": convergence_table,
     "efficiency": cost_table,
 }
-"""By the target's kind."""
+"""Kind of target -> the table of one dataset."""
 
 
 def _name(entry: Entry) -> Cell:

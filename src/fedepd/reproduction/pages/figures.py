@@ -1,4 +1,7 @@
-"""The paper's figures, drawn for its column (3.4 inches) or page width (7). ``panels``: a dataset's title -> its groups of runs."""
+"""The paper's figures, drawn for the width of a column (3.4 inches) or of a page (7 inches).
+
+``panels`` maps a dataset's title to its groups of runs.
+"""
 
 from __future__ import annotations
 
@@ -53,16 +56,20 @@ AXES = {"mu": "μ, intensity of the logit adjustment", "gamma": "γ, intensity o
 def critical_difference_diagram(
     found: CriticalDifference, metric: str, labels: Mapping[str, str] | None = None, protocol: str = ""
 ) -> Figure:
-    """Mean ranks on a line, best left; bars join rows that are not told apart. ``labels``: what a row is called."""
+    """Mean ranks on a line, the best on the left. Bars join rows that cannot be told apart.
+
+    ``labels`` maps a row to the name that is shown.
+    """
     names = {row: (labels or {}).get(row, row) for row in (*found.mean_ranks, *found.left_out)}
     datasets, tests = len(found.datasets), len(found.pairwise)
-    note = f"Friedman: {_p(found.friedman_p)}. Bars join methods that Wilcoxon with Holm's correction does not tell apart at 0.05; with "
-    note += f"{datasets} datasets and {tests} pairs its smallest possible value is {_p(min(1.0, tests * smallest_wilcoxon_p(datasets)))}."
-    note += (
-        f" Missing on some dataset and left out: {', '.join(names[row] for row in found.left_out)}."
-        if found.left_out
-        else ""
+    smallest = _p(min(1.0, tests * smallest_wilcoxon_p(datasets)))
+    note = (
+        f"Friedman's test: {_p(found.friedman_p)}. Bars join methods that Wilcoxon's test with Holm's "
+        f"correction cannot tell apart (p ≥ 0.05). With {datasets} datasets and {tests} pairs the smallest "
+        f"possible result is {smallest}."
     )
+    if found.left_out:
+        note += f" Left out because a dataset is missing: {', '.join(names[row] for row in found.left_out)}."
     note += f" {protocol}"
     rows, worst = list(found.mean_ranks), max(2, len(found.mean_ranks))
     half, top = -(-len(rows) // 2), 0.4 + 0.3 * len(found.groups)
@@ -92,11 +99,14 @@ def critical_difference_diagram(
 
 @styled
 def distribution(runs: Mapping[str, Run]) -> Figure:
-    """Class sizes from largest to smallest with the imbalance ratio, and which client holds how many nodes of which class."""
+    """Class sizes with the imbalance ratio, and how many nodes of each class every client holds."""
     from matplotlib.patches import Patch
 
-    note = "IR: imbalance ratio, largest class over smallest; a client's is over the classes it holds. White: the client has no node "
-    note += f"of the class. Clients as of seed {' or '.join(str(seed) for seed in sorted({run.seed for run in runs.values()}))}."
+    seeds = " or ".join(str(seed) for seed in sorted({run.seed for run in runs.values()}))
+    note = (
+        "IR: imbalance ratio, the largest class over the smallest. A client's IR counts only the classes it "
+        f"holds. White: the client has no node of the class. The clients are those of seed {seeds}."
+    )
     figure = new_figure(PAGE, 0.3 + 1.8 * len(runs), "Class sizes, and how clients hold them", note)
     axes = figure.subplots(len(runs), 2, squeeze=False)
     for (title, run), (size_axis, client_axis) in zip(runs.items(), axes, strict=True):
@@ -161,10 +171,13 @@ def _draw_clients(axis: Any, title: str, run: Run) -> Any:
 
 @styled
 def per_class(panels: Panels) -> Figure:
-    """Test accuracy over ten bins of classes, above grey bars of class sizes and the spans of head, medium and tail."""
+    """Test accuracy in ten bins of classes, over grey bars of class sizes and the spans of head, medium
+    and tail."""
     panels = finished(panels)
     most = max(len(groups) for groups in panels.values())
-    note = f"Mean test accuracy of a bin's classes, higher is better{'' if most > 6 else '; whiskers: 95 % interval of an average seed'}. "
+    note = "Lines: mean test accuracy of a bin's classes, higher is better. Grey bars: nodes of each class. "
+    if most <= 6:
+        note += "Whiskers: 95 % interval, from the test nodes of an average seed. "
     figure, axes = panel_grid(
         len(panels), 2, 2.3, "Test accuracy by class size", note + protocol_line(_all(panels))
     )
@@ -207,7 +220,7 @@ def tiers(panels: Panels) -> Figure:
     """Head, medium and tail accuracy, mean and standard deviation over seeds."""
     panels = finished(panels)
     note = (
-        "Mean test accuracy of a tier's classes, higher is better; whiskers: standard deviation over seeds. "
+        "Mean test accuracy of a tier's classes, higher is better. Whiskers: standard deviation over seeds. "
     )
     columns = 1 if max(len(groups) for groups in panels.values()) > 6 else 2
     figure, axes = panel_grid(
@@ -248,10 +261,16 @@ def sensitivity(
     note: str = "",
     settings: tuple[str, str] = ("mu", "gamma"),
 ) -> Figure:
-    """A heat map per dataset with the noise of seeds beside the range; ``note`` is the protocol, ``settings`` what the grid is over."""
+    """A heat map per dataset. Its title compares the range with the noise over seeds.
+
+    ``note`` is the protocol. ``settings`` are the two settings that the grid varies.
+    """
     title = METRIC_WORDS.get(metric, metric)
-    text = "Mean (%) over seeds, higher is better, best cell framed. Noise floor: standard deviation over seeds, pooled over "
-    text += f"cells, and that of a cell's mean; a range of a few of the latter comes by chance. {note}"
+    text = (
+        "Mean over seeds in percent, higher is better. The best cell is framed. Noise: the standard "
+        "deviation over seeds, pooled over cells, and the standard error of a cell's mean. A range of a few "
+        f"standard errors is chance. {note}"
+    )
     width = COLUMN if len(grids) == 1 else PAGE
     over = " and ".join(SYMBOLS.get(setting, setting) for setting in settings)
     figure, axes = panel_grid(len(grids), 2, 2.5, f"Test {title} over {over}", text, width)
@@ -292,27 +311,29 @@ def sensitivity(
 
 
 def _noise_floor(grid: Grid) -> str:
-    """Pooled over cells: every cell has its own mean, and the seeds spread around it."""
+    """The spread of seeds around their cell's mean, pooled over cells."""
     counts = [len(values) for values in grid.values() if len(values) > 1]
     if not counts:
-        return "noise floor unknown: one seed"
+        return "noise unknown: one seed"
     squares = sum(
         float(np.var(values, ddof=1)) * (len(values) - 1) for values in grid.values() if len(values) > 1
     )
     std = (squares / (sum(counts) - len(counts))) ** 0.5
-    return f"noise floor {std:.2f} per seed, {std / min(counts) ** 0.5:.2f} for a mean of {min(counts)}"
+    return f"noise {std:.2f} per seed, {std / min(counts) ** 0.5:.2f} for a mean of {min(counts)} seeds"
 
 
 @styled
 def convergence(panels: Panels, metric: str = "acc") -> Figure:
-    """Mean and band over seeds against rounds, seconds and megabytes, one row per dataset."""
+    """Validation score against rounds, CPU seconds and megabytes, with a row of panels per dataset."""
     panels, title = finished(panels), METRIC_WORDS.get(metric, metric)
-    note = "Nodes for validation, higher is better; line: mean over seeds, band: ± standard deviation. "
-    note += protocol_line(_all(panels), all_rounds=True)
+    note = (
+        "Scores on validation nodes, higher is better. Line: mean over seeds. Band: ± one standard "
+        f"deviation. {protocol_line(_all(panels), all_rounds=True)}"
+    )
     figure = new_figure(
         PAGE,
         0.4 + 1.75 * len(panels),
-        f"Validation {title} against rounds, processor seconds and megabytes",
+        f"Validation {title} against rounds, CPU seconds and megabytes",
         note,
     )
     axes, look_of = figure.subplots(len(panels), 3, squeeze=False, sharey="row"), looks(panels)
@@ -327,12 +348,12 @@ def convergence(panels: Panels, metric: str = "acc") -> Figure:
             )
             look = line_look(look_of[group.label]) | ({"marker": ""} if len(shared) > 2 else {})
             for x, axis in zip(mean.T, row, strict=False):
-                if not x.all():  # nothing is sent, and a logarithmic axis has no 0
+                if not x.all():  # nothing was sent, and a logarithmic axis has no 0
                     continue
                 axis.plot(x, scores.mean(axis=0), label=marked_label(group), **look)
                 axis.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
         for axis, unit in zip(
-            row, ("round", "processor seconds (log)", "MB sent, both ways (log)"), strict=True
+            row, ("round", "CPU seconds (log)", "MB sent in both directions (log)"), strict=True
         ):
             axis.set_xlabel(unit)
             axis.grid()
@@ -346,10 +367,13 @@ def convergence(panels: Panels, metric: str = "acc") -> Figure:
 
 @styled
 def efficiency(panels: Panels, metric: str = "acc") -> Figure:
-    """Time and test score: bars on two axes as in the paper, and a scatter with the front that nothing beats."""
+    """Running time and test score: bars on two axes as in the paper, and a scatter plot with the Pareto
+    front."""
     panels, title = finished(panels), METRIC_WORDS.get(metric, metric)
-    note = "Processor seconds of a whole run on one thread; whiskers: standard deviation over seeds. Dashed: the front of those that no "
-    note += f"other beats in both time and score. {protocol_line(_all(panels))}"
+    note = (
+        "CPU seconds of a whole run on one thread. Whiskers: standard deviation over seeds. Dashed: the "
+        f"Pareto front, the methods that no other beats in both time and score. {protocol_line(_all(panels))}"
+    )
     figure = new_figure(
         PAGE,
         0.7 + 2.3 * len(panels),
@@ -375,7 +399,7 @@ def efficiency(panels: Panels, metric: str = "acc") -> Figure:
         )
         scatter_axis.set(
             xscale="log",
-            xlabel="processor seconds (log)",
+            xlabel="CPU seconds (log)",
             ylabel=f"test {title} (%)",
             title=f"{name}: best is top left",
         )
@@ -390,7 +414,7 @@ def _dual_bars(
 ) -> None:
     x, error = np.arange(len(labels)), {"elinewidth": 0.6, "capsize": 1.2, "ecolor": DARK}
     axis.bar(x - 0.2, time[:, 0], 0.38, yerr=np.nan_to_num(time[:, 1]), color="#9BB7CF", error_kw=error)
-    axis.set_ylabel("processor seconds (blue)")
+    axis.set_ylabel("CPU seconds (blue)")
     axis.set_xticks(x, labels, rotation=40, ha="right", rotation_mode="anchor", fontsize=6)
     other = axis.twinx()
     other.bar(x + 0.2, score[:, 0], 0.38, yerr=np.nan_to_num(score[:, 1]), color="#C65102", error_kw=error)
@@ -398,7 +422,7 @@ def _dual_bars(
 
 
 def _front(time: npt.NDArray[np.float64], score: npt.NDArray[np.float64]) -> list[int]:
-    """Who no other beats in both, fastest first."""
+    """The places of the Pareto front (no other is both faster and better), the fastest first."""
     best, front = -np.inf, []
     for place in np.lexsort((-score, time)):
         if score[place] > best:
@@ -408,7 +432,7 @@ def _front(time: npt.NDArray[np.float64], score: npt.NDArray[np.float64]) -> lis
 
 
 def _log_ticks(axis: Any) -> None:
-    """Plain numbers, never powers, on a logarithmic x- or y-axis."""
+    """Label a logarithmic axis with plain numbers instead of powers of ten."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     low, high = axis.get_view_interval()

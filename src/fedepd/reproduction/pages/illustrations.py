@@ -1,4 +1,4 @@
-"""Which figures a target has, and the numbers behind those that ``results.numbers_csv`` does not hold."""
+"""The figures of a target, and the plotted points that ``results.numbers_csv`` does not hold."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ Panels = dict[str, list[Group]]
 Line = list[object]
 
 AT_MOST = 4
-"""Datasets in one figure; more make a second one."""
+"""Most datasets in one figure. More datasets make a second figure."""
 
 
 def figures_of(results: Results) -> dict[str, Figure]:
-    """By the stem of their files."""
+    """The stem of a figure's files -> the figure."""
     made = _FIGURES[results.target.kind](results) if results.runs else {}
     return {"-".join(filter(None, (results.target.name, stem))): figure for stem, figure in made.items()}
 
 
 def panels(results: Results) -> Panels:
-    """A dataset's title -> its finished rows, references left out."""
+    """A dataset's title -> its finished rows, without references."""
     found = {
         dataset: [entry.group for entry in results.finished(dataset, references=False)]
         for dataset in results.datasets
@@ -117,7 +117,7 @@ def _f1_efficiency(part: Panels) -> Figure:
 
 
 def points_of(results: Results) -> list[Line]:
-    """Every point of figures that show more than a run's final scores, a header first; empty where there is none."""
+    """Every plotted point of figures that show more than final scores, with a header first. Else empty."""
     lines = list(_POINTS[results.target.kind](results)) if results.target.kind in _POINTS else []
     return [HEADERS[results.target.kind], *lines] if lines else []
 

@@ -1,4 +1,4 @@
-"""The files of a target: Markdown, LaTeX, CSV and figures in a folder of its own, and what its page shows."""
+"""Writes a target's folder (Markdown, LaTeX, CSV, figures) and collects what the page shows of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fedepd.reproduction.study.results import HEADLINE, METRICS, OPENFGL, Result
 from fedepd.shown import csv_text, markdown_text
 
 TESTED = ("comparison", "ablation")
-"""Kinds whose rows are tested against each other."""
+"""Kinds of targets whose rows are tested against each other."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Written:
     results: Results
     folder: Path
     tables: dict[str, Table]
-    """By heading, the most important first."""
+    """Heading -> table, the most important first."""
     more: dict[str, dict[str, Table]]
-    """Folded away on the page, by what is written on the fold, then by heading."""
+    """Tables that are folded away on the page: title of the fold -> heading -> table."""
     judged: dict[Scoring, list[Verdict]]
     figures: list[Path]
     """SVG files."""
@@ -46,7 +46,7 @@ class Written:
 
 
 def write_target(results: Results, out: Path) -> Written:
-    """Everything but the page."""
+    """Write everything but the page."""
     name, folder = results.target.name, out / results.target.name
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def write_target(results: Results, out: Path) -> Written:
 
 
 def _remove_others(folder: Path, name: str, current: Set[str]) -> None:
-    """Files of ours that were right for other datasets or seeds, and that nothing here would replace."""
+    """Remove our files from an earlier call with other datasets or seeds that this call did not overwrite."""
     ours = re.compile(
         rf"{re.escape(name)}(-(points|tests|verdicts)\.csv|(-macro_f1|-ranks-\w+)?(-\d+)?\.(png|svg))"
     )
@@ -87,7 +87,7 @@ def _remove_others(folder: Path, name: str, current: Set[str]) -> None:
 
 
 def tables_of(results: Results) -> dict[str, Table]:
-    """What a target shows at once, by heading, the most important first."""
+    """The tables that are visible at once: heading -> table, the most important first."""
     kind, shown = results.target.kind, dict[str, Table]()
     if kind in TESTED:
         shown |= metric_tables(results, METRICS)
@@ -108,7 +108,7 @@ def tables_of(results: Results) -> dict[str, Table]:
     if kind == "distribution" and results.runs:
         shown["Datasets and clients"] = shape_table(results)
     if any(entry.failures for entry in results.entries):
-        shown["Cells without a number"] = failure_table(results)
+        shown["Runs without a result"] = failure_table(results)
     return shown
 
 
@@ -169,4 +169,4 @@ def _duel_lines(found: Iterable[Duel]) -> list[list[object]]:
         who = [duel.scoring.name, duel.ours.dataset, duel.metric, duel.ours.row.key, duel.theirs.row.key]
         tests = [duel.outcome.welch_p, duel.welch_p, duel.outcome.wilcoxon_p, duel.wilcoxon_p]
         lines.append([*who, duel.outcome.n, duel.outcome.difference, duel.outcome.half_width, *tests])
-    return lines[1:] and lines
+    return lines if len(lines) > 1 else []

@@ -1,4 +1,4 @@
-"""One self-contained page of what was reproduced: no request leaves it."""
+"""One self-contained page with everything that was reproduced. It makes no network request."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fedepd.reproduction.study.results import HEADLINE, OPENFGL
 from fedepd.shown import html_text, slug
 
 PIXELS_PER_POINT = 1.9
-"""How large a figure is shown: at page width it fills the page."""
+"""The size of a figure on the page. A figure of page width fills the page."""
 
 
 def write_reproduction(written: Sequence[Written], target: Path, command: str) -> Path:
-    """The page of one target, or of all with a table of contents."""
+    """Write the page of one target, or of several with links to each."""
     links = {"verdicts": "What holds"} | {
         each.results.target.name: each.results.target.title for each in written
     }
@@ -28,7 +28,7 @@ def write_reproduction(written: Sequence[Written], target: Path, command: str) -
         written[0].results.target.title if len(written) == 1 else "FedEPD reproduced: every table and figure"
     )
     groups = _groups(written)
-    foot = footer(groups) if groups else '<footer id="protocol"><p>No cell has been run yet.</p></footer>'
+    foot = footer(groups) if groups else '<footer id="protocol"><p>Nothing has been run yet.</p></footer>'
     write_page(
         target,
         document(
@@ -50,12 +50,16 @@ def _scope(written: Sequence[Written], command: str) -> str:
         for entry in each.results.entries
         for seed in entry.failures
     }
-    gap = f", {len(missing)} more without a number" if missing else ""
-    return f"{len(runs)} runs{gap} on {', '.join(_titles(written, words=True).values())}. Made by: {command}"
+    count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    gap = f" ({len(missing)} more have no result)" if missing else ""
+    return f"{count}{gap} on {', '.join(_titles(written, words=True).values())}. Made by: {command}"
 
 
 def _titles(written: Sequence[Written], words: bool = False) -> dict[str, str]:
-    """How each dataset is called: by its longest title, since a target without a run does not know of proxy features."""
+    """Dataset -> its longest title.
+
+    A target without a run does not know that a dataset has proxy features.
+    """
     found: dict[str, str] = {}
     for results in (each.results for each in written):
         found |= {
@@ -65,19 +69,22 @@ def _titles(written: Sequence[Written], words: bool = False) -> dict[str, str]:
 
 
 def _verdicts(written: Sequence[Written]) -> str:
-    """All claims at a glance, FedEPD as we read it and as printed."""
+    """All claims at a glance, for FedEPD as we read it and as printed."""
     found = [verdict for each in written for verdict in each.verdicts]
-    counted = f"<p>The paper's claims, each by dataset and by reading of FedEPD: {html_text(in_words(found))}.{_otherwise(written)}</p>"
+    counted = (
+        "<p>Every claim of the paper is judged on each dataset, for both readings of FedEPD. "
+        f"Of these verdicts {html_text(in_words(found))}.{_otherwise(written)}</p>"
+    )
     content = (
         counted + html_table(glance_table(found, _titles(written)))
         if found
-        else "<p>No claim can be tested with these rows.</p>"
+        else "<p>None of the paper's claims can be tested with these rows.</p>"
     )
     return f'<section><h2 id="verdicts">What holds</h2>{content}</section>\n'
 
 
 def _otherwise(written: Sequence[Written]) -> str:
-    """How the same claims fare where a target is scored in another way too."""
+    """The count of verdicts by our scores and by OpenFGL's, for the targets that have both."""
     twice = [each for each in written if each.judged.get(OPENFGL)]
     if not twice:
         return ""
@@ -85,7 +92,9 @@ def _otherwise(written: Sequence[Written]) -> str:
     ours, theirs = (
         [verdict for each in twice for verdict in each.judged[scoring]] for scoring in (HEADLINE, OPENFGL)
     )
-    return html_text(f" Those of {names} alone: {in_words(ours)}; {OPENFGL.words}: {in_words(theirs)}.")
+    return html_text(
+        f" For {names} alone: by our scores {in_words(ours)}; {OPENFGL.words}, {in_words(theirs)}."
+    )
 
 
 def _section(written: Written) -> str:
@@ -97,7 +106,7 @@ def _section(written: Written) -> str:
     ]
     shown = [figures, _tables(written.tables)]
     files = ", ".join(sorted(path.name for path in written.folder.iterdir() if path.suffix != ".part"))
-    note = f'<p class="note">In the folder {html_text(written.folder.name)}: {html_text(files)}.</p>'
+    note = f'<p class="note">Files in the folder {html_text(written.folder.name)}: {html_text(files)}.</p>'
     content = "".join([*(reversed(shown) if target.kind in TESTED else shown), *folds, note])
     return f'<section><h2 id="{slug(target.name)}">{html_text(target.title)}</h2>{content}</section>\n'
 
@@ -107,15 +116,16 @@ def _tables(tables: Mapping[str, Table]) -> str:
 
 
 def _figure(path: Path, title: str) -> str:
-    """As an image, so that the names inside one figure cannot meet those of another."""
+    """The figure as an image, so that ids inside one SVG cannot clash with those of another."""
     content = path.read_bytes()
     found = re.search(rb'width="([\d.]+)pt"', content)
     width = f' width="{float(found[1]) * PIXELS_PER_POINT:.0f}"' if found else ""
     source = f"data:image/svg+xml;base64,{base64.b64encode(content).decode()}"
-    return f'<figure><div><img{width} alt="{html_text(title)}" data-name="{html_text(path.stem)}" src="{source}"></div></figure>'
+    names = f'alt="{html_text(title)}" data-name="{html_text(path.stem)}"'
+    return f'<figure><div><img{width} {names} src="{source}"></div></figure>'
 
 
 def _groups(written: Sequence[Written]) -> list[Group]:
-    """Of all targets; those that share their cells once."""
+    """The groups of all targets. Groups with the same runs appear once."""
     groups = [entry.group for each in written for entry in each.results.entries if entry.runs]
     return list({tuple(run.path for run in group.runs): group for group in reversed(groups)}.values())[::-1]

@@ -1,4 +1,4 @@
-"""The tables of a target, as ``report.tables`` holds and writes them, and in LaTeX."""
+"""The score tables of a target as ``report.tables.Table``, and any such table in LaTeX."""
 
 from __future__ import annotations
 
@@ -30,18 +30,19 @@ PRINTED_ROWS |= {
     "fedepd:printed:purify=False": "fedepd:without_purification",
 }
 PRINTED_ROWS |= {"fedepd:printed:recalibrate=False": "fedepd:without_recalibration"}
-"""Rows that the paper's text means -> how its tables name them."""
+"""Rows that follow the paper's text -> the rows of the paper's tables they are compared with."""
 WHY = 400
-"""Characters of a reason in a table."""
+"""Most characters of a reason in a table."""
 WORDY = 45
-"""Characters from which a cell of a LaTeX table is a sentence."""
+"""A LaTeX column wraps if one of its cells has more characters than this."""
 ROWS, WRAPPED_ROWS = 36, 15
-"""What a landscape page holds, also of rows that wrap."""
+"""How many rows a landscape page holds, and how many if they wrap."""
 _WRAPPED = r">{\raggedright\arraybackslash}X"
 
 
 def metric_tables(results: Results, metrics: Sequence[str], scoring: Scoring = HEADLINE) -> dict[str, Table]:
-    """By heading: a table per metric with a column per dataset, or one table of all metrics where there is one dataset."""
+    """Heading -> table: one table per metric with a column per dataset, or one table of all metrics for
+    one dataset."""
     how = f", {scoring.words}" if scoring.words else ""
     if len(results.datasets) == 1:
         columns = {METRIC_TITLES[metric]: (results.datasets[0], metric) for metric in metrics}
@@ -62,7 +63,10 @@ def metric_tables(results: Results, metrics: Sequence[str], scoring: Scoring = H
 def _score_table(
     results: Results, columns: Mapping[str, tuple[str, str]], scoring: Scoring, name: str, start: str
 ) -> Table:
-    """A row per row of the target, references in a block of their own; in brackets the paper's value where it compares."""
+    """A line per row of the target, with references in a block of their own.
+
+    The paper's value is in brackets where it can be compared.
+    """
     paper = paper_table3() if results.target.kind == "ablation" else paper_table2()
     found = {(entry.dataset, entry.row.key): entry for entry in results.entries}
     contest, references = list[list[Cell]](), list[list[Cell]]()
@@ -86,16 +90,19 @@ def _score_table(
 
 
 def note(results: Results, start: str, scoring: Scoring | None = HEADLINE, marked: bool = True) -> str:
-    """Everything a number of this target needs beside it; ``scoring``: None where they are no test scores."""
+    """The note under a table: how its numbers were measured.
+
+    ``scoring`` is None if they are not test scores.
+    """
     groups = [entry.group for entry in results.entries if entry.runs]
     if not groups:
-        return f"{start} No cell has been run yet."
+        return f"{start} Nothing has been run yet."
     parts = [
         start,
         protocol_note(groups, scoring.model, scoring.average, marked) if scoring else protocols(groups),
     ]
     if all(run.config["experiment"]["partition"].get("shuffle_nodes") for run in results.runs):
-        parts.append("A seed varies the partition's ties, the split, the first weights and dropout.")
+        parts.append("The seed changes ties in the partition, the split, the initial weights and dropout.")
     if marked and any(entry.row.reference for entry in results.entries):
         parts.append("References are not ranked.")
     if marked and scoring and any(results.is_official(dataset) for dataset in results.datasets):
@@ -106,7 +113,7 @@ def note(results: Results, start: str, scoring: Scoring | None = HEADLINE, marke
 
 
 def failure_table(results: Results) -> Table:
-    """Every cell without a run, and why."""
+    """Every cell without a run, and the reason."""
     rows = [
         [
             Cell(results.title(entry.dataset)),
@@ -118,14 +125,14 @@ def failure_table(results: Results) -> Table:
         for seed, why in entry.failures.items()
     ]
     return Table(
-        f"{results.target.name}-failures", ["Dataset", "Method", "Seed", "Why there is no number"], [rows]
+        f"{results.target.name}-failures", ["Dataset", "Method", "Seed", "Why there is no result"], [rows]
     )
 
 
 def latex(table: Table) -> str:
-    """A table for booktabs, with columns that wrap (tabularx) where cells hold sentences; the note is its caption.
+    """The table in LaTeX, for booktabs. Columns of sentences wrap (tabularx), and the note is the caption.
 
-    What a page does not hold goes on in a float of its own.
+    A table that is too long for a page continues in a second float.
     """
     columns = list(zip(*[row for section in table.sections for row in section], strict=True)) or [()] * len(
         table.headers
@@ -160,7 +167,10 @@ def _column_type(column: Sequence[Cell]) -> str:
 
 
 def _pages(sections: Sequence[list[list[Cell]]], rows: int) -> list[list[list[list[Cell]]]]:
-    """The sections in groups of at most ``rows`` rows; a longer section is cut. At least one group."""
+    """The sections in pages of at most ``rows`` rows each.
+
+    A longer section is cut. There is at least one page.
+    """
     pages: list[list[list[list[Cell]]]] = [[]]
     for section in sections:
         for start in range(0, len(section), rows):
@@ -182,26 +192,28 @@ def _tex_row(row: Sequence[Cell]) -> str:
 
 
 def _first(line: str) -> str:
-    """A line of a table that starts with a bracket or a star would be an option of the command on the line before."""
+    """Protect a line that starts with a bracket or a star: LaTeX would take it as an option of the line
+    before."""
     return f"{{}}{line}" if line.lstrip().startswith(("[", "*")) else line
 
 
 def latex_document(tables: Sequence[str]) -> str:
-    """The tables in a document that compiles as it is."""
+    """The tables in a document that compiles as it stands."""
     opening = [r"\documentclass{article}", r"\usepackage[T1]{fontenc}", r"\usepackage[utf8]{inputenc}"]
     opening += [
         r"\usepackage[a4paper,landscape,margin=1.5cm]{geometry}",
         r"\usepackage{booktabs,caption,tabularx}",
     ]
-    opening += [
-        r"\extrafloats{500}",
-        r"\begin{document}",
-    ]  # LaTeX alone holds 52 tables without text between them
+    # LaTeX holds only 52 tables without text between them.
+    opening += [r"\extrafloats{500}", r"\begin{document}"]
     return "\n".join([*opening, *tables, r"\end{document}", ""])
 
 
 def _printed(results: Results, entry: Entry, metric: str, paper: Printed) -> float | None:
-    """The paper's number for this cell, NaN for its OOM; the preset ``printed`` is the paper's FedEPD too."""
+    """The paper's number for this cell, NaN where it prints OOM.
+
+    None where there is nothing to compare with.
+    """
     if not results.is_official(entry.dataset):
         return None
     found = paper.get((entry.dataset, PRINTED_ROWS.get(entry.row.key, entry.row.key), metric))
@@ -209,7 +221,7 @@ def _printed(results: Results, entry: Entry, metric: str, paper: Printed) -> flo
 
 
 def _state(entry: Entry) -> str:
-    """Of a row without any run."""
+    """Why a row has no run: "not run", "OOM" or "failed"."""
     reasons = [why for why in entry.failures.values() if why != "not run yet"]
     return (
         "not run" if not reasons else "OOM" if all("memory" in why.lower() for why in reasons) else "failed"

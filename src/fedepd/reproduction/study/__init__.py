@@ -1,1 +1,1 @@
-"""Which runs a table or figure is made from, and what they measured."""
+"""Target files come in; the runs that a table or figure needs, and what they measured, come out."""

@@ -1,4 +1,7 @@
-"""Cells: one row on one graph with one seed, in a folder named by its config hash, so that targets share them and none runs twice."""
+"""Cells: a cell is one row of a target on one graph with one seed.
+
+A cell's folder is named by its config hash. So targets share cells, and no cell runs twice.
+"""
 
 from __future__ import annotations
 
@@ -14,27 +17,30 @@ from fedepd.files import regular_content, write_text
 from fedepd.folders import held
 from fedepd.reproduction.study.targets import Row, Target, target_names
 from fedepd.runs.experiment import Experiment, Protocol
-from fedepd.runs.jobs import Cell, outcomes
-from fedepd.runs.run import with_features
+from fedepd.runs.jobs import Job, outcomes
+from fedepd.runs.simulation import with_features
 from fedepd.shown import shown
 from fedepd.types import Graph
 
 CHECKPOINT_EVERY = 20
-"""Rounds between the checkpoints of a cell: few, because they cost time that is measured."""
+"""Rounds between two checkpoints of a cell.
+
+Checkpoints are rare, because the time they take is measured too.
+"""
 
 MAX_NOTE = 2500
-"""Characters of the sentence that says why a cell failed."""
+"""Most characters of the message that says why a cell failed."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A cell and where it stands in its target."""
+    """A cell, and which row, dataset and seed of its target it is."""
 
     target: str
     row: Row
     dataset: str
     seed: int
-    cell: Cell
+    job: Job
 
     @property
     def text(self) -> str:
@@ -42,13 +48,13 @@ class Planned:
 
     @property
     def note(self) -> Path:
-        """Beside the run folder: why the cell failed."""
-        return self.cell.out.with_suffix(".failed")
+        """The file beside the run folder that says why the cell failed."""
+        return self.job.out.with_suffix(".failed")
 
     @property
     def failure(self) -> str:
-        """Empty where the cell is finished."""
-        if self.cell.is_finished:
+        """Why there is no result. Empty for a finished cell."""
+        if self.job.is_finished:
             return ""
         try:
             return shown(regular_content(self.note, MAX_NOTE).decode("utf-8", "replace"), MAX_NOTE)
@@ -57,19 +63,21 @@ class Planned:
 
 
 def short_name(dataset: str) -> str:
-    """A file without its folder and ending."""
+    """A dataset's name, or a file's name without its folder and suffix."""
     return Path(dataset).stem if dataset.endswith(".npz") else dataset
 
 
 def datasets_of(target: Target, data_dir: str | Path | None) -> tuple[list[str], list[str]]:
-    """The target's datasets but for those that are yet to be fetched, and one line for each of these.
+    """The target's datasets that are on this machine, and a line for each one that must be fetched first.
 
-    A target of ours also has the data folder's graphs that are not the paper's. Where there is none at all: the synthetic default.
+    Our own targets also include other graphs from the data folder. If there is no dataset at all, the
+    synthetic graph is used.
     """
     present = [row.name for row in available(data_dir) if row.present]
     missing = [name for name in target.datasets if name in DATASETS and name not in present]
     lines = [
-        f"{DATASETS[name].description.split(':')[0]} is not at hand; 'fedepd data fetch {name}' gets it"
+        f"{DATASETS[name].description.split(':')[0]} is not on this machine; 'fedepd data fetch {name}' gets "
+        "it"
         for name in missing
     ]
     at_hand = [name for name in target.datasets if name not in missing]
@@ -85,9 +93,14 @@ def plan(
     seeds: int | None = None,
     data_dir: str | None = None,
 ) -> list[Planned]:
-    """All cells of the targets, by seed first, so that a study cut short has every row. Mistakes are found before anything runs."""
+    """All cells of the targets, ordered by seed, so that a study that is stopped early still has every row.
+
+    Every setting is checked here, before anything runs.
+    """
     first = int(settings.get("seed", Protocol.seed))
     settings = {name: value for name, value in settings.items() if name != "seed"}
+    for target in targets:
+        check_acting(target, settings)
     found = []
     for dataset in dict.fromkeys(name for target in targets for name in datasets[target.name]):
         graph = load(dataset, data_dir)
@@ -96,18 +109,39 @@ def plan(
             for seed in range(first, first + (target.seeds if seeds is None else seeds)):
                 for row in target.rows:
                     own = target.settings_of(row, {**settings, "seed": seed})
-                    folder = (
-                        out
-                        / "cells"
-                        / _config_hash(Experiment.make(row.method, row.preset, **own), graph, hashes)
-                    )
-                    cell = Cell(row.method, row.preset, dataset, folder, data_dir, own, CHECKPOINT_EVERY)
-                    found.append(Planned(target.name, row, dataset, seed, cell))
+                    experiment = Experiment.recorded(row.method, row.preset, own)
+                    folder = out / "cells" / _config_hash(experiment, graph, hashes)
+                    job = Job(row.method, row.preset, dataset, folder, data_dir, own, CHECKPOINT_EVERY)
+                    found.append(Planned(target.name, row, dataset, seed, job))
     return sorted(found, key=lambda planned: planned.seed)
 
 
+def check_acting(target: Target, given: Mapping[str, Any]) -> None:
+    """Refuse a setting that changes nothing in any cell, for it would only train the same runs again.
+
+    A row's own setting, and what its grid varies, must act in one cell of this row. A setting given for all rows must act in one cell
+    of the target. The target's own common settings are not asked.
+    """
+    complaints: dict[tuple[str, str], list[str]] = {}
+    for row in target.rows:
+        own = target.settings_of(row, given)
+        idle = Experiment.recorded(row.method, row.preset, own).idle(own)
+        before_grid = str(
+            [row.method, row.preset, {k: v for k, v in row.settings.items() if k not in target.grid}]
+        )
+        for name in [*row.settings, *(name for name in given if name not in row.settings)]:
+            where = before_grid if name in row.settings else ""
+            complaints.setdefault((where, name), []).append(idle.get(name, ""))
+    for found in complaints.values():
+        if all(found):
+            raise BadConfig(f"{found[0]} (target '{shown(target.name)}')")
+
+
 def _config_hash(experiment: Experiment, graph: Graph, hashes: dict[str, str]) -> str:
-    """The hash that the run itself will have; ``hashes`` remembers the graph's."""
+    """The config hash that the run itself will have.
+
+    ``hashes`` caches the graph's hash by feature setting.
+    """
     features = experiment.protocol.features
     if features not in hashes:
         hashes[features] = graph_sha256(with_features(graph, features))
@@ -115,18 +149,21 @@ def _config_hash(experiment: Experiment, graph: Graph, hashes: dict[str, str]) -
 
 
 def to_run(planned: Iterable[Planned]) -> list[Planned]:
-    """One of each cell that is not finished."""
-    return list({each.cell.out: each for each in planned if not each.cell.is_finished}.values())
+    """The unfinished cells, each once, even if several targets share it."""
+    return list({each.job.out: each for each in planned if not each.job.is_finished}.values())
 
 
 def run_planned(
     planned: Sequence[Planned], workers: int, watch: Callable[[], None], ended: Callable[[Planned, str], None]
 ) -> int:
-    """Run cells and remember why those that fail do; returns how many. One process at a time works in a study's folder."""
+    """Run the cells and write down why a cell failed. Returns the number of failures.
+
+    Only one process at a time may work in a study's folder.
+    """
     if not planned:
         return 0
-    by_folder = {each.cell.out: each for each in planned}
-    cells = planned[0].cell.out.parent
+    by_folder = {each.job.out: each for each in planned}
+    cells = planned[0].job.out.parent
     try:
         cells.mkdir(parents=True, exist_ok=True)
     except OSError as cause:
@@ -134,9 +171,9 @@ def run_planned(
             f"cannot write to the output folder '{cells.parent}': {cause.strerror}; give another --out"
         ) from cause
     failures = 0
-    with held(cells), closing(outcomes([each.cell for each in planned], workers, watch)) as outcome_of:
+    with held(cells), closing(outcomes([each.job for each in planned], workers, watch)) as outcome_of:
         for outcome in outcome_of:
-            each = by_folder[outcome.cell.out]
+            each = by_folder[outcome.job.out]
             if outcome.failure:
                 failures += 1
                 write_text(each.note, outcome.failure)

@@ -1,4 +1,4 @@
-"""What the claims and figures need of a run beyond its test scores."""
+"""What the claims and figures need from a run: its test scores, its costs, and the shape of its curve."""
 
 from __future__ import annotations
 
@@ -10,16 +10,23 @@ import numpy as np
 import numpy.typing as npt
 
 from fedepd.metrics import METRICS
-from fedepd.report.runs import Json, Run
+from fedepd.report.runs import Run
 from fedepd.reproduction.study.results import HEADLINE, Scoring
+from fedepd.runs.folder import Json
 
 MEASURES = (*METRICS, "cpu_seconds", "megabytes", "plateau", "fluctuation")
 
 
 def measure_run(run: Run) -> dict[str, float]:
-    """``MEASURES`` of a run: test scores in percent (pooled, of the headline model), processor seconds, megabytes both ways, and of the
-    validation accuracy its mean over the last quarter of the rounds (``plateau``) and the mean step between evaluations in the last
-    half, up or down (``fluctuation``), both in points; NaN where a run was not evaluated often enough.
+    """All ``MEASURES`` of a run.
+
+    - Test scores in percent, over the pooled test nodes, of the headline model.
+    - ``cpu_seconds``, and ``megabytes`` sent in both directions.
+    - ``plateau``: mean validation accuracy over the last quarter of the rounds, in percent.
+    - ``fluctuation``: mean absolute step of the validation accuracy between evaluations in the last half of
+      the rounds, in points.
+
+    The last two are NaN where a run was not evaluated often enough.
     """
     curve, rounds = trajectory(run, "acc"), int(run.summary["rounds"])
     last_quarter, last_half = (100 * curve[curve[:, 0] > share * rounds, 3] for share in (0.75, 0.5))
@@ -38,9 +45,9 @@ def score_run(run: Run, scoring: Scoring = HEADLINE) -> dict[str, float]:
 def align_seeds(
     runs: Mapping[int, Run], seeds: Iterable[int], scoring: Scoring = HEADLINE
 ) -> dict[str, list[float]]:
-    """Each of ``MEASURES`` with one value per seed, in their order; NaN where a seed has no run.
+    """Each of ``MEASURES`` with one value per seed, in the order of ``seeds``. NaN where a seed has no run.
 
-    Costs and curves go with HEADLINE; any other scoring has the scores alone.
+    Costs and curves are measured with HEADLINE only. Any other scoring has test scores only.
     """
     of_run = measure_run if scoring is HEADLINE else partial(score_run, scoring=scoring)
     found = [of_run(runs[seed]) if seed in runs else {} for seed in seeds]
@@ -48,10 +55,13 @@ def align_seeds(
 
 
 def trajectory(run: Run, metric: str) -> npt.NDArray[np.float64]:
-    """The evaluated rounds, [T, 4]: round, processor seconds and megabytes both ways so far, validation score as a fraction.
+    """The evaluated rounds: [T, 4].
 
-    Choice: the paper draws test accuracy over rounds; ours is on validation nodes, because a run reads its test nodes once.
-    Choice: processor seconds, not wall time, because cells of a study share a machine.
+    Columns: round, CPU seconds so far, megabytes in both directions so far, validation score as a fraction.
+
+    Choice: the paper draws test accuracy over rounds. We draw validation accuracy, because a run reads its
+    test nodes only once.
+    Choice: CPU seconds, not wall time, because the cells of a study share a machine.
     """
     seconds = accumulate(float(line["cpu_seconds"]) for line in run.rounds)
     megabytes = accumulate(_megabytes(line) for line in run.rounds)

@@ -1,4 +1,4 @@
-"""What the cells of a target have measured: an entry per row and dataset, complete or not."""
+"""What the cells of a target have measured: one entry per row and dataset, complete or not."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fedepd.reproduction.study.targets import Row, Target
 from fedepd.shown import csv_text, shown
 
 METRICS = ("bacc", "macro_f1", "acc")
-"""The paper's, those it looks at first in front."""
+"""The paper's metrics, the ones it stresses first."""
 PROXY = " ‡"
 COLUMNS = ["dataset", "proxy_features", "row", "method", "preset", "settings", "seed", "config_hash"]
 COLUMNS += ["model", "average", "select", "best_round", "metric", "value", "failure"]
 
 
 class Scoring(NamedTuple):
-    """Whose predictions count, and how clients are put together."""
+    """Which model is scored, and how the scores of clients are combined."""
 
     name: str
     model: str
@@ -32,8 +32,9 @@ class Scoring(NamedTuple):
 
 
 HEADLINE = Scoring("headline", "headline", "pooled", "")
-# Choice: the paper does not say how it scores; its test bed's default is each client's own model after its local epochs, which is kinder
-# to every method than the averaged model that a newcomer would get. Both are shown, and ours stays the global model.
+# Choice: the paper does not say which model it scores. Its test bed (OpenFGL) by default scores each client's
+# own model after its local epochs. That gives every method higher scores than the averaged model, which is
+# what a new client would get. We show both, and our headline stays the global model.
 OPENFGL = Scoring("openfgl", "personal", "client_mean", "scored as OpenFGL does by default")
 
 
@@ -44,16 +45,16 @@ class Entry:
     row: Row
     dataset: str
     runs: Mapping[int, Run]
-    """By seed, ascending; those that are finished."""
+    """Seed -> finished run, in ascending order."""
     failures: Mapping[int, str]
-    """By seed: why there is no run."""
+    """Seed -> why there is no run."""
 
     @property
     def group(self) -> Group:
         return Group(shown(self.row.label), tuple(self.runs.values()))
 
     def values(self, metric: str, scoring: Scoring = HEADLINE) -> dict[int, float]:
-        """In percent, by seed."""
+        """Seed -> score in percent."""
         return {
             seed: 100 * run.metric(metric, scoring.model, scoring.average) for seed, run in self.runs.items()
         }
@@ -68,7 +69,7 @@ class Results:
 
     target: Target
     entries: Sequence[Entry]
-    """By dataset, then in the order of the target's rows."""
+    """Ordered by dataset, then by the target's rows."""
 
     @property
     def datasets(self) -> list[str]:
@@ -82,11 +83,11 @@ class Results:
         return [entry for entry in self.entries if entry.dataset == dataset]
 
     def finished(self, dataset: str, references: bool = True) -> list[Entry]:
-        """Entries with at least one run."""
+        """The entries of a dataset that have at least one run."""
         return [entry for entry in self.of(dataset) if entry.runs and (references or not entry.row.reference)]
 
     def title(self, dataset: str, words: bool = False) -> str:
-        """As the paper spells it, or its name; proxy features are marked by a sign or in words."""
+        """The dataset's title in the paper, or its name. Proxy features are marked by a sign or in words."""
         if self.is_official(dataset):
             return TABLE1[dataset].title
         names = [short_name(name) for name in self.datasets]
@@ -103,7 +104,7 @@ class Results:
         )
 
     def is_official(self, dataset: str) -> bool:
-        """Whether the paper's numbers may stand beside these."""
+        """Whether the dataset is the paper's own, so that its numbers can be compared with the paper's."""
         return dataset in TABLE1 and not self.is_proxy(dataset)
 
 
@@ -122,14 +123,17 @@ def read_results(target: Target, planned: Iterable[Planned]) -> Results:
 
 def _entry(cells: Sequence[Planned]) -> Entry:
     by_seed = sorted(cells, key=lambda each: each.seed)
-    runs = {each.seed: read_run(each.cell.out) for each in by_seed if each.cell.is_finished}
+    runs = {each.seed: read_run(each.job.out) for each in by_seed if each.job.is_finished}
     return Entry(
         cells[0].row, cells[0].dataset, runs, {each.seed: each.failure for each in by_seed if each.failure}
     )
 
 
 def numbers_csv(results: Results) -> str:
-    """Every number of every run, one per line with its protocol; a cell without a run has a line that says why."""
+    """Every number of every run, one per line, with how it was measured.
+
+    A cell without a run has a line with the reason.
+    """
     lines: list[Sequence[object]] = [COLUMNS]
     for entry in results.entries:
         row, proxy = entry.row, results.is_proxy(entry.dataset)

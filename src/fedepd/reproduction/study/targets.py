@@ -1,4 +1,7 @@
-"""Targets: what a table or a figure of the paper is made from, one TOML file each in ``fedepd/experiments``."""
+"""Targets: a target says what a table or figure of the paper is made from.
+
+Ours are TOML files in ``fedepd/experiments``.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ Kind = Literal[
     "robustness",
 ]
 Types = dict[str, tuple[Any, str]]
-"""Key -> what it must be, and that in words."""
+"""Key -> the type its value must have, and that type in words."""
 
 TEXT, TABLE = (str, "a text in quotes"), (dict, "a table, as { name = value }")
 TARGET_KEYS: Types = {
@@ -58,11 +61,11 @@ class Row:
     label: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     reference: bool = False
-    """Shown below the others and never marked as best."""
+    """True for a row that is shown below the others and never marked as best."""
 
     @property
     def key(self) -> str:
-        """How the statistics and the paper's numbers name it, e.g. ``fedepd:printed``."""
+        """The row's name in the statistics and among the paper's numbers, e.g. ``fedepd:printed``."""
         parts = [
             self.method,
             *([self.preset] if self.preset != "default" else []),
@@ -74,24 +77,30 @@ class Row:
 @dataclass(frozen=True)
 class Target:
     name: str
-    """Of its folder, its files and its place on a page: a slug, whatever the TOML file is called."""
+    """Names its folder, its files and its section of the page.
+
+    It is a slug, whatever the TOML file is called.
+    """
     title: str
     kind: Kind
     rows: tuple[Row, ...]
     datasets: tuple[str, ...]
-    """Those of the paper; a user may name others."""
+    """The paper's datasets. A user may name others with --data."""
     seeds: int = 5
     settings: Mapping[str, Any] = field(default_factory=dict)
     grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    """Settings of which every combination is a row: numbers or texts."""
+    """Setting -> its values (numbers or texts). Every combination of values is a row."""
 
     def settings_of(self, row: Row, given: Mapping[str, Any]) -> dict[str, Any]:
-        """A row's own settings define it, so they win over those given by the user, which win over the target's."""
+        """A row's own settings come first, because they define it.
+
+        Then come the user's, then the target's.
+        """
         return {**self.settings, **given, **row.settings}
 
 
 def target_names() -> list[str]:
-    """Tables first, then figures."""
+    """Our targets: tables first, then figures."""
     folder = resources.files("fedepd") / "experiments"
     return sorted(
         (Path(f.name).stem for f in folder.iterdir() if f.name.endswith(".toml")),
@@ -100,14 +109,17 @@ def target_names() -> list[str]:
 
 
 def read_targets(name: str) -> list[Target]:
-    """The target of that name or in that file; for ``all`` every one about the paper, so not the study of attacks."""
+    """The target of that name or in that file.
+
+    ``all`` means every target from the paper, without the study of attacks.
+    """
     if name != "all":
         return [read_target(name)]
     return [target for target in map(read_target, target_names()) if target.kind != "robustness"]
 
 
 def read_target(name: str, for_rows: bool = False) -> Target:
-    """``for_rows``: on behalf of another target that takes its rows from this one."""
+    """Read one target. ``for_rows`` is True when another target takes its rows from this one."""
     if name.endswith(".toml"):
         return _target(
             slug(Path(name).stem), read_toml(Path(name), f"the target '{shown(name, 300)}'"), name, for_rows
@@ -133,14 +145,16 @@ def _target(name: str, content: dict[str, Any], place: str, for_rows: bool) -> T
             raise _unfit(key, content[key], TARGET_KEYS, place)
     if for_rows and isinstance(content.get("rows"), str):
         raise BadConfig(
-            f"'{place}' gives its rows to another target but has none of its own; take them from '{content['rows']}'"
+            f"'{place}' cannot lend its rows, because it takes them from '{content['rows']}' itself; "
+            f"use rows = '{content['rows']}'"
         )
     grid = {setting: tuple(values) for setting, values in _grid(content.get("grid", {}), place).items()}
     rows = _rows(content.get("rows", []), place)
     needed = {"sensitivity": 2, "robustness": 1}.get(content["kind"], len(grid))
     if len(grid) != needed:
         raise BadConfig(
-            f"'{place}' needs a [grid] of {'one setting' if needed == 1 else 'two settings'}; it has {len(grid)}"
+            f"'{place}' needs a [grid] of {'one setting' if needed == 1 else 'two settings'}; it has "
+            f"{len(grid)}"
         )
     made = {"name": name, "rows": over_grid(rows, grid), "grid": grid, "datasets": tuple(content["datasets"])}
     target = Target(**{**content, **made})
@@ -148,7 +162,7 @@ def _target(name: str, content: dict[str, Any], place: str, for_rows: bool) -> T
         raise BadConfig(f"'{place}' has no [[rows]]; add one for each method")
     keys = [row.key for row in target.rows]
     if twice := next((key for key in keys if keys.count(key) > 1), None):
-        raise BadConfig(f"the row '{shown(twice)}' stands twice in '{place}'; remove one of them")
+        raise BadConfig(f"'{place}' has the row '{shown(twice)}' twice; remove one of them")
     return target
 
 
@@ -203,7 +217,8 @@ def _grid(content: dict[str, Any], place: str) -> dict[str, list[Any]]:
             values and all(isinstance(v, kind) for v in values) for kind in kinds
         ):
             raise BadConfig(
-                f"'{shown(setting)}' in the [grid] of '{place}' is {shown(repr(values))}; give a list of numbers or of texts"
+                f"'{shown(setting)}' in the [grid] of '{place}' is {shown(repr(values))}; give a list of "
+                "numbers or of texts"
             )
     return content
 

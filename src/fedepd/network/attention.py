@@ -1,4 +1,6 @@
-"""Attention over the edges of a graph: scores of edges, their softmax at each node, and the sums that it weighs, all sparse."""
+"""Attention over the edges of a graph, all sparse: scores of edges, their softmax at each node, and weighted
+sums.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedepd.methods.parts.patterns import dots, with_values
-from fedepd.network.sparse import Sparse, adjacency, csr_tensor
-from fedepd.types import Graph
+from fedepd.network.patterns import dots, with_values
+from fedepd.network.sparse import Sparse, csr_tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +48,7 @@ class Edges:
     """Both directions of every edge and one self-loop per node, m = 2e + n in all, sorted by target."""
 
     offsets: Tensor
-    """int64 [n + 1]: where each target's edges begin; never two equal, thanks to the self-loops."""
+    """int64 [n + 1]: where each target's edges begin. Every target has one, because of the self-loops."""
     target: Tensor
     """int64 [m]."""
     source: Tensor
@@ -57,10 +58,9 @@ class Edges:
     """Those of the training nodes."""
 
     @classmethod
-    def of(cls, graph: Graph, train: Tensor) -> Edges:
-        places = sp.csr_matrix(
-            adjacency(graph.edge_index, graph.num_nodes) + sp.identity(graph.num_nodes, format="csr")
-        )
+    def of(cls, adj: sp.csr_matrix, train: Tensor) -> Edges:
+        """From a 0/1 adjacency matrix without self-loops, [n, n]."""
+        places = sp.csr_matrix(adj + sp.identity(adj.shape[0], format="csr"))
         places.sort_indices()
         places.data = np.arange(places.nnz)
         return cls(

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 
-from fedepd.methods.parts.attention import Edges, attend, edge_softmax
-from fedepd.types import Graph
+from fedepd.network.attention import Edges, attend, edge_softmax
+from fedepd.network.sparse import adjacency
 from toy import toy_client
 
 
-def path_graph() -> Graph:
+def path_matrix() -> sp.csr_matrix:
     """0 - 1 - 2, and 3 alone."""
-    return Graph.make(torch.eye(4), torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 1, 0, 1]))
+    return adjacency(torch.tensor([[0, 1], [1, 2]]), 4)
 
 
 def test_edges_are_both_directions_and_self_loops() -> None:
     """By target: 0 <- {0, 1}; 1 <- {0, 1, 2}; 2 <- {1, 2}; 3 <- {3}. The mirror of 0 <- 1 (place 1) is 1 <- 0 (place 2)."""
-    edges = Edges.of(path_graph(), torch.tensor([1, 3]))
+    edges = Edges.of(path_matrix(), torch.tensor([1, 3]))
     assert edges.target.tolist() == [0, 0, 1, 1, 1, 2, 2, 3]
     assert edges.source.tolist() == [0, 1, 0, 1, 2, 1, 2, 3]
     mirror = edges.every.transposed_edges
@@ -35,7 +36,7 @@ def test_edges_are_both_directions_and_self_loops() -> None:
 def test_edge_softmax_by_hand() -> None:
     """Scores (0, log 3) at node 0 give (1/4, 3/4); equal scores at node 1 thirds; huge ones stay finite; node 3 has itself alone."""
     scores = torch.tensor([0.0, float(np.log(3)), 5.0, 5.0, 5.0, 1e4, -1e4, -7.0])
-    alpha = edge_softmax(scores, Edges.of(path_graph(), torch.arange(4)))
+    alpha = edge_softmax(scores, Edges.of(path_matrix(), torch.arange(4)))
     assert torch.allclose(alpha, torch.tensor([0.25, 0.75, 1 / 3, 1 / 3, 1 / 3, 1.0, 0.0, 1.0]))
 
 
@@ -44,7 +45,10 @@ def test_edge_softmax_by_hand() -> None:
 def test_sparse_attention_is_the_dense_one(seed: int, train_only: bool) -> None:
     """Softmax over all pairs with non-edges at -inf, times V: same values, same gradients; of all rows or every second."""
     graph = toy_client(seed=seed).graph
-    edges, n = Edges.of(graph, torch.arange(0, graph.num_nodes, 2)), graph.num_nodes
+    edges, n = (
+        Edges.of(adjacency(graph.edge_index, graph.num_nodes), torch.arange(0, graph.num_nodes, 2)),
+        graph.num_nodes,
+    )
     draws = torch.Generator().manual_seed(seed)
     at_target, at_source, values, out = (torch.randn(n, k, generator=draws) for k in (1, 1, 5, 5))
     leaves = [t.clone().requires_grad_() for t in (at_target, at_source, values)]
@@ -64,7 +68,7 @@ def test_sparse_attention_is_the_dense_one(seed: int, train_only: bool) -> None:
 
 
 def test_gradients_match_finite_differences() -> None:
-    edges = Edges.of(path_graph(), torch.tensor([0, 2]))
+    edges = Edges.of(path_matrix(), torch.tensor([0, 2]))
     draws = torch.Generator().manual_seed(0)
     scores = torch.randn(8, dtype=torch.float64, generator=draws, requires_grad=True)
     values = torch.randn(4, 3, dtype=torch.float64, generator=draws, requires_grad=True)

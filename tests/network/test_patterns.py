@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from fedepd.methods.parts.patterns import csr, dots, with_values
+from fedepd.network.patterns import csr, dots, with_values
 
 
 def test_dots_at_the_places_of_a_pattern() -> None:

@@ -1,4 +1,6 @@
-"""Sparse patterns whose numbers change in every step: a CSR tensor with 32-bit indices that stands for its places."""
+"""Sparse patterns whose values change in every step: CSR tensors with 32-bit indices, of which only the
+places count.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,199 @@
+"""The contract of a network: the names and shapes of its parameters, and its forward pass in torch.
+
+A network computes H, one row of ``hidden`` numbers per node, and S, the rows that the classifier reads. The
+classifier is the same for all: Z = S W + b. Autograd gives the gradient, unless the network brings its own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from fedepd.network import kernels
+from fedepd.network.sparse import Sparse, normalised, spmm, to_scipy
+from fedepd.types import Tensors
+
+if TYPE_CHECKING:
+    from fedepd.network.backbones import Backbone
+
+Error = Callable[[Tensor], tuple[float, Tensor]]
+"""A loss of logits and its gradient by them, for which it may overwrite them."""
+Shapes = dict[str, tuple[int, ...]]
+"""The shape of each parameter, by its name."""
+ORDINALS = ("", ".second", ".third", ".fourth")
+"""What the layers of an encoder are called: "encoder.weight", "encoder.second.weight", and so on."""
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What the network reads of one client, prepared once."""
+
+    operator: Sparse
+    """P [n, n]: the convolution (Eq. 10; sage: the neighbours' mean)."""
+    features: Sparse | Tensor
+    """X; as CSR where it is sparse. A dense X may be replaced by the product that the first layer needs."""
+    train: Tensor
+    """int64 [t]: the training nodes, ascending."""
+    train_rows: Sparse
+    """P[train] [t, n]: the last layer of a training step computes no other row."""
+    labels: Tensor
+    """int64 [t]: the training nodes' classes."""
+    extra: Any = None
+    """What the network's own ``extra`` made of the graph."""
+
+
+class Dropout:
+    """Dropout in one pass: nothing in evaluation, a fresh mask at each call in training."""
+
+    def __init__(self, share: float, width: int, generator: np.random.Generator | None) -> None:
+        self.share, self.width = share, width
+        self._generator = generator if share > 0 else None
+
+    def __call__(self, h: Tensor) -> Tensor:
+        """``h`` [rows, width] after dropout."""
+        mask = self.mask(h.shape[0])
+        return h if mask is None else h * mask
+
+    @property
+    def scale(self) -> float:
+        """What a kept unit is multiplied by."""
+        return 1.0 if self._generator is None else 1 / (1 - self.share)
+
+    def mask(self, rows: int) -> Tensor | None:
+        """0 where dropped, 1 / (1 - share) where kept: [rows, width]; None where nothing is dropped."""
+        drawn = self.drawn(rows)
+        return kernels.unpacked(drawn, rows, self.width) if isinstance(drawn, bytes) else drawn
+
+    def drawn(self, rows: int) -> bytes | Tensor | None:
+        """The same mask; where half of the units are dropped, as one random bit per unit, or some more."""
+        if self._generator is None:
+            return None
+        if self.share == 0.5:
+            words = self._generator.bit_generator.random_raw((rows * self.width + 63) // 64)
+            return words.astype("<u8", copy=False).tobytes()
+        kept = self._generator.random((rows, self.width), dtype=np.float32) >= self.share
+        return torch.from_numpy(kept.astype(np.float32)).div_(1 - self.share)
+
+
+class Network(ABC):
+    """A network behind :class:`~fedepd.network.backbones.Backbone`, whose settings come as ``model``.
+
+    A subclass is a frozen dataclass. Its fields, all with defaults, are settings of its own. It must give
+    ``shapes`` and ``encode``; the rest has defaults. A network computes the same for the same inputs, draws
+    random numbers through ``dropout`` alone, and writes into nothing that it was given.
+    """
+
+    depths: ClassVar[tuple[int, ...]] = (2,)
+    """The values of ``layers`` that the network knows."""
+    heads: ClassVar[tuple[str, ...]] = ("gcn",)
+    """The values of ``head`` that the network knows. "gcn" is the network's own last layer."""
+    convolution: ClassVar[Literal["gcn", "sage"] | None] = None
+    """The last layer, if it is S = P H (gcn) or S = [P H | H] (sage); None: S is made in another way."""
+
+    @abstractmethod
+    def shapes(self, model: Backbone, num_features: int) -> Shapes:
+        """The encoder's parameters. All names begin with "encoder.".
+
+        A vector starts at 0, a matrix by Glorot.
+        """
+
+    @abstractmethod
+    def encode(self, model: Backbone, params: Tensors, inputs: Inputs, dropout: Dropout) -> Tensor:
+        """H [n, hidden]. ``dropout(h)`` drops units of a hidden layer in training and none in evaluation."""
+
+    def check(self, model: Backbone) -> None:  # noqa: B027 (most networks refuse nothing)
+        """Raise :class:`~fedepd.errors.BadConfig` for settings that do not fit the network."""
+
+    def width(self, model: Backbone) -> int:
+        """Columns of S."""
+        return model.hidden
+
+    def smooth(
+        self, model: Backbone, params: Tensors, h: Tensor, inputs: Inputs, train_only: bool = False
+    ) -> Tensor:
+        """S, what the classifier reads: [n, width], or [t, width] for the training nodes alone.
+
+        Here it is H itself. It may read the encoder's parameters but never the classifier's, because those
+        can be trained on a fixed S.
+        """
+        return h[inputs.train] if train_only else h
+
+    def operator(self, adj: sp.csr_matrix) -> Sparse:
+        """P of a 0/1 adjacency matrix [n, n] without self-loops. Here: Eq. 10."""
+        return Sparse.of(normalised(adj), symmetric=True)
+
+    def features(self, model: Backbone, x: Tensor, operator: Sparse) -> Sparse | Tensor:
+        """What the first layer reads of X [n, d], prepared once."""
+        return Sparse.of(to_scipy(x)) if x.layout == torch.sparse_csr else x
+
+    def extra(self, model: Backbone, adj: sp.csr_matrix, train: Tensor) -> Any:
+        """Whatever else the network reads of the graph, prepared once: ``inputs.extra``."""
+        return None
+
+    def first_rows(self, model: Backbone, inputs: Inputs, x: Tensor, nodes: Tensor) -> Tensor:
+        """What "encoder.weight" is multiplied with, for the chosen nodes: dense [m, rows of the weight]."""
+        return dense_rows(x, nodes) if isinstance(inputs.features, Sparse) else inputs.features[nodes]
+
+    def logits(
+        self, model: Backbone, params: Tensors, h: Tensor, inputs: Inputs, train_only: bool = False
+    ) -> Tensor:
+        """``classify(smooth(h))``, or the same in a cheaper order of products: [n, C] or [t, C]."""
+        return classify(params, self.smooth(model, params, h, inputs, train_only))
+
+    def gradient(
+        self, model: Backbone, params: Tensors, inputs: Inputs, dropout: Dropout, error: Error
+    ) -> tuple[float, Tensors]:
+        """The loss of a training step and its gradient by every parameter. Here: by autograd."""
+        leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
+        h = self.encode(model, leaves, inputs, dropout)
+        logits = self.logits(model, leaves, h, inputs, train_only=True)
+        loss, grad = error(logits.detach().clone())
+        found = torch.autograd.grad(logits, list(leaves.values()), grad, allow_unused=True)
+        grads = {name: value for name, value in zip(leaves, found, strict=True) if value is not None}
+        return loss, grads
+
+
+def layer_names(model: Backbone) -> list[str]:
+    """The encoder's layers, in order: all of ``layers``, or all but the last where that one classifies.
+
+    Choice: layers counts convolutions. With head gcn the last of them classifies, so that one layer leaves
+    none for the encoder. It is then a dense layer: H = X itself would have another width than every method
+    expects, and prototypes of H would send features in clear.
+    """
+    count = model.layers if model.head == "linear" else max(1, model.layers - 1)
+    return [f"encoder{ordinal}" for ordinal in ORDINALS[:count]]
+
+
+def convolves_first(model: Backbone) -> bool:
+    """Whether the encoder's first layer is a convolution; otherwise it is a dense layer, and the only one."""
+    return model.head == "linear" or model.layers > 1
+
+
+def classify(params: Tensors, s: Tensor) -> Tensor:
+    """Z = S W + b: [rows, C]."""
+    return torch.addmm(params["classifier.bias"], s, params["classifier.weight"])
+
+
+def times(matrix: Sparse | Tensor, weight: Tensor) -> Tensor:
+    """``matrix @ weight`` with a gradient for ``weight``, whether the matrix is sparse or dense."""
+    return spmm(matrix, weight) if isinstance(matrix, Sparse) else matrix @ weight
+
+
+def dense_rows(x: Tensor, nodes: Tensor) -> Tensor:
+    """Rows of a dense or sparse X, as a dense matrix."""
+    if x.layout != torch.sparse_csr:
+        return x[nodes]
+    return torch.from_numpy(to_scipy(x)[nodes.numpy()].toarray())
+
+
+def glorot(rows: int, columns: int, generator: torch.Generator) -> Tensor:
+    """Uniform in ±sqrt(6 / (rows + columns))."""
+    bound = (6.0 / (rows + columns)) ** 0.5
+    return torch.empty(rows, columns).uniform_(-bound, bound, generator=generator)

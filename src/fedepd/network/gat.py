@@ -1,0 +1,116 @@
+"""``gat``: graph attention, of several heads in the encoder and of one before the classifier.
+
+Veličković et al., "Graph Attention Networks", ICLR 2018, arXiv 1710.10903.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, final
+
+import scipy.sparse as sp
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedepd.errors import BadConfig
+from fedepd.network.attention import Edges, attend, edge_softmax
+from fedepd.network.contract import Dropout, Inputs, Network, Shapes, convolves_first, layer_names, times
+from fedepd.options import option
+from fedepd.types import Tensors
+
+if TYPE_CHECKING:
+    from fedepd.network.backbones import Backbone
+
+LAST = "encoder.last"
+
+
+@final
+@dataclass(frozen=True)
+class GAT(Network):
+    """elu(A X W + b), with an attention A for each group of columns; S = A' H."""
+
+    depths: ClassVar[tuple[int, ...]] = (1, 2, 3, 4)
+    heads: ClassVar[tuple[str, ...]] = ("gcn", "linear")
+
+    attentions: int = option(
+        4, "heads of attention in each layer of the encoder; each has its share of the columns"
+    )
+    slope: float = option(0.2, "slope of the leaky ReLU on attention scores below 0")
+
+    # Choice: the attention before the classifier reads H itself, by vectors u of its own, where the published
+    # layer reads H W by vectors a. It can do the same (u = W a). S then depends on the encoder alone, so that
+    # the classifier is linear and can be trained on a fixed S, as several methods do.
+
+    def check(self, model: Backbone) -> None:
+        if self.attentions < 1 or model.hidden % self.attentions:
+            raise BadConfig(
+                f"hidden is {model.hidden}; the backbone gat splits it among {self.attentions} heads "
+                f"of attention, so give a multiple of {self.attentions}"
+            )
+
+    def shapes(self, model: Backbone, num_features: int) -> Shapes:
+        shapes: Shapes = {}
+        rows, pair = num_features, (self.attentions, model.hidden // self.attentions)
+        for name in layer_names(model):
+            shapes[f"{name}.weight"], shapes[f"{name}.bias"] = (rows, model.hidden), (model.hidden,)
+            if convolves_first(model):
+                shapes[f"{name}.source"], shapes[f"{name}.target"] = pair, pair
+            rows = model.hidden
+        if model.head == "gcn":
+            shapes[f"{LAST}.source"], shapes[f"{LAST}.target"] = (1, model.hidden), (1, model.hidden)
+        return shapes
+
+    def extra(self, model: Backbone, adj: sp.csr_matrix, train: Tensor) -> Edges:
+        return Edges.of(adj, train)
+
+    def encode(self, model: Backbone, params: Tensors, inputs: Inputs, dropout: Dropout) -> Tensor:
+        h: Tensor | None = None
+        for name in layer_names(model):
+            weight = params[f"{name}.weight"]
+            values = times(inputs.features, weight) if h is None else h @ weight
+            if convolves_first(model):
+                values = self._attended(params, name, values, inputs.extra)
+            h = dropout(F.elu(values + params[f"{name}.bias"]))
+        assert h is not None
+        return h
+
+    def _attended(self, params: Tensors, name: str, values: Tensor, edges: Edges) -> Tensor:
+        """Each head's columns, summed over the neighbours by its attention: [n, hidden]."""
+        source, target = params[f"{name}.source"], params[f"{name}.target"]
+        groups = [group.contiguous() for group in values.chunk(self.attentions, dim=1)]
+        return torch.cat(
+            [
+                attend(self._alpha(group, source[head], target[head], edges), group, edges.every)
+                for head, group in enumerate(groups)
+            ],
+            dim=1,
+        )
+
+    def _alpha(self, values: Tensor, source: Tensor, target: Tensor, edges: Edges) -> Tensor:
+        """The attention of each edge, [m]; those of a node's edges sum to 1."""
+        at_source, at_target = values @ source, values @ target
+        scores = at_target.index_select(0, edges.target) + at_source.index_select(0, edges.source)
+        return edge_softmax(F.leaky_relu(scores, self.slope), edges)
+
+    def _last(self, params: Tensors, h: Tensor, edges: Edges) -> Tensor:
+        return self._alpha(h, params[f"{LAST}.source"][0], params[f"{LAST}.target"][0], edges)
+
+    def smooth(
+        self, model: Backbone, params: Tensors, h: Tensor, inputs: Inputs, train_only: bool = False
+    ) -> Tensor:
+        if model.head == "linear":
+            return super().smooth(model, params, h, inputs, train_only)
+        edges: Edges = inputs.extra
+        return attend(self._last(params, h, edges), h, edges.train if train_only else edges.every)
+
+    def logits(
+        self, model: Backbone, params: Tensors, h: Tensor, inputs: Inputs, train_only: bool = False
+    ) -> Tensor:
+        """A' (H W) instead of (A' H) W where there are fewer classes than hidden units."""
+        weight = params["classifier.weight"]
+        if model.head == "linear" or weight.shape[1] >= model.hidden:
+            return super().logits(model, params, h, inputs, train_only)
+        edges: Edges = inputs.extra
+        rows = edges.train if train_only else edges.every
+        return attend(self._last(params, h, edges), h @ weight, rows) + params["classifier.bias"]

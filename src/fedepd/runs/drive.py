@@ -1,0 +1,70 @@
+"""The one driver of the round loop: simulations, federations and rehearsals walk it by the same lines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fedepd.longtail import Tiers
+from fedepd.methods import Server
+from fedepd.rounds.loop import Exchange, Round, train
+from fedepd.runs.experiment import Experiment
+from fedepd.runs.folder import Json
+from fedepd.runs.selection import Progress, offences
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """What the round loop needs, but for what a run has reached so far."""
+
+    experiment: Experiment
+    server: Server
+    clients: Sequence[int]
+    exchange: Exchange
+
+
+def begin(experiment: Experiment, server: Server, tiers: Tiers) -> Progress:
+    """A run before its first round."""
+    method = experiment.method
+    tensors = method.server_init(server, server.model.initial(server.info, server.seed))
+    first = method.complete_from(server.last_round)
+    return Progress(tensors, experiment.protocol.select, tiers, first, experiment.defence.cap_weights)
+
+
+def drive(
+    course: Course,
+    progress: Progress,
+    add: Callable[[Round], Json],
+    *after: Callable[[Round, Json], None],
+) -> None:
+    """All rounds that ``progress`` does not have yet.
+
+    ``add`` takes a round into ``progress`` and returns its line. Then each function of ``after`` is called.
+    """
+    experiment = course.experiment
+    for each in train(
+        experiment.method,
+        course.server,
+        progress.tensors,
+        course.clients,
+        course.exchange,
+        experiment.protocol.evaluate_every,
+        progress.next_round,
+        offences(progress.lines),
+        experiment.defence,
+    ):
+        line = add(each)
+        for act in after:
+            act(each, line)
+
+
+def now() -> tuple[float, float]:
+    """On the wall and on the CPU clock."""
+    return time.perf_counter(), time.process_time()
+
+
+def since(started: tuple[float, float]) -> tuple[float, float]:
+    """Seconds since ``started``, on the wall and on the CPU clock."""
+    wall, cpu = now()
+    return wall - started[0], cpu - started[1]

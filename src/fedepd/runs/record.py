@@ -1,0 +1,172 @@
+"""What a run writes into its folder, whoever ran it: a simulation and a federation call the same functions.
+
+No file is ever half there. ``folder`` names the files and reads them.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import platform
+import resource
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from safetensors.torch import save
+
+from fedepd.files import append_line, as_line, write_bytes, write_json
+from fedepd.longtail import imbalance_ratio
+from fedepd.network import kernels
+from fedepd.runs.experiment import Experiment
+from fedepd.runs.folder import (
+    CLIENTS,
+    CONFIG,
+    CONFUSION,
+    ENV,
+    FINAL,
+    MODEL,
+    PARTITION,
+    ROUNDS,
+    SHARED,
+    SUMMARY,
+    Json,
+    weights_sha256,
+)
+from fedepd.runs.selection import Progress
+from fedepd.types import Tensors
+
+# --- what the files hold ------------------------------------------------------------------------------------
+
+
+def environment() -> Json:
+    """What a number depends on beside settings and data, and the command that began the run."""
+    packages = ("fedepd", "torch", "numpy", "scipy", "scikit-network", "safetensors")
+    return {
+        **{name: version(name) for name in packages},
+        "python": platform.python_version(),
+        "platform": platform.platform(terse=True),
+        "machine": platform.machine(),
+        "cpu_count": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "kernels": kernels.name(),
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+    }
+
+
+def describe(experiment: Experiment, dataset: Json, protocol: str, **own: Any) -> Json:
+    """The configuration: the resolved settings and what they are applied to.
+
+    ``own``: fields that only a simulation or only a federation has.
+    """
+    return {
+        "config_hash": experiment.config_hash(dataset["sha256"]),
+        "method": experiment.method_name,
+        "method_label": experiment.method.label,
+        "preset": experiment.preset,
+        "has_global": experiment.method.has_global,
+        "seed": experiment.protocol.seed,
+        "rounds": experiment.protocol.rounds,
+        **own,
+        "dataset": dataset,
+        "experiment": experiment.resolved(),
+        "protocol": protocol,
+    }
+
+
+def describe_data(
+    name: str,
+    nodes: int,
+    edges: int,
+    features: int,
+    class_sizes: Sequence[int],
+    sha256: str,
+    proxy_features: bool = False,
+    label_names: Sequence[str] = (),
+) -> Json:
+    """The configuration's ``dataset``."""
+    return {
+        "name": name,
+        "nodes": nodes,
+        "edges": edges,
+        "features": features,
+        "classes": len(class_sizes),
+        "imbalance_ratio": imbalance_ratio(class_sizes),
+        "proxy_features": proxy_features,
+        "sha256": sha256,
+        "label_names": label_names,
+    }
+
+
+def summarise(
+    config: Json, progress: Progress, elapsed: tuple[float, float], warnings: Sequence[str], **own: Any
+) -> Json:
+    """The summary. ``elapsed``: seconds on the wall and on the CPU clock. ``own``: as in ``describe``."""
+    headline, cut = "global" if config["has_global"] else "personal", progress.tiers
+    return {
+        **{name: config[name] for name in SHARED},
+        "dataset": config["dataset"]["name"],
+        "proxy_features": config["dataset"]["proxy_features"],
+        "headline": headline,
+        "best_round": progress.best[headline].round,
+        "best_rounds": {kind: best.round for kind, best in progress.best.items()},
+        "metrics": progress.metrics(),
+        "tiers": {"head": cut.head, "medium": cut.medium, "tail": cut.tail},
+        "bytes_up": sum(sum(line["bytes_up"].values()) for line in progress.lines),
+        "bytes_down": sum(sum(line["bytes_down"].values()) for line in progress.lines),
+        "seconds": elapsed[0],
+        "cpu_seconds": elapsed[1],
+        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "weights_sha256": weights_sha256(progress.tensors),
+        **own,
+        "warnings": list(warnings),
+    }
+
+
+# --- writing ------------------------------------------------------------------------------------------------
+
+
+def write_config(folder: Path, config: Json) -> None:
+    write_json(folder / CONFIG, config)
+
+
+def write_setting(folder: Path, clients: Sequence[Json], partition: Mapping[str, ArrayLike]) -> None:
+    """What is known before the first round, beside the configuration."""
+    if not (folder / ENV).exists():  # A resumed run keeps the command that began it: it is the one to repeat.
+        write_json(folder / ENV, environment())
+    write_json(folder / CLIENTS, clients)
+    write_arrays(folder / PARTITION, partition)
+
+
+def write_rounds(folder: Path, lines: Iterable[Json]) -> None:
+    """These rounds and no others."""
+    write_bytes(folder / ROUNDS, "".join(map(as_line, lines)).encode())
+
+
+def add_round(folder: Path, line: Json) -> None:
+    append_line(folder / ROUNDS, line)
+
+
+def write_results(folder: Path, clients: Sequence[Json], progress: Progress, summary: Json) -> None:
+    """What is known after the last round; the summary last, so that a folder with one is complete."""
+    write_json(folder / CLIENTS, clients)
+    write_arrays(folder / CONFUSION, progress.confusions())
+    write_tensors(folder / FINAL, progress.tensors)
+    write_tensors(folder / MODEL, progress.best[summary["headline"]].tensors)
+    write_json(folder / SUMMARY, summary)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, ArrayLike]) -> None:
+    buffer = io.BytesIO()
+    named = {name: np.asarray(value) for name, value in arrays.items()}
+    np.savez_compressed(buffer, allow_pickle=False, **named)
+    write_bytes(path, buffer.getvalue())
+
+
+def write_tensors(path: Path, tensors: Tensors) -> None:
+    write_bytes(path, save({name: value.detach().contiguous().clone() for name, value in tensors.items()}))

@@ -1,0 +1,186 @@
+"""A simulated run before its first round: the graph, its clients, the server, and who carries messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from fedepd.clients.client_file import NONE, TEST, TRAIN, VAL
+from fedepd.clients.clients_dir import joined, split_clients
+from fedepd.clients.partition import PartitionConfig, partition
+from fedepd.clients.split import make_clients
+from fedepd.datasets import graph_sha256
+from fedepd.datasets.facts import class_sizes
+from fedepd.longtail import tiers
+from fedepd.methods import Server
+from fedepd.network.sparse import csr_tensor, to_scipy
+from fedepd.rounds.attack import Attacked, poisoned
+from fedepd.rounds.evaluate import client_class, unseen_share
+from fedepd.rounds.in_process import InProcess
+from fedepd.rounds.loop import cohort_size
+from fedepd.rounds.participant import Participant
+from fedepd.runs.drive import Course, begin
+from fedepd.runs.experiment import Experiment
+from fedepd.runs.record import describe, describe_data
+from fedepd.runs.selection import Progress
+from fedepd.runs.source import Data
+from fedepd.types import ClientData, Graph, Partition, TaskInfo, Tensors
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """Everything an experiment builds from a graph before its first round."""
+
+    experiment: Experiment
+    graph: Graph
+    partition: Partition
+    clients: list[ClientData]
+    server: Server
+    exchange: InProcess
+    config: dict[str, Any]
+    unseen: float
+    """The share of test nodes whose class has no training node at their client."""
+
+    @property
+    def participants(self) -> list[Participant]:
+        return list(self.exchange.participants.values())
+
+    def course(self) -> Course:
+        return Course(self.experiment, self.server, [c.client_id for c in self.clients], self.exchange)
+
+    def start(self) -> Progress:
+        return begin(self.experiment, self.server, tiers(class_sizes(self.graph).numpy()))
+
+    def facts(self, tensors: Tensors) -> list[dict[str, Any]]:
+        """What each client holds, with the server's tensors."""
+        return [p.facts(tensors) for p in self.participants]
+
+    def cut(self) -> dict[str, Tensor]:
+        """Who owns which node, and its part in the split: 0 train, 1 validation, 2 test, 3 none."""
+        split = torch.full((self.graph.num_nodes,), NONE, dtype=torch.uint8)
+        for c in self.clients:
+            for code, mask in ((TRAIN, c.train_mask), (VAL, c.val_mask), (TEST, c.test_mask)):
+                split[c.global_ids[mask]] = code
+        return {
+            "owner": self.partition.owner,
+            "split": split,
+            "client_class": client_class(self.graph, self.partition),
+            "class_sizes": class_sizes(self.graph),
+        }
+
+    def personal_models(self) -> Tensors:
+        """Every client's own model, as "client3.encoder.weight"; moments stay out."""
+        models = {p.client_id: p.state for p in self.participants}
+        return {
+            f"client{k}.{name}": value
+            for k, state in models.items()
+            for name, value in state.items()
+            if ".moments." not in name
+        }
+
+
+def build(experiment: Experiment, data: Data, workers: int = 1) -> Simulation:
+    experiment.model.check_chosen()
+    seed, rounds, training = experiment.protocol.seed, experiment.protocol.rounds, experiment.training
+    graph = with_features(data if isinstance(data, Graph) else joined(data), experiment.protocol.features)
+    if isinstance(data, Graph):
+        experiment = replace(experiment, partition=experiment.partition.resolved(graph))
+        part = partition(graph, experiment.partition, seed)
+        clients = make_clients(graph, part, experiment.split, seed)
+    else:
+        by_owner = replace(experiment.partition, partition="owner").resolved(graph)
+        experiment = replace(experiment, partition=by_owner)
+        part = partition(graph, experiment.partition, seed)
+        clients = [
+            replace(c, graph=with_features(c.graph, experiment.protocol.features))
+            for c in split_clients(data, experiment.split, seed)
+        ]
+    unseen = unseen_share(clients)
+    if experiment.method.merges_clients:
+        clients = [merged(graph, clients)]
+    attack = experiment.attack
+    attackers = attack.drawn([c.client_id for c in clients], seed)
+    clients = poisoned(clients, attackers, attack)
+    info = TaskInfo(graph.num_features, graph.num_classes, len(clients), training.weighting)
+    participants = [
+        Participant(experiment.method, c, info, experiment.model, training, seed, rounds) for c in clients
+    ]
+    experiment.defence.check(
+        experiment.method.label, experiment.method.averages, cohort_size(len(clients), training)
+    )
+    server = Server(info, experiment.model, training, seed, 0, rounds)
+    exchange = InProcess(participants, workers)
+    if attack.on:
+        tensors = experiment.method.server_init(server, server.model.initial(info, seed))
+        # Of all stages: a method with two sends something else in its last rounds.
+        stages = [
+            experiment.method.reply_fields(replace(server, round=number), tensors) for number in (rounds, 1)
+        ]
+        fields = {**stages[0], **stages[1]}
+        attack.check(experiment.method.label, fields)
+        exchange = Attacked(participants, workers, attackers, attack, fields)
+    config = _described(experiment, graph)
+    return Simulation(experiment, graph, part, clients, server, exchange, config, unseen)
+
+
+def _described(experiment: Experiment, graph: Graph) -> dict[str, Any]:
+    dataset = describe_data(
+        graph.name,
+        graph.num_nodes,
+        graph.num_edges,
+        graph.num_features,
+        class_sizes(graph).tolist(),
+        graph_sha256(graph),
+        graph.proxy_features,
+        graph.label_names,
+    )
+    dataset["owner_names"] = owner_names(graph, experiment.partition)
+    return describe(experiment, dataset, experiment.sentence())
+
+
+def owner_names(graph: Graph, config: PartitionConfig) -> list[str]:
+    """What the clients are called, where the data says so."""
+    if config.partition != "owner" or graph.owner is None or not graph.owner_names:
+        return []
+    return [graph.owner_names[int(k)] for k in torch.unique(graph.owner)]
+
+
+def warnings_of(clients: Sequence[ClientData]) -> list[str]:
+    """What works, but a user should know."""
+    edgeless = [c.client_id for c in clients if c.graph.num_edges == 0]
+    untrained = [c.client_id for c in clients if not bool(c.train_mask.any())]
+    out = []
+    if edgeless:
+        which = ", ".join(map(str, edgeless))
+        out.append(f"no edges at client {which}: it trains as a plain network on its nodes' own features")
+    if untrained:
+        which = ", ".join(map(str, untrained))
+        out.append(f"no training nodes at client {which}: it is evaluated but has no say in the average")
+    return out
+
+
+def with_features(graph: Graph, features: str) -> Graph:
+    """Features as published, or each row divided by its sum of absolute values (a zero row stays zero)."""
+    if features == "raw":
+        return graph
+    if not graph.is_sparse:
+        return replace(graph, x=graph.x / graph.x.abs().sum(1, keepdim=True).clamp(min=1e-12))
+    rows = to_scipy(graph.x)
+    total = np.asarray(abs(rows).sum(1)).reshape(-1)
+    return replace(graph, x=csr_tensor(sp.csr_matrix(sp.diags(1.0 / np.maximum(total, 1e-12)) @ rows)))
+
+
+def merged(graph: Graph, clients: Sequence[ClientData]) -> ClientData:
+    """One client that holds the whole graph, edges between clients included, with the clients' own splits."""
+    masks = [torch.zeros(graph.num_nodes, dtype=torch.bool) for _ in range(3)]
+    for c in clients:
+        for mask, own in zip(masks, (c.train_mask, c.val_mask, c.test_mask), strict=True):
+            mask[c.global_ids[own]] = True
+    train_mask, val_mask, test_mask = masks
+    return ClientData(0, graph, train_mask, val_mask, test_mask, torch.arange(graph.num_nodes))

@@ -1,0 +1,55 @@
+"""argparse as every command uses it: a mistake is one sentence, a setting is an option."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+
+from fedepd.cli.parser import Parser, add_settings
+from fedepd.errors import BadConfig
+from fedepd.options import option
+
+
+@dataclass(frozen=True)
+class Settings:
+    learning_rate: float = option(0.1, "how far a step goes, 5 % of it")
+    mode: Literal["fast", "exact"] = option("fast", "which of two")
+    shuffle: bool = option(False, "in another order")
+
+
+@pytest.fixture
+def parser() -> Parser:
+    made = Parser(prog="fedepd try", allow_abbrev=False)
+    add_settings(made, "settings", Settings, but=["mode"])
+    return made
+
+
+def test_every_field_but_the_named_ones_is_an_option(parser: Parser) -> None:
+    values = parser.parse(["--learning-rate", "0.5", "--no-shuffle"])
+    assert vars(values) == {"learning_rate": "0.5", "shuffle": False}  # text: experiment.coerced reads it
+    assert "how far a step goes, 5 % of it (default: 0.1)" in " ".join(parser.format_help().split())
+
+
+def test_choices_are_shown() -> None:
+    made = Parser(prog="fedepd try")
+    add_settings(made, "settings", Settings)
+    assert "--mode fast|exact" in made.format_help()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--lerning-rate", "1"], "unknown option '--lerning-rate'; did you mean '--learning-rate'?"),
+        (["--learning-rate"], "see 'fedepd try --help'"),
+        (["stray"], "unknown argument 'stray'; see 'fedepd try --help'"),
+        (["--\x1b[2J"], "unknown option '--?"),  # what steers a terminal is not repeated
+    ],
+)
+def test_a_mistake_is_one_sentence(parser: Parser, arguments: list[str], says: str) -> None:
+    with pytest.raises(BadConfig) as raised:
+        parser.parse(arguments)
+    assert says in str(raised.value)
+    assert "\x1b" not in str(raised.value)
+    assert "\n" not in str(raised.value)

@@ -1,0 +1,82 @@
+"""Columns of tables: numbers or text, and the place of every complaint."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedepd.datasets import columns
+from fedepd.datasets.columns import Column, list_column, listed, needs, read_table, text_column
+from fedepd.errors import BadConfig, BadData
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_a_csv_file_is_read_by_its_own_separator(tmp_path: Path, separator: str) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text(f"id{separator}size\na{separator}1.5\n\nb{separator}\n", encoding="utf-8")
+    table = read_table(file)
+    assert (table.rows, list(table.columns)) == (2, ["id", "size"])
+    assert table.columns["id"].texts() == ["a", "b"]
+    numbers = table.columns["size"].numbers
+    assert isinstance(numbers, np.ndarray)
+    assert numbers[0] == 1.5
+    assert math.isnan(numbers[1])
+    assert table.place(1).endswith("t.csv line 4")  # the empty line counts
+
+
+def test_blocks_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven rows in blocks of two; the row that is no number is counted over all blocks."""
+    monkeypatch.setattr(columns, "BLOCK", 2)
+    file = tmp_path / "t.csv"
+    file.write_text("v\n" + "\n".join(["1", "2", "3", "4", "x", "6", "7"]) + "\n", encoding="utf-8")
+    column = read_table(file).columns["v"]
+    assert isinstance(column.data, list)
+    assert len(column.data) == 4
+    assert column.texts() == ["1", "2", "3", "4", "x", "6", "7"]
+    assert column.numbers == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a,a\n1,2\n", "line 1 has the column name 'a' twice"),
+        ("a,\n1,2\n", "line 1 has a column without a name"),
+        ("\n1\n", "line 1 is empty"),
+        ("a,b\n1\n", "line 2 has 1 cells, but the header has 2"),
+        ('a,b\n"1,2\n', "check the quotes"),
+        ("a\n\0\n", "line 2 holds a NUL character"),
+    ],
+)
+def test_a_bad_file_is_refused_by_its_line(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "t.csv").write_text(text, encoding="utf-8")
+    with pytest.raises(BadData, match=says):
+        read_table(tmp_path / "t.csv")
+
+
+def test_whole_numbers_have_no_decimal_point() -> None:
+    assert Column(np.array([3.0, 2.5, math.nan])).texts() == ["3", "2.5", ""]
+
+
+def test_a_list_is_numbers_only_where_all_are_and_none_is_too_long() -> None:
+    """2**53 + 1 is the first whole number that float64 confuses with its neighbour."""
+    assert not list_column([1, None, True, 2.5]).is_text
+    assert list_column([1, "a"]).is_text
+    assert list_column([2**53]).texts() == [str(2**53)]
+    assert list_column([2**53 + 1]).texts() == [str(2**53 + 1)]
+
+
+def test_text_cells_are_trimmed_and_hold_no_nul() -> None:
+    assert text_column([" a ", None, "b\0c", 3]).texts() == ["a", "", "bc", "3"]
+
+
+def test_a_long_list_of_names_is_cut() -> None:
+    assert listed(["a", "b"]) == "a, b"
+    assert listed([str(n) for n in range(25)], 2) == "0, 1 and 23 more"
+
+
+def test_a_missing_package_says_how_to_get_it() -> None:
+    with pytest.raises(BadConfig, match=r'nothing is not installed; run: pip install "fedepd\[data\]"'):
+        needs("nothing.at.all")

@@ -1,0 +1,94 @@
+"""Steps that methods share, by hand."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from fedepd.methods.fedavg import FedAvg
+from fedepd.methods.steps import (
+    class_counts,
+    class_mean,
+    class_sums,
+    cross_entropy,
+    fit,
+    model_part,
+    of_logits,
+    renamed,
+    reply,
+    weight_of,
+    weighted_mean,
+)
+from fedepd.network.backbones import Backbone
+from fedepd.types import Reply, TaskInfo
+from toy import assert_near, make_client, toy_client
+
+
+def test_names_are_chosen_and_changed_by_their_beginning() -> None:
+    one = torch.ones(1)
+    tensors = {
+        "encoder.weight": one,
+        "classifier.bias": one,
+        "prototypes": one,
+        "fit.moments.encoder.weight": one,
+    }
+    assert list(model_part(tensors)) == ["encoder.weight", "classifier.bias"]
+    assert list(renamed(tensors, "fit.moments.", "")) == ["encoder.weight"]
+
+
+def test_sums_and_counts_by_class() -> None:
+    rows = torch.tensor([[1.0, 2.0], [10.0, 20.0], [100.0, 200.0]])
+    assert class_sums(rows, torch.tensor([2, 0, 2]), 3).tolist() == [[10, 20], [0, 0], [101, 202]]
+    data = toy_client()
+    assert int(class_counts(data).sum()) == int(data.train_mask.sum())
+
+
+def test_a_mean_by_class_keeps_what_nobody_holds() -> None:
+    """Class 0: (1 * 2 + 3 * 6) / (1 + 3) = 5. Class 1 has no weight."""
+    old = torch.tensor([7.0, 7.0])
+    pairs = [
+        (torch.tensor([2.0, 9.0]), torch.tensor([1, 0])),
+        (torch.tensor([6.0, 9.0]), torch.tensor([3, 0])),
+    ]
+    assert class_mean(old, pairs).tolist() == [5.0, 7.0]
+
+
+def test_a_weighted_mean_is_over_those_who_answered() -> None:
+    """(1 * 4 + 3 * 8) / 4 = 7; the client without an answer has no part in it."""
+    replies = {k: Reply({"a": torch.tensor([v])}, 1, 1) for k, v in ((0, 4.0), (2, 8.0))}
+    tensors = {"a": torch.tensor([0.0])}
+    assert weighted_mean(tensors, replies, {0: 1.0, 1: 50.0, 2: 3.0})["a"].tolist() == [7.0]
+    assert weighted_mean(tensors, replies, {0: 0.0, 2: 0.0}) is tensors
+
+
+def test_a_client_s_say() -> None:
+    by_nodes, by_train = TaskInfo(1, 2, 1, "nodes"), TaskInfo(1, 2, 1, "train")
+    assert (weight_of(by_nodes, Reply({}, 10, 4)), weight_of(by_train, Reply({}, 10, 4))) == (10.0, 4.0)
+    assert weight_of(by_nodes, Reply({}, 10, 0)) == 0.0
+
+
+def test_a_reply_leaves_out_what_is_not_a_number() -> None:
+    client = make_client(FedAvg(), toy_client(), round=3)
+    sent = reply(client, {}, loss=math.nan, norm=2.0)
+    assert (dict(sent.scalars), sent.round, sent.num_nodes) == ({"norm": 2.0}, 3, client.data.graph.num_nodes)
+
+
+def test_a_criterion_of_logits_is_the_loss_with_its_gradient_written_by_hand() -> None:
+    client = make_client(FedAvg(), toy_client())
+    params = client.model.initial(client.info, 0)
+    ours, _, loss = fit(client, params, {}, cross_entropy(client, client.prepared))
+    theirs, _, other = fit(
+        client, params, {}, of_logits(client, client.prepared, torch.nn.functional.cross_entropy)
+    )
+    assert_near(ours, theirs)
+    assert math.isclose(loss, other, rel_tol=1e-5)
+
+
+def test_without_training_nodes_nothing_moves() -> None:
+    client = make_client(FedAvg(), toy_client(train=False), Backbone(hidden=8))
+    params = client.model.initial(client.info, 0)
+    out, state, loss = fit(client, params, {"a": torch.ones(1)}, cross_entropy(client, client.prepared))
+    assert out is params
+    assert list(state) == ["a"]
+    assert math.isnan(loss)

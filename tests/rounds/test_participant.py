@@ -1,0 +1,82 @@
+"""A client as a running thing: it sees no hidden label, keeps its state, and says where it broke."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from fedepd.errors import BadData, ClientFailed
+from fedepd.methods import METHODS, Method
+from fedepd.methods.fedavg import FedAvg
+from fedepd.network.backbones import Backbone
+from fedepd.network.training import Training
+from fedepd.rounds.participant import Participant
+from fedepd.types import ClientData, TaskInfo
+from toy import CLASSES, FEATURES, toy_client
+
+MODEL, INFO = Backbone(hidden=8), TaskInfo(FEATURES, CLASSES, 1)
+
+
+def participant(method: Method[Any], data: ClientData) -> Participant:
+    return Participant(method, data, INFO, MODEL, Training(), 0, 3)
+
+
+def test_labels_outside_the_training_mask_reach_no_method() -> None:
+    seen: list[ClientData] = []
+
+    class Watching(Participant):
+        def prepare(self) -> None:
+            seen.append(self._hidden)
+            super().prepare()
+
+    data = toy_client()
+    Watching(FedAvg(), data, INFO, MODEL, Training(), 0, 3).prepare()
+    assert set(seen[0].graph.y[~data.train_mask].tolist()) == {-1}
+    assert torch.equal(seen[0].graph.y[data.train_mask], data.graph.y[data.train_mask])
+
+
+def test_the_state_comes_back_in_the_next_round() -> None:
+    client = participant(FedAvg(), toy_client())
+    message = MODEL.initial(INFO, 0)
+    first = client.step(1, message)
+    assert first.round == 1
+    assert {name for name in client.state if name in message} == message.keys()  # its personal model
+    assert any(name.startswith("fit.moments.") for name in client.state)
+
+
+def test_a_method_without_a_global_model_is_scored_by_its_own() -> None:
+    message = MODEL.initial(INFO, 0)
+    client = participant(FedAvg(), toy_client())
+    assert client.evaluate(1, message).keys() == {
+        "global_val",
+        "global_test",
+        "personal_val",
+        "personal_test",
+    }
+    alone = participant(METHODS["isolated"](), toy_client())
+    alone.step(1, {})
+    found = alone.evaluate(1, {})
+    assert found.keys() == {"personal_val", "personal_test"}
+    data = toy_client()
+    assert int(found["personal_test"].sum()) == int(data.test_mask.sum())
+
+
+@pytest.mark.parametrize("cause", [ValueError("no"), BadData("too small; give more")])
+def test_a_failure_says_who_when_and_where(cause: Exception) -> None:
+    """An error that is a sentence already stays as it is."""
+
+    class Broken(Participant):
+        def _client(self, round: int) -> Any:
+            raise cause
+
+    client = Broken(FedAvg(), toy_client(client_id=4), INFO, MODEL, Training(), 0, 3)
+    with pytest.raises(type(cause) if isinstance(cause, BadData) else ClientFailed) as raised:
+        client.step(2, MODEL.initial(INFO, 0))
+    expected = (
+        "too small; give more"
+        if isinstance(cause, BadData)
+        else "client 4 failed in round 2 (client_step): ValueError: no"
+    )
+    assert str(raised.value) == expected

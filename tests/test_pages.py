@@ -1,0 +1,85 @@
+"""The Markdown pages: their links lead somewhere, their lines are short, and the command line understands their commands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from fedepd.cli import main
+from fedepd.cli.parser import Parser
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
+WRITTEN = [page for page in PAGES if page.name != "choices.md"]
+"""docs/choices.md is made from the source, one remark a line."""
+WIDTH = 110
+FENCE = re.compile(r"^ *```.*?^ *```$", flags=re.MULTILINE | re.DOTALL)
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that GitHub and MkDocs give to headings. They agree on headings of plain letters."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text(encoding="utf-8")), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def commands(page: Path) -> list[str]:
+    """Lines of code blocks that begin with ``fedepd``, and ``fedepd`` in the text where it has options.
+
+    Left out are commands with placeholders in capitals, and ``--help``.
+    """
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    blocks = "\n".join(FENCE.findall(text))
+    found = re.findall(r"^ *(?:\$ )?(fedepd .*)$", blocks, flags=re.MULTILINE)
+    found += re.findall(r"`(fedepd [^`]* --[^`]*)`", FENCE.sub("", text))
+    return [line for line in found if not re.search(r"\b[A-Z]{2,}\b|--help", line.split("#")[0])]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", page.read_text(encoding="utf-8"))):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        there = (page.parent / file).resolve() if file else page
+        assert there.exists(), target
+        assert not anchor or anchor in anchors(there), target
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name)
+def test_lines_are_short_outside_tables(page: Path) -> None:
+    lines = page.read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if len(line) > WIDTH and not line.startswith("|")] == []
+
+
+@pytest.mark.parametrize("page", [page for page in WRITTEN if commands(page)], ids=name)
+def test_the_command_line_understands_the_commands(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each command is parsed and then stopped, before it reads or writes anything."""
+
+    class Understood(Exception):
+        pass
+
+    parse = Parser.parse
+
+    def parse_and_stop(self: Parser, arguments: Sequence[str]) -> NoReturn:
+        parse(self, arguments)
+        raise Understood
+
+    monkeypatch.setattr(Parser, "parse", parse_and_stop)
+    if page.name == "federation.md":
+        pytest.importorskip("nvflare", reason="needs the extra 'federation'")
+    for command in commands(page):
+        understood = False
+        try:
+            main(shlex.split(command, comments=True)[1:])
+        except Understood:
+            understood = True
+        assert understood, command
