@@ -11,7 +11,7 @@ INTRODUCTION = """# Choices
 
 Where the paper is silent, contradicts itself or differs from its test bed, the source says what was chosen and why, in a remark
 that begins with `Choice:`. This page collects them, file by file. It is made by `python docs/make_choices.py`; do not edit it.
-Numbers like 14.2 are the sections of the specification this package was written from.
+Points of the paper are named in [reading the paper](reading-the-paper.md).
 """
 
 

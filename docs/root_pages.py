@@ -19,3 +19,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             text = text.replace(f"]({other}", f"]({target}")
         files.append(File.generated(config, page, content=text))
     return files
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """Links from docs/ to such a file, which work on GitHub as they are, lead to its page."""
+    for name, page in PAGES.items():
+        markdown = markdown.replace(f"](../{name}", f"]({page}")
+    return markdown

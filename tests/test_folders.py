@@ -6,7 +6,9 @@ import fcntl
 import multiprocessing
 import os
 import stat
+from collections.abc import Callable
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -28,7 +30,7 @@ def hold(folder: Path, says: Connection) -> None:
         says.send(str(mistake))
 
 
-def another(folder: Path) -> tuple[multiprocessing.Process, Connection]:
+def another(folder: Path) -> tuple[BaseProcess, Connection]:
     ours, theirs = SERVER.Pipe()
     process = SERVER.Process(target=hold, args=(folder, theirs))
     process.start()
@@ -89,13 +91,14 @@ def test_whoever_may_read_the_folder_cannot_keep_its_owner_out(tmp_path: Path) -
 @pytest.mark.parametrize("case", ["fifo", "folder", "link", "loop", "dangling"])
 def test_a_lock_that_is_no_file_is_said(tmp_path: Path, case: str) -> None:
     lock = tmp_path / LOCK
-    {
+    ways: dict[str, Callable[[], object]] = {
         "fifo": lambda: os.mkfifo(lock),
         "folder": lock.mkdir,
         "link": lambda: lock.symlink_to("/etc/hostname"),
         "loop": lambda: lock.symlink_to(LOCK),
         "dangling": lambda: lock.symlink_to("victim"),
-    }[case]()
+    }
+    ways[case]()
     with pytest.raises(BadConfig, match=r"cannot lock '.*lock'"), held(tmp_path):
         pass
     assert not (tmp_path / "victim").exists()

@@ -1,4 +1,7 @@
-"""The Markdown pages: their links lead somewhere, their lines are short, and the command line understands their commands."""
+"""The Markdown pages: their links lead somewhere, their lines are short, their commands are understood.
+
+The source refers to points that the pages have, and to nothing outside the repository.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,17 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benc
 WRITTEN = [page for page in PAGES if page.name != "choices.md"]
 """docs/choices.md is made from the source, one remark a line."""
 WIDTH = 110
+SOURCES = sorted(
+    path
+    for folder in ("src", "tests", "docs", "benchmarks", "experiments")
+    for path in (ROOT / folder).rglob("*")
+    if path.suffix in (".py", ".c", ".toml")
+)
+ELSEWHERE = re.compile(
+    r"\(14\.\d|\b14\.\d+ \(\d|methods\.md (section )?\d|\(h ?\d\)|\bb\.\d:|protocol, section \d"
+)
+"""How comments once named parts of a file that is not in the repository."""
+POINT = re.compile(r"docs/(reading-the-\w+\.md), ([\w ]+)\)")
 FENCE = re.compile(r"^ *```.*?^ *```$", flags=re.MULTILINE | re.DOTALL)
 
 
@@ -83,3 +97,20 @@ def test_the_command_line_understands_the_commands(page: Path, monkeypatch: pyte
         except Understood:
             understood = True
         assert understood, command
+
+
+def test_comments_refer_to_nothing_outside_the_repository() -> None:
+    assert len(SOURCES) > 300
+    found = {name(path): ELSEWHERE.search(path.read_text(encoding="utf-8")) for path in SOURCES}
+    assert {path: match[0] for path, match in found.items() if match} == {}
+
+
+def test_points_of_a_reading_that_comments_name_are_there() -> None:
+    """A comment may break a reference anywhere: ends of lines, and the signs of comments, count as blanks."""
+    found = 0
+    for path in SOURCES:
+        text = re.sub(r"\s*\n\s*(# )?", " ", path.read_text(encoding="utf-8"))
+        for page, point in POINT.findall(text):
+            assert point.replace(" ", "-") in anchors(ROOT / "docs" / page), f"{name(path)}: {page}, {point}"
+            found += 1
+    assert found >= 4

@@ -1,4 +1,4 @@
-"""Settings are frozen dataclasses. ``option`` gives a field its default and the sentence that explains it."""
+"""Settings are frozen dataclasses; ``option`` gives a field its default and the sentence that explains it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def option(default: Any, help: str, choices: Callable[[], Sequence[str]] | None 
 def idle_settings(settings: Any) -> Mapping[str, str]:
     """The settings of this group that change nothing, each with the setting that is the reason.
 
-    A group says so in a method ``idle``. Without this method every setting has an effect.
+    A group says so in a method ``idle``; in one without it every setting acts.
     """
     found: Mapping[str, str] = settings.idle() if hasattr(settings, "idle") else {}
     return found

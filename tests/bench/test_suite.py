@@ -32,3 +32,9 @@ def test_a_table_has_a_column_for_what_any_row_says(tmp_path: Path) -> None:
 
 def test_points_change_along_one_axis() -> None:
     assert suite.points("edges", (10, 20), nodes=5) == [{"nodes": 5, "edges": 10}, {"nodes": 5, "edges": 20}]
+
+
+def test_lines_of_the_table() -> None:
+    lines = suite.lines_of(["lws"], ["mlp", "gat"])
+    assert [line.label for line in lines] == ["reference", "lws", "fedavg, mlp", "fedavg, gat"]
+    assert [line.settings for line in lines[2:]] == [{"backbone": "mlp"}, {"backbone": "gat"}]

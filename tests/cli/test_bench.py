@@ -12,6 +12,11 @@ from fedepd.cli import main
 from fedepd.network import kernels
 
 
+def test_a_backbone_that_nobody_knows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--backbones", "saga"]) == 2
+    assert "unknown backbone 'saga'; did you mean 'sage'?" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_bench_quick(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch_geometric", reason="the reference needs torch_geometric")

@@ -154,13 +154,13 @@ def test_openfgl_where_delta_exceeds_the_mean_size() -> None:
 
 @settings(max_examples=40)
 @given(graphs(), st.sampled_from(["openfgl", "balanced", "dirichlet"]), st.booleans(), st.data())
-def test_exactly_k_clients_none_empty(graph: Graph, rule: str, shuffle: bool, data: st.DataObject) -> None:
+def test_exactly_k_clients_none_empty(graph: Graph, rule: Any, shuffle: bool, data: st.DataObject) -> None:
     clients = data.draw(st.integers(1, graph.num_nodes))
     result = partition(
         graph,
         PartitionConfig(clients=clients, partition=rule, shuffle_nodes=shuffle, dirichlet_alpha=0.05),
         seed=1,
-    )  # type: ignore[arg-type]
+    )
     assert result.owner.shape == (graph.num_nodes,)
     assert sorted(set(result.owner.tolist())) == list(range(clients))
     assert (result.num_clients, result.rule) == (clients, rule)
@@ -254,7 +254,7 @@ def test_without_pymetis_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "pymetis", None)
     for rule in ("metis", "metis+"):
         with pytest.raises(BadConfig, match=r"pip install 'fedepd\[metis\]'"):
-            partition(cliques([5, 5]), PartitionConfig(clients=2, partition=rule), seed=0)  # type: ignore[arg-type]
+            partition(cliques([5, 5]), PartitionConfig(clients=2, partition=rule), seed=0)
 
 
 OTHERS = {"clients": 4, "resolution": 5.0, "delta": 3, "dirichlet_alpha": 9.0, "shuffle_nodes": True}
@@ -394,10 +394,11 @@ def test_graphs_that_do_not_fit_the_settings_are_refused() -> None:
     [("coauthor_cs", 1072, 2758), ("cora", 250, 284), ("email", 78, 150), ("corafull_proxy", 1967, 1988)],
 )
 def test_client_sizes_on_real_graphs(name: str, smallest: int, largest: int) -> None:
-    """coauthor_cs: the smallest and largest client that OpenFGL itself gives (protocol, section 2.2).
+    """coauthor_cs: the smallest and largest client that OpenFGL itself gives.
 
-    The others are our own numbers, kept against silent change. OpenFGL is reported with 250..289 on Cora and 79..150 on Email; these files
-    do not give that (Louvain depends on the numbering of the nodes and on how edges are stored, those of the reported runs are unknown).
+    The others are our own numbers, kept against silent change. OpenFGL is reported with 250..289 on Cora and
+    79..150 on Email. These files do not give that: Louvain depends on the numbering of the nodes and on how
+    edges are stored, and those of the reported runs are unknown.
     """
     if not (DATA / f"{name}.npz").exists():
         pytest.skip(f"no {name}.npz under FEDEPD_DATA or ../shared/data")

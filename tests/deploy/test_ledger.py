@@ -233,6 +233,7 @@ def test_thirty_percent_lost_replies_over_fifty_rounds(tmp_path: Path) -> None:
             )
         if "stale" in line:
             marked += 1
+            assert last is not None
             assert torch.equal(each.tensors["prototype.mean"][2], last)
         if 0 in each.clients:
             last = each.tensors["prototype.mean"][2]

@@ -96,6 +96,7 @@ def test_a_run_outside_is_refused_by_the_line_that_forbids_it(
     [
         ({"methods": ("fedepd",)}, {}, 'methods = ["fedepd"]'),
         ({"backbones": ("gcn",)}, {"backbone": "sage"}, 'backbones = ["gcn"]'),
+        ({"backbones": ("gcn", "sage")}, {"backbone": "gat"}, 'backbones = ["gcn", "sage"]'),
         ({"backbones": ("gcn", "sage")}, {"backbone": "auto"}, "backbones"),
         ({"min_dropout": 0.3}, {"dropout": 0.0}, "min_dropout = 0.3"),
         ({"own_optimizers": False}, {"method": "creff", "preset": "official"}, "own_optimizers = false"),

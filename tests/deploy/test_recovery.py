@@ -21,7 +21,7 @@ TRAP: dict[str, Any] = {
     "lr": 1e6,
     "epochs": 1,
 }
-"""The spec's settings; 40 nodes."""
+"""A site with 40 nodes gives its rows away under these settings."""
 
 
 def attack(method: str = "fedavg", sparse: bool = False, **settings: Any) -> Recovery:
@@ -42,6 +42,10 @@ def attack(method: str = "fedavg", sparse: bool = False, **settings: Any) -> Rec
         {"optimizer": "adam", "lr": 0.01, "epochs": 3, "weight_decay": 0},
         {"sparse": True},
         {"head": "linear"},
+        {"layers": 3},
+        {"backbone": "gcn", "layers": 1},
+        {"backbone": "mlp"},
+        {"backbone": "h2gcn"},
         {"method": "fedepd"},
         {"method": "creff", "optimizer": "adam", "lr": 0.01, "epochs": 3, "optimizer_own": True},
     ],
@@ -61,8 +65,9 @@ def test_a_wider_layer_rebuilds_more() -> None:
 
 @pytest.mark.parametrize("method", ["fedavg", "fedepd", "fedgta"])
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_the_safe_limits_stop_the_attack(method: str, dropout: float) -> None:
-    settings: dict[str, Any] = {"backbone": "sage", "hidden": 256, "dropout": dropout}
+@pytest.mark.parametrize("backbone", ["sage", "mlp", "h2gcn", "gat"])
+def test_the_safe_limits_stop_the_attack(method: str, dropout: float, backbone: str) -> None:
+    settings: dict[str, Any] = {"backbone": backbone, "hidden": 256, "dropout": dropout}
     assert (
         Limits().refusal(FederationTask("r", method, "default", settings, FEATURES, CLASSES, ("a",))) is None
     )
@@ -70,8 +75,9 @@ def test_the_safe_limits_stop_the_attack(method: str, dropout: float) -> None:
 
 
 def test_a_convolution_gives_away_means_of_neighbourhoods() -> None:
-    found = attack(**{**TRAP, "backbone": "gcn"})
-    assert found.rows > found.nodes
+    for backbone, sparse in (("gcn", False), ("gat", False), ("gat", True)):
+        found = attack(sparse=sparse, **{**TRAP, "backbone": backbone})
+        assert found.rows >= 10 > found.nodes
     assert "neighbourhood means" in found.sentence()
 
 

@@ -1,4 +1,5 @@
-"""What is pinned: every method and preset, FedEPD under both backbones and heads, and a rehearsed federation of each method."""
+"""What is pinned: every method and preset, FedEPD under both heads of gcn and sage, FedAvg under every other
+backbone and other numbers of layers, and a rehearsed federation of each method."""
 
 from __future__ import annotations
 
@@ -27,6 +28,18 @@ RUNS |= {
     f"fedepd:default:{backbone}:{head}": ("fedepd", "default", {"backbone": backbone, "head": head})
     for backbone in ("gcn", "sage")
     for head in ("gcn", "linear")
+}
+RUNS |= {
+    f"fedavg:default:{name}:{layers}": ("fedavg", "default", {"backbone": name, "layers": layers})
+    for name, layers in (
+        ("gat", 2),
+        ("sgc", 2),
+        ("mlp", 2),
+        ("h2gcn", 2),
+        ("gcn", 1),
+        ("gcn", 3),
+        ("sage", 3),
+    )
 }
 FEDERATIONS = [method for method, cls in METHODS.items() if not cls.merges_clients]
 

@@ -20,7 +20,9 @@ from torch import Tensor
 import fedepd.methods
 from fedepd.methods import METHODS, make_method
 from fedepd.methods.base import Client, Method
-from fedepd.network.backbones import Backbone
+from fedepd.network.backbones import Backbone, network_name
+from fedepd.network.contract import Dropout, Inputs, Network, Shapes, times
+from fedepd.network.sparse import spmm
 from fedepd.network.training import Training
 from fedepd.rounds.in_process import InProcess
 from fedepd.rounds.loop import Round
@@ -282,6 +284,35 @@ def test_the_loss_falls_on_a_learnable_toy(name: str, features: str) -> None:
 @pytest.mark.parametrize("backbone", ["gcn", "sage"])
 def test_every_backbone_and_head_runs(name: str, features: str, backbone: Any, head: Any) -> None:
     rounds = run(name, "one_node_class", features, model=Backbone(backbone, hidden=4, head=head)).rounds
+    assert np.isfinite([r.loss for r in rounds]).all()
+    assert all(bool(value.isfinite().all()) for r in rounds for value in r.tensors.values())
+
+
+@dataclass(frozen=True)
+class OneLine(Network):
+    """As little as the contract of a network asks for."""
+
+    def shapes(self, model: Backbone, num_features: int) -> Shapes:
+        return {"encoder.weight": (num_features, model.hidden)}
+
+    def encode(self, model: Backbone, params: Tensors, inputs: Inputs, dropout: Dropout) -> Tensor:
+        return dropout(torch.tanh(spmm(inputs.operator, times(inputs.features, params["encoder.weight"]))))
+
+
+OTHERS = [
+    Backbone("gat", 4),
+    Backbone("h2gcn", 4),
+    Backbone("sage", 4, layers=1),
+    Backbone(OneLine(), 4),
+]
+"""A last layer with parameters, one that widens, a dense encoder, and somebody's own."""
+
+
+@all_runs
+@pytest.mark.parametrize("model", OTHERS, ids=lambda m: f"{network_name(m.network)}-{m.layers}")
+def test_every_method_runs_with_every_kind_of_network(name: str, model: Backbone) -> None:
+    """Two rounds, the middle client awkward; strict: steps write into nothing that they were given."""
+    rounds = run(name, "one_node_class", "sparse", strict=True, model=model, rounds=2).rounds
     assert np.isfinite([r.loss for r in rounds]).all()
     assert all(bool(value.isfinite().all()) for r in rounds for value in r.tensors.values())
 

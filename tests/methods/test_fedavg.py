@@ -1,4 +1,4 @@
-"""FedAvg: the four tests of methods.md 1 (h), and its weights."""
+"""FedAvg: its four checks in docs/reading-the-rivals.md, and its weights."""
 
 from __future__ import annotations
 

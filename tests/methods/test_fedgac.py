@@ -1,4 +1,4 @@
-"""FedGAC (our reading): methods.md section 8 (h)."""
+"""FedGAC (our reading): its checks in docs/reading-the-rivals.md, its two optimisers, its traffic."""
 
 from __future__ import annotations
 
@@ -97,7 +97,10 @@ def test_known_products_change_nothing(sparse: bool) -> None:
 @pytest.mark.parametrize("model", BACKBONES, ids=lambda m: f"{m.backbone}-{m.head}")
 @both_features
 def test_without_attention_vectors_a_layer_is_the_plain_mean(model: Backbone, sparse: bool) -> None:
-    """(h 2) a = 0: every score is 0, so α_ij = 1 / (degree + 1), and the network is the one with M = D̃^-1 (A + I) written out."""
+    """Check 2. a = 0: every score is 0, so α_ij = 1 / (degree + 1).
+
+    The network is the one with M = D̃^-1 (A + I) written out.
+    """
     data, method = toy_client(sparse=sparse), FedGACReading()
     client = make_client(method, data, model)
     params = initial(method, make_server([data], model, Training()))
@@ -156,7 +159,10 @@ def test_scores_do_not_depend_on_the_length_of_rows(sparse: bool) -> None:
 
 
 def test_class_weights() -> None:
-    """(h 4) β = 0: ones. β = 1: 1/N. β = .5, N = 2: .5 / .75 = 2/3. A class without training nodes weighs nothing."""
+    """Check 4. β = 0: ones. β = 1: 1/N. β = .5, N = 2: .5 / .75 = 2/3.
+
+    A class without training nodes weighs nothing.
+    """
     counts = torch.tensor([1, 2, 0, 8])
     assert effective_weights(counts, 0.0).tolist() == [1, 1, 0, 1]
     assert effective_weights(counts, 1.0).tolist() == [1, 0.5, 0, 0.125]
@@ -165,7 +171,10 @@ def test_class_weights() -> None:
 
 
 def test_beta_0_trains_attention_on_plain_cross_entropy() -> None:
-    """(h 4) With ω = 1 the balanced loss of the same logits is F.cross_entropy; with β = 1 it is the mean of the class means."""
+    """Check 4. With ω = 1 the balanced loss of the same logits is F.cross_entropy.
+
+    With β = 1 it is the mean of the class means.
+    """
     data = toy_client()
     params = initial(FedGACReading(), make_server([data], Backbone(hidden=8, dropout=0.0), Training()))
     values = {}
@@ -206,8 +215,10 @@ def test_moments_last_a_round_whether_or_not_they_are_kept_between_rounds() -> N
 
 
 def test_parallel_updates_and_equal_counts_are_fedavg() -> None:
-    """(h 1) κ = 0, equal counts, Δ_k = s_k V: every cosine is 1, q ∝ w; the classifier mean over equal counts is FedAvg's too, the
-    clients being equally large."""
+    """Check 1. κ = 0, equal counts, Δ_k = s_k V: every cosine is 1, so q ∝ w.
+
+    The classifier's mean over equal counts is FedAvg's too, because the clients are equally large.
+    """
     server, tensors = start(toy_clients(2), FedGACReading(kappa=0.0))
     direction = random_like(tensors, 0)
     replies = {k: reply_of(moved(tensors, 0.1 * (k + 1), direction), [2, 2, 2]) for k in range(2)}
@@ -236,7 +247,10 @@ def test_agreement_by_hand() -> None:
 
 
 def test_a_class_of_one_client_takes_its_column() -> None:
-    """(h 3) κ = 0: class 2 is client 1's alone, so its column is client 1's; 0: (3·1 + 1·2)/4; 1: nobody's."""
+    """Check 3. κ = 0: class 2 is client 1's alone, so its column is client 1's.
+
+    Class 0 has (3·1 + 1·2)/4. Class 1 is nobody's.
+    """
     server, tensors = start(toy_clients(2), FedGACReading(kappa=0.0))
     ones = {name: torch.ones_like(value) for name, value in tensors.items()}
     replies = {

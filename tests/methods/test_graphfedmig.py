@@ -1,4 +1,7 @@
-"""GraphFedMig: methods.md section 11 (h), the idealised logits against replaced features, clusters."""
+"""GraphFedMig: its checks in docs/reading-the-rivals.md, and clusters.
+
+The idealised logits are held against those of replaced features.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,7 @@ def replies_at(
 
 
 def test_uniform_weights_alone_are_uniform_fedavg() -> None:
-    """(h 1) Same draws, same loss, weight 1 each: bit for bit FedAvg over equally large clients."""
+    """Check 1. Same draws, same loss, weight 1 each: bit for bit FedAvg over equally large clients."""
     clients = same_size()
     ours, _ = run_rounds(GraphFedMig(mi="official", **PLAIN), clients)
     theirs, _ = run_rounds(FedAvg(), clients)
@@ -76,7 +79,7 @@ def test_uniform_weights_alone_are_uniform_fedavg() -> None:
 
 
 def test_a_threshold_above_1_is_isolated_training() -> None:
-    """(h 4) Three singleton clusters: each client's model is FedAvg's of a federation of that client alone, bit for bit."""
+    """Check 4. Three singleton clusters: a client's model is FedAvg's of that client alone, bit for bit."""
     clients = toy_clients()
     ours, _ = run_rounds(GraphFedMig(threshold=2.0, **PLAIN), clients)
     for client in clients:
@@ -86,7 +89,10 @@ def test_a_threshold_above_1_is_isolated_training() -> None:
 
 
 def test_mutual_information_by_hand() -> None:
-    """(h 2) A perfect predictor of two equal classes: log 2; a constant one: 0; an independent one: 0; none at all: 0."""
+    """Check 2. A perfect predictor of two equal classes has log 2.
+
+    A constant one has 0, an independent one too, and so has none at all.
+    """
     labels = torch.tensor([0, 0, 1, 1])
     assert float(mutual_information(labels, labels, 3)) == pytest.approx(np.log(2))
     assert float(mutual_information(1 - labels, labels, 3)) == pytest.approx(np.log(2))
@@ -113,8 +119,11 @@ def test_mutual_information_is_what_entropies_say(pairs: list[tuple[int, int]]) 
 
 @pytest.mark.parametrize("classes", [5, 40, 70])
 def test_the_programs_score_is_always_log_c(classes: int) -> None:
-    """(h 3) The program scores a logit vector against D's output, each number being taken for a label. C distinct numbers are C labels
-    of one node each on both sides: I = C · 1/C log((1/C) / (1/C²)) = log C, whatever they are. Hence `official` = uniform."""
+    """Check 3. The program scores a logit vector against D's output, and takes each number for a label.
+
+    C distinct numbers are C labels of one node each, on both sides. I = C · 1/C log((1/C) / (1/C²)) = log C,
+    whatever they are. So the weights of ``official`` are uniform.
+    """
     rng = np.random.default_rng(classes)
     codes = [torch.tensor(np.unique(rng.standard_normal(classes), return_inverse=True)[1]) for _ in range(2)]
     assert float(mutual_information(codes[0], codes[1], classes)) == pytest.approx(np.log(classes), rel=1e-6)

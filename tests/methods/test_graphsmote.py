@@ -1,4 +1,4 @@
-"""GraphSMOTE: methods.md section 4 (h), and awkward clients."""
+"""GraphSMOTE: its checks in docs/reading-the-rivals.md, and awkward clients."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def labelled(y: list[int], edges: list[tuple[int, int]], num_classes: int = 3) -
 
 
 def test_without_a_minority_and_reconstruction_it_is_fedavg() -> None:
-    """(h1) Two classes of equal size have no class below the average; with lambda 0 nothing is left but the cross-entropy."""
+    """Check 1. Two classes of equal size have no class below the average.
+
+    With lambda 0 nothing is left but the cross-entropy.
+    """
     clients = []
     for data in toy_clients(2):
         y = torch.arange(data.graph.num_nodes) % 2
@@ -68,7 +71,10 @@ def test_it_differs_from_fedavg_where_there_is_a_minority() -> None:
 
 
 def test_interpolation_of_two_nodes() -> None:
-    """(h2) Embeddings (0,0) and (2,0), delta 1/4: each is the other's nearest, so (0.5, 0) and (1.5, 0)."""
+    """Check 2. Embeddings (0,0) and (2,0), delta 1/4: each is the other's nearest.
+
+    So the rows are (0.5, 0) and (1.5, 0).
+    """
     data = labelled([0, 0, 1, 1, 1, 1, 2, 2, 2, 2], [])  # average 10/3, class 0 has two: floor(5/3) = 1 pass
     model = Backbone(hidden=2, head="linear")
     method = GraphSMOTE()
@@ -116,7 +122,7 @@ def test_nearest_member_by_chunks_and_batches_equals_all_at_once(
 
 
 def full_reconstruction(projected: Tensor, edges: Tensor) -> Tensor:
-    """b.4 with the whole matrix."""
+    """Step 4 with the whole matrix."""
     a = torch.tensor(adjacency(edges, projected.shape[0]).toarray())
     b = torch.sigmoid(projected @ projected.t())
     omega = a.sum() / (a.numel() - a.sum())
@@ -135,8 +141,11 @@ class AllShifts:
 
 
 def test_sampled_reconstruction_is_unbiased() -> None:
-    """(h3) Nine edges of six nodes, so two shifts a call: three calls see each of the 36 pairs twice, and as every shift is equally likely
-    their mean is the expectation: exactly the full sum, and so its gradient. 3,000 draws (standard error 0.7 %) come within 3 %."""
+    """Check 3. Nine edges of six nodes, so two shifts a call: three calls see each of the 36 pairs twice.
+
+    Every shift is equally likely, so their mean is the expectation: exactly the full sum, and so its
+    gradient. 3,000 draws (standard error 0.7 %) come within 3 %.
+    """
     edges = torch.tensor([[0, 0, 0, 0, 1, 1, 2, 3, 4], [1, 2, 3, 5, 2, 4, 5, 4, 5]])
     projected = torch.randn(6, 4, generator=torch.Generator().manual_seed(1)).requires_grad_()
     full = full_reconstruction(projected, edges)
@@ -153,7 +162,10 @@ def test_sampled_reconstruction_is_unbiased() -> None:
 
 
 def test_a_zero_decoder_keeps_every_candidate() -> None:
-    """(h4) S = 0: B = 1/2 everywhere, which reaches the threshold: every neighbour of parent or partner, once each."""
+    """Check 4. S = 0: B = 1/2 everywhere, which reaches the threshold.
+
+    So every neighbour of parent or partner is kept, once each.
+    """
     data = labelled([0, 0, 1, 1, 1, 1], [(0, 2), (0, 3), (1, 3), (1, 4)])
     adj = adjacency(data.graph.edge_index, 6)
     union = adj[[0, 1]] + adj[[1, 1]]  # parents 0 and 1, partner 1 for both

@@ -1,4 +1,7 @@
-"""HierTail: methods.md section 5 (h), the pooled graph against the full square, the U-Net against a dense one, and awkward clients."""
+"""HierTail: checks 1 and 4 of docs/reading-the-rivals.md, dense counterparts, and awkward clients.
+
+The pooled graph is held against the full square, and the U-Net against one with dense matrices.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from toy import assert_near, initial, make_client, make_server, run_rounds, toy_
 
 
 def test_depth_zero_without_contrast_is_fedavg() -> None:
-    """(h1)"""
+    """Check 1."""
     clients = toy_clients(2)
     ours, _ = run_rounds(HierTail(depth=0, contrast=0.0), clients)
     theirs, _ = run_rounds(FedAvg(), clients)
@@ -30,7 +33,7 @@ def test_depth_zero_without_contrast_is_fedavg() -> None:
 
 
 def test_first_size_is_nodes_per_class() -> None:
-    """(h4) k_1 = int(n / C), then halves rounded up; one node where n < C; never more than allowed."""
+    """Check 4. k_1 = int(n / C), then halves rounded up; one node where n < C; never more than allowed."""
     assert HierTail().sizes(17, 3) == (5, 3, 2)
     assert HierTail().sizes(5, 40) == (1, 1, 1)
     assert HierTail(first_ratio=9.0).sizes(4, 2) == (4, 2, 1)
@@ -94,7 +97,10 @@ def test_the_cap_keeps_what_either_end_keeps() -> None:
 @pytest.mark.parametrize("backbone", ["gcn", "sage"])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_network_and_its_gradient_against_a_dense_u_net(sparse: bool, backbone: Any) -> None:
-    """b.1-b.3 with dense matrices, self-loops of weight 2 (gcn) or neighbours' means beside own rows (sage), depth 3, autograd."""
+    """Steps 1 to 3 with dense matrices and autograd, at depth 3.
+
+    A gcn has self-loops of weight 2, a sage the neighbours' means beside own rows.
+    """
     data, model = toy_client(nodes=41, sparse=sparse), Backbone(backbone, hidden=4)
     method = HierTail(depth=3, cap=0)
     params = initial(method, make_server([data], model, Training()))

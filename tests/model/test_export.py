@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,14 @@ from safetensors.torch import load_file
 
 import fedepd
 from fedepd.cli import main
+from fedepd.datasets.synthetic import synthetic
 from fedepd.errors import BadConfig, BadData
 from fedepd.methods.fedavg import FedAvg
 from fedepd.methods.steps import class_counts
 from fedepd.model.calibration import TIERS
 from fedepd.model.export import export
+from fedepd.network.gat import GAT
+from fedepd.network.mlp import MLP
 from fedepd.report.page import build_report
 from fedepd.runs.run import run
 from fedepd.types import Graph
@@ -128,6 +132,42 @@ def test_the_ceiling_has_one_model(graph: Graph, tmp_path: Path) -> None:
     run(graph, "centralised", out=tmp_path / "run", **QUICK)
     export(tmp_path / "run", tmp_path / "model", graph)
     assert fedepd.load_model(tmp_path / "model").predict(graph).probabilities.shape == (1500, 10)
+
+
+@pytest.mark.parametrize(
+    ("backbone", "layers"), [("gat", 2), ("h2gcn", 1), ("gcn", 3), (GAT(attentions=2), 1)], ids=str
+)
+def test_every_backbone_predicts_after_export(backbone: Any, layers: int, tmp_path: Path) -> None:
+    """The export itself holds the run's confusion matrices against what the model in the folder says."""
+    graph = synthetic(
+        nodes=150, edges=500, classes=3, imbalance=4.0, smallest=None, features=8, communities=4
+    )
+    small = {"rounds": 2, "hidden": 8, "clients": 2, "backbone": backbone, "layers": layers}
+    run(graph, "fedavg", out=tmp_path / "run", **small)
+    export(tmp_path / "run", tmp_path / "model", graph)
+    model = fedepd.load_model(tmp_path / "model")
+    assert model.experiment.model.layers == layers
+    assert model.predict(graph).probabilities.shape == (150, 3)
+
+
+def test_a_backbone_without_a_name_is_refused_at_once(tmp_path: Path) -> None:
+    """The run says so, and an export before it does anything."""
+    graph = synthetic(
+        nodes=150, edges=500, classes=3, imbalance=4.0, smallest=None, features=8, communities=4
+    )
+    out = tmp_path / "run"
+    result = run(graph, "fedavg", out=out, rounds=1, hidden=8, clients=2, backbone=Nameless())
+    assert "the backbone Nameless is an object of a Python program" in result.summary["warnings"][-1]
+    with pytest.raises(BadConfig, match="Nameless is an object of a Python program and has no name"):
+        export(out, tmp_path / "model", graph)
+    (out / "summary.json").unlink()
+    with pytest.raises(BadConfig, match="cannot be resumed or exported; register its class"):
+        fedepd.resume(out, graph)
+
+
+@dataclass(frozen=True)
+class Nameless(MLP):  # type: ignore[misc]
+    """Somebody's own."""
 
 
 def test_no_model_for_all_is_refused(tmp_path: Path) -> None:

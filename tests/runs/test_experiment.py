@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -12,11 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedepd.errors import BadConfig, UnknownName
+from fedepd.errors import BadConfig, FedEPDError, UnknownName
 from fedepd.methods import METHODS
+from fedepd.methods.fedepd.method import FedEPD
+from fedepd.network.gat import GAT
+from fedepd.network.mlp import MLP
 from fedepd.runs.experiment import GROUPS, Experiment, coerced, read_toml, setting_owners
 
-SAMPLE = {"clients": 4, "train_share": 0.5, "val_share": 0.3, "head": "linear"}
+SAMPLE: dict[str, Any] = {"clients": 4, "train_share": 0.5, "val_share": 0.3, "head": "linear"}
 
 
 def other_value(name: str, kind: Any, value: Any) -> Any:
@@ -37,6 +42,7 @@ def other_value(name: str, kind: Any, value: Any) -> Any:
 def test_flat_settings_reach_their_group() -> None:
     made = Experiment.make("fedepd", clients=3, split="keep_one", hidden=8, lr=0.1, rounds=7, mu=0.25)
     assert (made.partition.clients, made.split.split, made.model.hidden) == (3, "keep_one", 8)
+    assert isinstance(made.method, FedEPD)
     assert (made.training.lr, made.protocol.rounds, made.method.mu) == (0.1, 7, 0.25)
 
 
@@ -74,6 +80,66 @@ def test_hash_depends_on_data_and_method_but_not_on_how_it_was_spelled() -> None
     assert Experiment.make("fedavg", **SAMPLE).config_hash("data") != one
 
 
+def test_what_came_later_is_not_in_the_hash_at_its_default() -> None:
+    """Runs from before have neither: their hashes must not change."""
+    settings = Experiment.make("fedavg").resolved()
+    del settings["method"]["preset"], settings["defence"], settings["attack"], settings["model"]["layers"]
+    text = json.dumps([settings, "data"], sort_keys=True)
+    before = hashlib.sha256(text.encode()).hexdigest()[:12]
+    assert Experiment.make("fedavg", layers=2).config_hash("data") == before
+    assert Experiment.make("fedavg", layers=3).config_hash("data") != before
+
+
+@dataclass(frozen=True)
+class Mine(MLP):  # type: ignore[misc]
+    steps: int = 1
+
+
+def test_a_backbone_may_be_an_object() -> None:
+    """Described by its name, or its class where it has none, and its settings; these are in the hash."""
+    hashes = {
+        Experiment.make("fedavg", backbone=each).config_hash("data")
+        for each in ("mlp", MLP(), Mine(), Mine(2), "gat", GAT(), GAT(attentions=2))
+    }
+    assert len(hashes) == 5  # mlp, Mine twice, gat, gat with fewer heads
+    resolved = Experiment.make("fedavg", backbone=Mine(2)).resolved()["model"]
+    assert resolved["backbone"] == {"class": "Mine", "steps": 2}
+    assert "Mine hidden 64" in Experiment.make("fedavg", backbone=Mine()).sentence()
+    assert "3 layers" in Experiment.make("fedavg", layers=3).sentence()
+
+
+def test_a_described_backbone_is_read_again() -> None:
+    for each in (GAT(attentions=2), "gat"):
+        made = Experiment.make("fedavg", backbone=each)
+        again = Experiment.make("fedavg", backbone=made.resolved()["model"]["backbone"])
+        assert again == made
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        ({"class": "Mine", "steps": 1}, "Mine is an object of a Python program"),
+        ({"class": "\x1b[2J"}, "is an object of a Python program"),
+        ({"name": "gnc"}, "unknown value of backbone 'gnc'"),
+        ({"name": ["gat"]}, "unknown value of backbone"),
+        ({}, "unknown value of backbone"),
+        ({"name": "gat", "heads": 2}, "unknown setting of the backbone gat 'heads'"),
+        ({"name": "gat", "attentions": 1.5}, "attentions is '1.5'"),
+        ({"name": "gat", "attentions": 0}, "heads of attention"),
+        ({"name": "gat", "slope": "nan"}, "slope is 'nan'"),
+        ("x" * 10**6, "unknown value of backbone"),
+        (7, "unknown value of backbone '7'"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_is_no_backbone_is_refused(found: Any, says: str) -> None:
+    with pytest.raises(FedEPDError, match=says) as refused:
+        Experiment.make("fedavg", backbone=found)
+    assert len(str(refused.value)) < 400
+    assert str(refused.value).isprintable()
+
+
 def test_hash_of_a_preset_is_the_hash_of_its_values() -> None:
     printed = Experiment.make("fedepd", "printed")
     spelled = Experiment.make("fedepd", **METHODS["fedepd"].presets["printed"])
@@ -94,6 +160,7 @@ def test_hash_is_the_same_in_another_process() -> None:
 
 def test_a_setting_wins_over_its_preset() -> None:
     made = Experiment.make("fedepd", "printed", absent="zero")
+    assert isinstance(made.method, FedEPD)
     assert (made.method.sign, made.method.absent) == ("plus", "zero")
 
 
@@ -173,7 +240,7 @@ def test_unknown_names_come_with_a_guess(arguments: dict[str, Any], says: str) -
 
 
 def test_the_sentence_names_what_moves_the_numbers() -> None:
-    settings = {
+    settings: dict[str, Any] = {
         "clients": 4,
         "partition": "openfgl",
         "rounds": 7,
@@ -196,7 +263,7 @@ def test_the_sentence_names_what_moves_the_numbers() -> None:
 
 # Settings that were removed, and settings that change nothing
 
-RETIRED = {"interleave": False, "infer_on": "purified", "rehearsal_weight": 1.0}
+RETIRED: dict[str, Any] = {"interleave": False, "infer_on": "purified", "rehearsal_weight": 1.0}
 
 
 def test_the_identity_still_holds_what_was_removed() -> None:

@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -154,8 +155,13 @@ def test_a_check_writes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["fifo", "folder", "loop", "deep"])
 def test_a_config_that_is_none_still_fills_a_folder(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "config.json"
-    {"fifo": lambda: os.mkfifo(path), "folder": path.mkdir, "loop": lambda: path.symlink_to(path.name),
-     "deep": lambda: path.write_text("[" * 100_000)}[kind]()  # fmt: skip
+    ways: dict[str, Callable[[], object]] = {
+        "fifo": lambda: os.mkfifo(path),
+        "folder": path.mkdir,
+        "loop": lambda: path.symlink_to(path.name),
+        "deep": lambda: path.write_text("[" * 100_000),
+    }
+    ways[kind]()
     with pytest.raises(BadConfig, match=r"already holds another run \(damaged\)|is not empty"):
         check_new_run(tmp_path, "hash")
 

@@ -25,6 +25,7 @@ from fedepd.clients.clients_dir import read_clients
 from fedepd.datasets import write_npz
 from fedepd.errors import BadConfig, BadData, FedEPDError
 from fedepd.folders import held
+from fedepd.rounds.loop import Round
 from fedepd.runs import checkpoint
 from fedepd.runs.folder import checkpoints, claim_folder
 from fedepd.runs.resume import is_finished, resume
@@ -114,7 +115,7 @@ def plant(die_at: int) -> None:
 
         return wrapped
 
-    os.fsync, os.replace, os.unlink = deadly(os.fsync), deadly(os.replace), deadly(os.unlink)  # type: ignore[assignment]
+    os.fsync, os.replace, os.unlink = deadly(os.fsync), deadly(os.replace), deadly(os.unlink)
 
 
 def kill_and_resume(file: Path, folder: Path, die_at: int | None = None, after: float | None = None) -> bool:
@@ -392,8 +393,13 @@ def test_a_signal_stops_within_two_seconds(
         json.loads(json.dumps(checkpoint.load(checkpoints(folder)[0], config_hash(folder))[1]["lines"]))
     )
     seen: list[int] = []
+
+    def watch(each: Round) -> None:
+        seen.append(each.number)
+        stopped_at(done + 2)(each)
+
     with pytest.raises(KeyboardInterrupt):
-        resume(folder, on_round=lambda each: (seen.append(each.number), stopped_at(done + 2)(each)))
+        resume(folder, on_round=watch)
     assert seen == [done + 1, done + 2]
 
 

@@ -7,7 +7,8 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -71,25 +72,42 @@ def in_process_of_its_own(with_kernels: str = "auto", **arguments: Any) -> Row:
     return row
 
 
-def compare(
-    data: Sequence[str], methods: Sequence[str], rounds: int, say: Callable[[str], None]
-) -> list[Row]:
-    """Every method on every graph, the reference first; "ratio" is the reference's CPU seconds per round over the method's.
+@dataclass(frozen=True)
+class Line:
+    """A row of the table: what is measured, and what it is called."""
 
-    Where compiled kernels are at hand, FedAvg is measured without them too.
-    """
-    rows: list[Row] = []
-    lines = [(method, "auto") for method in ("reference", *methods)]
+    label: str
+    method: str
+    kernels: str = "auto"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def lines_of(methods: Sequence[str], backbones: Sequence[str]) -> list[Line]:
+    """The reference, every method, FedAvg without its compiled kernels, FedAvg on each backbone."""
+    lines = [Line(method, method) for method in ("reference", *methods)]
     if kernels.name() == "compiled" and "fedavg" in methods:
-        lines.append(("fedavg", "torch"))
+        lines.append(Line("fedavg, torch alone", "fedavg", "torch"))
+    return lines + [Line(f"fedavg, {name}", "fedavg", settings={"backbone": name}) for name in backbones]
+
+
+def compare(
+    data: Sequence[str],
+    methods: Sequence[str],
+    rounds: int,
+    say: Callable[[str], None],
+    backbones: Sequence[str] = (),
+) -> list[Row]:
+    """Every line on every graph; "ratio" is the reference's CPU seconds per round over the line's."""
+    rows: list[Row] = []
     for name in data:
         yardstick = math.nan
-        for method, with_kernels in lines:
-            say(f"{method} on {name}")
-            row = in_process_of_its_own(with_kernels, data=name, method=method, rounds=rounds)
-            if with_kernels == "torch":
-                row["method"] = f"{method}, torch alone"
-            if method == "reference":
+        for line in lines_of(methods, backbones):
+            say(f"{line.label} on {name}")
+            row = in_process_of_its_own(
+                line.kernels, data=name, method=line.method, rounds=rounds, settings=dict(line.settings)
+            )
+            row["method"] = line.label
+            if line.method == "reference":
                 yardstick = row.get("round", math.nan)
             row["ratio"] = yardstick / row["round"] if "round" in row else math.nan
             rows.append(row)
@@ -173,13 +191,14 @@ def bench(
     scaling: bool,
     quick: bool,
     say: Callable[[str], None],
+    backbones: Sequence[str] = (),
 ) -> tuple[list[Row], list[Row]]:
     """Run everything; writes methods.csv, scaling.csv and scaling.png into ``out``."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as cause:
         raise FedEPDError(f"cannot write to '{out}': {cause.strerror}; give another --out") from cause
-    table = compare(data, methods, rounds, say)
+    table = compare(data, methods, rounds, say, backbones)
     write_csv(table, out / "methods.csv")
     growth: list[Row] = []
     if scaling:

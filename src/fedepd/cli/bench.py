@@ -16,6 +16,7 @@ def bench(arguments: list[str]) -> int:
     from fedepd.bench import suite
     from fedepd.datasets import available
     from fedepd.methods import METHODS
+    from fedepd.network.backbones import BACKBONES
 
     parser = Parser(
         prog="fedepd bench",
@@ -32,6 +33,13 @@ def bench(arguments: list[str]) -> int:
     )
     parser.add_argument(
         "--methods", nargs="+", default=list(METHODS), metavar="METHOD", help="methods (default: all)"
+    )
+    parser.add_argument(
+        "--backbones",
+        nargs="+",
+        default=[],
+        metavar="BACKBONE",
+        help="also measure FedAvg on each of these backbones",
     )
     parser.add_argument(
         "--rounds",
@@ -56,12 +64,22 @@ def bench(arguments: list[str]) -> int:
     for method in values.methods:
         if method not in METHODS:
             raise UnknownName("method", method, METHODS)
+    for backbone in values.backbones:
+        if backbone not in BACKBONES:
+            raise UnknownName("backbone", backbone, BACKBONES)
     at_hand = [
         row.name for row in available() if row.present and ":" not in row.name and row.name != "synthetic"
     ]
     data = values.data or (["synthetic"] if values.quick else [*TWINS, *at_hand])
     table, growth = suite.bench(
-        Path(values.out), data, values.methods, values.rounds, values.scaling, values.quick, mention
+        Path(values.out),
+        data,
+        values.methods,
+        values.rounds,
+        values.scaling,
+        values.quick,
+        mention,
+        values.backbones,
     )
     _print_table(table)
     for (axis, method), slope in suite.exponents(growth).items():

@@ -58,7 +58,11 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 MEASURED = ("gcn", "sage", "gat", "sgc", "mlp", "h2gcn")
-"""The networks that the attack was tried on. One from another package is the owner's to add."""
+"""The networks that the attack was tried on.
+
+It rebuilds rows of all but sgc, which has no units to switch off. The owner may add a network from another
+package.
+"""
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ class Limits:
     methods: tuple[str, ...] = option(CHOICES["methods"], "methods that may run here")
     backbones: tuple[str, ...] = option(
         MEASURED,
-        "networks that may run here; all but gcn and sgc keep a node's own features apart and reveal more",
+        "networks that may run here; sage, mlp and h2gcn keep a node's own features apart and reveal more",
     )
     optimizers: tuple[str, ...] = option(
         ("adam",),

@@ -183,7 +183,11 @@ class Method(ABC, Generic[P]):
         return True
 
     def idle(self) -> Mapping[str, str]:
-        """The settings that change nothing whatever their value, each with the setting that is the reason."""
+        """The settings that change nothing, whatever their value.
+
+        Returns:
+            By the setting's name, the name of the setting that is the reason.
+        """
         return {}
 
     @abstractmethod

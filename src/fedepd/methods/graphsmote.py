@@ -275,7 +275,10 @@ class GraphSMOTE(Method[Prepared]):
 
 
 def between(rows: Tensor, parents: Tensor, partners: Tensor, delta: Tensor) -> Tensor:
-    """b.2: a row for each pair of parent and partner, ``delta`` of the way from one to the other: [s, columns]."""
+    """A row for each pair of parent and partner, ``delta`` of the way from one to the other: [s, columns].
+
+    Step 2 of GraphSMOTE in docs/reading-the-rivals.md.
+    """
     return torch.lerp(rows.index_select(0, parents), rows.index_select(0, partners), delta[:, None])
 
 

@@ -52,8 +52,7 @@ class Backbone:
     backbone: str | Network = option(
         "gcn",
         "gcn: the paper's convolution; sage: a node's own features kept apart from its neighbours' mean; "
-        "gat: attention; sgc: no activations; mlp: no edges; "
-        "h2gcn: own row, neighbours and theirs side by side; "
+        "gat: attention; sgc: no activations; mlp: no edges; h2gcn: own row, neighbours and theirs apart; "
         "auto: short runs decide between gcn and sage",
         backbone_names,
     )
@@ -64,9 +63,9 @@ class Backbone:
     )
     layers: int = option(2, "convolutions, 1 to 4")
 
-    # Choice: the paper's "two-layer GCN" does not say where the classifier begins; OpenFGL's GCN, its test
+    # Choice: the paper's "two-layer GCN" does not say where the classifier begins. OpenFGL's GCN, its test
     # bed, has no separate linear layer, so the second convolution is the classifier by default. Injected rows
-    # then reach their neighbours' logits too.
+    # then reach their neighbours' logits too (docs/reading-the-paper.md, encoder and classifier).
     # Choice: dropout 0.5 is OpenFGL's default; the paper names none.
 
     def __post_init__(self) -> None:
@@ -139,10 +138,7 @@ class Backbone:
     def inputs(
         self, data: ClientData, edge_index: Tensor | None = None, operator: Sparse | None = None
     ) -> Inputs:
-        """The client's graph, prepared for the network.
-
-        ``edge_index`` replaces its edges, for example by purified ones. ``operator`` replaces P.
-        """
+        """The client's graph made ready. ``edge_index`` replaces its edges, ``operator`` replaces P."""
         graph, network = data.graph, self.network
         adj = adjacency(graph.edge_index if edge_index is None else edge_index, graph.num_nodes)
         operator = network.operator(adj) if operator is None else operator
@@ -185,7 +181,7 @@ class Backbone:
     ) -> tuple[float, Tensors]:
         """The loss of a training step and its gradient by the parameters.
 
-        The loss is ``error`` of the training nodes' logits.
+        ``error`` computes the loss from the training nodes' logits.
         """
         return self.network.gradient(self, params, inputs, self._dropout(generator), error)
 
@@ -196,16 +192,17 @@ class Backbone:
 
 
 def named(network: Network) -> str | Network:
-    """The registered name of a network if its own settings have their defaults. Otherwise the network."""
+    """The registered name of a network whose own settings are at their defaults; otherwise the network."""
     if "__dataclass_fields__" not in vars(type(network)):
         raise BadConfig(
             f"the backbone {network_name(network)} is no dataclass, "
-            "so its settings would be in no run folder; write @dataclass(frozen=True) above its class"
+            "so no run folder would hold its settings; write @dataclass(frozen=True) above its class"
         )
     for f in fields(network):  # type: ignore[arg-type]
-        if not isinstance(getattr(network, f.name), str | int | float | None):
+        value = getattr(network, f.name)
+        if not isinstance(value, str | int | float | None):
             raise BadConfig(
-                f"'{f.name}' of the backbone {network_name(network)} is {shown(getattr(network, f.name))}; "
+                f"'{f.name}' of the backbone {network_name(network)} is {shown(value)}; "
                 "its settings go into the run folder, so give a number, a text, true or false"
             )
     default = all(getattr(network, f.name) == f.default for f in fields(network))  # type: ignore[arg-type]
@@ -222,10 +219,7 @@ def network_name(network: Network) -> str:
 
 
 def described(backbone: str | Network) -> str | dict[str, Any]:
-    """How a run folder stores a backbone.
-
-    It is a registered name, or a dict of the name (else the class) and the network's own settings.
-    """
+    """As a run folder holds it: a registered name, or the name (else the class) and its own settings."""
     if isinstance(backbone, str):
         return backbone
     key = "name" if registered(backbone) else "class"
@@ -239,7 +233,7 @@ def checked_shapes(network: Network, shapes: Shapes) -> Shapes:
         sizes = isinstance(shape, tuple) and all(type(size) is int and size > 0 for size in shape)
         if not name.startswith("encoder.") or not sizes or len(shape) not in (1, 2):
             raise BadConfig(
-                f"the backbone {network_name(network)} has a parameter '{shown(name)}' "
-                f"of shape {shown(shape)}; name it 'encoder.NAME' and make it a vector or a matrix"
+                f"the backbone {network_name(network)} has a parameter '{shown(name)}' of shape "
+                f"{shown(shape)}; name it 'encoder.NAME' and make it a vector or a matrix"
             )
     return dict(shapes)

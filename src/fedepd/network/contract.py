@@ -99,9 +99,9 @@ class Network(ABC):
 
     @abstractmethod
     def shapes(self, model: Backbone, num_features: int) -> Shapes:
-        """The encoder's parameters. All names begin with "encoder.".
+        """The encoder's parameters; all names begin with "encoder.".
 
-        A vector starts at 0, a matrix by Glorot.
+        A vector starts at 0, a matrix with Glorot's random numbers.
         """
 
     @abstractmethod
@@ -118,10 +118,9 @@ class Network(ABC):
     def smooth(
         self, model: Backbone, params: Tensors, h: Tensor, inputs: Inputs, train_only: bool = False
     ) -> Tensor:
-        """S, what the classifier reads: [n, width], or [t, width] for the training nodes alone.
+        """S, what the classifier reads: [n, width], or [t, width] for the training nodes. Here: H itself.
 
-        Here it is H itself. It may read the encoder's parameters but never the classifier's, because those
-        can be trained on a fixed S.
+        It may read the encoder's parameters and never the classifier's: those can be trained on a fixed S.
         """
         return h[inputs.train] if train_only else h
 

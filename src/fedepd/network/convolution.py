@@ -1,6 +1,4 @@
-"""``gcn`` and ``sage``: layers relu(P H W + b).
-
-With sage, a layer also reads a node's own row, beside the mean of its neighbours.
+"""``gcn`` and ``sage``: layers relu(P H W + b), for sage with a node's own row beside its neighbours' mean.
 
 The first layer is one autograd node with a hand-written backward. A whole training step of up to two layers
 does without autograd (the tests check both against it).
@@ -54,10 +52,7 @@ class Convolution(Network):
         return shapes
 
     def features(self, model: Backbone, x: Tensor, operator: Sparse) -> Sparse | Tensor:
-        """For a dense X: P X with gcn, [P X | X] with sage. A sparse X stays as it is.
-
-        P X has 3-6 times the entries of a bag-of-words X, so it is not kept.
-        """
+        """Of a dense X: gcn P X, sage [P X | X]. P X has 3-6 times the entries of a sparse X: not cached."""
         own = super().features(model, x, operator)
         if isinstance(own, Sparse) or not convolves_first(model):
             return own
@@ -116,7 +111,7 @@ class Convolution(Network):
     def gradient(
         self, model: Backbone, params: Tensors, inputs: Inputs, dropout: Dropout, error: Error
     ) -> tuple[float, Tensors]:
-        """Up to two layers do without autograd, which on a small graph costs more than the arithmetic."""
+        """Without autograd, which on a small graph costs more than the arithmetic; deeper ones have it."""
         if model.head == "linear" or model.layers > 2:
             return super().gradient(model, params, inputs, dropout, error)
         first, weight, train = (
@@ -165,7 +160,7 @@ class SAGE(Convolution):
 class FirstLayer:
     """H = dropout(relu(P X W + b)), or without P.
 
-    The backward pass needs only H: H > 0 where a unit was positive and kept.
+    The backward needs no more than H: it is above 0 where a unit was positive and kept.
     """
 
     features: Sparse | Tensor
@@ -211,10 +206,7 @@ class FirstLayer:
 
 
 def side_by_side(model: Backbone, weight: Tensor) -> Tensor:
-    """With sage, the half for the neighbours' values beside the half for a node's own values.
-
-    Otherwise the weight itself.
-    """
+    """sage: the half for the neighbours' values beside the one for a node's own; else the weight itself."""
     apart = model.backbone == "sage" and convolves_first(model)
     return torch.cat(weight.chunk(2), dim=1) if apart else weight
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from fedepd.errors import BadConfig
 from fedepd.network.attention import Edges, attend, edge_softmax
 from fedepd.network.contract import Dropout, Inputs, Network, Shapes, convolves_first, layer_names, times
+from fedepd.network.sparse import to_scipy
 from fedepd.options import option
 from fedepd.types import Tensors
 
@@ -28,7 +29,7 @@ LAST = "encoder.last"
 @final
 @dataclass(frozen=True)
 class GAT(Network):
-    """elu(A X W + b), with an attention A for each group of columns; S = A' H."""
+    """relu(A X W + b), with an attention A for each group of columns; S = A' H."""
 
     depths: ClassVar[tuple[int, ...]] = (1, 2, 3, 4)
     heads: ClassVar[tuple[str, ...]] = ("gcn", "linear")
@@ -38,15 +39,18 @@ class GAT(Network):
     )
     slope: float = option(0.2, "slope of the leaky ReLU on attention scores below 0")
 
-    # Choice: the attention before the classifier reads H itself, by vectors u of its own, where the published
-    # layer reads H W by vectors a. It can do the same (u = W a). S then depends on the encoder alone, so that
-    # the classifier is linear and can be trained on a fixed S, as several methods do.
+    # Choice: ReLU as in every other network here, where the paper has ELU. What a crafted model could rebuild
+    # of a site's features is measured by units that are switched off (fedepd.deploy.recovery), and ELU has
+    # none.
+    # Choice: the attention before the classifier reads H itself, by vectors u of its own. The published layer
+    # reads H W by vectors a, which is the same for u = W a. S then depends on the encoder alone, so that the
+    # classifier is linear and can be trained on a fixed S, as several methods do.
 
     def check(self, model: Backbone) -> None:
         if self.attentions < 1 or model.hidden % self.attentions:
             raise BadConfig(
-                f"hidden is {model.hidden}; the backbone gat splits it among {self.attentions} heads "
-                f"of attention, so give a multiple of {self.attentions}"
+                f"hidden is {model.hidden}; the backbone gat splits it among {self.attentions} heads of "
+                f"attention, so give a multiple of {self.attentions}"
             )
 
     def shapes(self, model: Backbone, num_features: int) -> Shapes:
@@ -64,6 +68,16 @@ class GAT(Network):
     def extra(self, model: Backbone, adj: sp.csr_matrix, train: Tensor) -> Edges:
         return Edges.of(adj, train)
 
+    def first_rows(self, model: Backbone, inputs: Inputs, x: Tensor, nodes: Tensor) -> Tensor:
+        """Where all edges of a node have the same attention: the mean over the node and its neighbours."""
+        if not convolves_first(model):
+            return super().first_rows(model, inputs, x, nodes)
+        edges: Edges = inputs.extra
+        equal = edge_softmax(torch.zeros(edges.target.shape[0]), edges)
+        near = to_scipy(edges.every.filled(equal).matrix)[nodes.numpy()]
+        rows = near @ (to_scipy(x) if x.layout == torch.sparse_csr else x.numpy())
+        return torch.from_numpy(rows.toarray() if sp.issparse(rows) else rows)
+
     def encode(self, model: Backbone, params: Tensors, inputs: Inputs, dropout: Dropout) -> Tensor:
         h: Tensor | None = None
         for name in layer_names(model):
@@ -71,7 +85,7 @@ class GAT(Network):
             values = times(inputs.features, weight) if h is None else h @ weight
             if convolves_first(model):
                 values = self._attended(params, name, values, inputs.extra)
-            h = dropout(F.elu(values + params[f"{name}.bias"]))
+            h = dropout(torch.relu(values + params[f"{name}.bias"]))
         assert h is not None
         return h
 

@@ -1,4 +1,4 @@
-"""``h2gcn``: a node's own row, its neighbours' rows and those of nodes two steps away, never mixed.
+"""``h2gcn``: a node's own row, its neighbours' and those of nodes two steps away, side by side.
 
 Zhu et al., "Beyond Homophily in Graph Neural Networks", NeurIPS 2020, arXiv 2006.11468.
 """
@@ -47,10 +47,10 @@ class Rings:
 class H2GCN(Network):
     """H = relu(X W + b). R0 = H, R1 = [A1 R0 | A2 R0], ... ``layers`` times; S = [R0 | R1 | ...]."""
 
-    # Choice: of gcnii and h2gcn, this one is better by validation on actor and roman_empire_proxy
-    # (docs/methods.md).
-    # Choice: S has all rounds already, so that the classifier is a linear layer and the setting head has no
-    # other.
+    # Choice: of GCNII and H2GCN, this one is better by validation on actor and roman_empire_proxy
+    # (docs/backbones.md).
+    # Choice: S has all rounds already, and a linear layer reads it. So the setting head has no other value
+    # here.
     depths: ClassVar[tuple[int, ...]] = (1, 2, 3, 4)
 
     def shapes(self, model: Backbone, num_features: int) -> Shapes:

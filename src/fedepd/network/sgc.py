@@ -24,7 +24,7 @@ class SGC(Network):
     """H = P^(L-1) X W + b and S = P H; with a linear head H = P^L X W + b and S = H."""
 
     # Choice: the published network is one matrix, P^L X W. Here W is the product of two, through the hidden
-    # width, because every method needs an H and a classifier. What a client sends is smaller for it.
+    # width, because every method needs an H and a classifier.
     depths: ClassVar[tuple[int, ...]] = (1, 2, 3, 4)
     heads: ClassVar[tuple[str, ...]] = ("gcn", "linear")
     convolution: ClassVar[Literal["gcn", "sage"] | None] = "gcn"

@@ -62,8 +62,8 @@ GROUPS: dict[str, type[Any]] = {
     "attack": Attack,
 }
 ADDED = ("defence", "attack", "model.layers")
-"""Groups and single settings that came later. At their defaults they are left out of a run's identity, so that older runs
-keep theirs."""
+"""Groups and single settings that came later. At their defaults they are left out of a run's identity, so that
+older runs keep theirs."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,14 @@ class Experiment:
         )
 
     def check_given(self, names: Iterable[str]) -> None:
-        """Refuse what a person should not give: a removed setting, or one that changes nothing under the others."""
+        """Refuse what a person should not give: a removed setting, or one that changes nothing under the others.
+
+        Args:
+            names: The settings that were given.
+
+        Raises:
+            BadConfig: One of them was removed, or is idle.
+        """
         names = list(names)
         for name in names:
             if name in self.method.retired:
@@ -164,7 +171,14 @@ class Experiment:
             raise BadConfig(complaint)
 
     def idle(self, names: Iterable[str]) -> dict[str, str]:
-        """Those of the named settings that differ from the preset and change nothing, each with a sentence about it."""
+        """Those of the named settings that differ from the preset and change nothing.
+
+        Args:
+            names: The settings to look at.
+
+        Returns:
+            A sentence about each, by the setting's name. It says which other setting is the reason.
+        """
         usual = {name: group() for name, group in GROUPS.items()}
         usual["method"] = make_method(self.method_name, self.preset)
         stopped_by = {
@@ -267,13 +281,13 @@ def nameless(backbone: Any) -> str:
     """What a run with a backbone that has no name cannot do."""
     name = network_name(backbone) if isinstance(backbone, Network) else backbone
     return (
-        f"the backbone {shown(name)} is an object of a Python program and has no name in fedepd, so such a run cannot be "
-        "resumed or exported; register its class under a name (docs/methods.md) and run again"
+        f"the backbone {shown(name)} is an object of a Python program and has no name in fedepd, so such a run "
+        "cannot be resumed or exported; register its class under a name (docs/backbones.md) and run again"
     )
 
 
 def backbone_of(value: Any) -> str | Network:
-    """A backbone from Python (a name or an object), from text, or as :func:`described` put it into a run folder."""
+    """A backbone from Python (a name or an object), from text, or as ``described`` put it into a run folder."""
     if isinstance(value, Network):
         return value
     if not isinstance(value, Mapping):
@@ -281,7 +295,7 @@ def backbone_of(value: Any) -> str | Network:
     if "class" in value:
         raise BadConfig(nameless(value["class"]))
     name, own = value.get("name"), {key: each for key, each in value.items() if key != "name"}
-    if name not in BACKBONES:
+    if not isinstance(name, str) or name not in BACKBONES:
         raise UnknownName("value of backbone", shown(name), [*BACKBONES])
     kinds = get_type_hints(BACKBONES[name])
     known = [f.name for f in fields(BACKBONES[name])]  # type: ignore[arg-type]

@@ -1,4 +1,7 @@
-"""FedEPD's equations by hand; checks (2), (5), (7) and (8) of methods.md 14.19. Eq. 1-5 are in test_purify.py."""
+"""FedEPD's equations by hand. Checks 2, 5, 7 and 8 are those of docs/reading-the-paper.md.
+
+Eq. 1-5 are in test_purify.py.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ def prepared_client(
     return replace(client, prepared=client.prepared.on(method.purify))
 
 
-# 14.19 (2): injection, Eq. 10-12
+# Check 2: injection, Eq. 10-12
 
 
 @pytest.mark.parametrize("backbone", ["gcn", "sage"])
@@ -89,7 +92,7 @@ def test_injection_uses_the_purified_graph() -> None:
     client = prepared_client(
         method, replace(data, graph=replace(data.graph, x=torch.tensor([[1.0, 0], [1.0, 0], [0, 1.0]])))
     )
-    assert client.prepared.edges.tolist() == [[0], [1]]  # the path graph of 14.19 (4)
+    assert client.prepared.edges.tolist() == [[0], [1]]  # the path graph of check 4
     h = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
     p = torch.tensor([[0.0, 0.0], [8.0, 16.0]])
     injected = method._inject(client, h, {"prototype.mean": p, "prototype.count": torch.ones(2)})
@@ -166,7 +169,7 @@ def method_edges(method: FedEPD, data: ClientData) -> int:
     return derived(method, data).edges.shape[1]
 
 
-# Eq. 7-8: prototypes. 14.19 (8)
+# Eq. 7-8: prototypes. Check 8
 
 
 def reply_of(sums: list[list[float]], counts: list[float]) -> Reply:
@@ -214,7 +217,7 @@ def test_the_gate_reads_kept_edges_only() -> None:
     assert class_homophily(data, kept, 0.0).tolist() == pytest.approx([1.0, 0.0, 0.5])
 
 
-# Eq. 15-16: margins. 14.19 (5) and (7)
+# Eq. 15-16: margins. Checks 5 and 7
 
 
 @pytest.mark.parametrize(

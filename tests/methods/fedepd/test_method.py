@@ -1,6 +1,7 @@
-"""FedEPD as a whole: FedAvg when its parts are off, its stages (checks (1) and (6) of methods.md 14.19), its predictions, its settings.
+"""FedEPD as a whole: FedAvg when its parts are off, its stages, its predictions, its settings.
 
-The equations are in test_fedepd_equations.py and test_purify.py.
+Checks 1 and 6 are those of docs/reading-the-paper.md. The equations are in test_equations.py and
+test_purify.py.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from fedepd.network.training import Training
 from fedepd.types import ClientData, Reply, Tensors
 from toy import assert_same, initial, make_client, make_server, run_rounds, toy_client, toy_clients
 
-OFF = {"purify": False, "consensus": False, "recalibrate": False}
+OFF: dict[str, Any] = {"purify": False, "consensus": False, "recalibrate": False}
 
 
 def messages(method: FedEPD, data: ClientData, seed: int = 0) -> Tensors:
@@ -49,7 +50,7 @@ def on_graph(method: FedEPD, client: Client[Graphs], tensors: Tensors) -> Prepar
     return client.prepared.on(method.prunes(tensors))
 
 
-# 14.19 (1): without its three parts it is FedAvg
+# Check 1: without its three parts it is FedAvg
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_each_part_alone_changes_the_result() -> None:
     clients = toy_clients()
 
     def weights(*parts: str) -> Tensor:
-        method = FedEPD(**{**OFF, **dict.fromkeys(parts, True)}, prune="always", mu=0.0)  # type: ignore[arg-type]
+        method = FedEPD(**{**OFF, **dict.fromkeys(parts, True)}, prune="always", mu=0.0)
         return run_rounds(method, clients, rounds=2)[0][-1].tensors["classifier.weight"]
 
     plain, calibrated = weights(), weights("recalibrate")
@@ -89,7 +90,7 @@ def test_each_part_alone_changes_the_result() -> None:
 
 
 def test_without_recalibration_consensus_changes_nothing_and_sends_nothing() -> None:
-    """Injection lives inside calibration (14.16)."""
+    """Injection lives inside calibration (docs/reading-the-paper.md, ablation)."""
     clients = toy_clients()
     (a, _), (b, _) = (
         run_rounds(FedEPD(recalibrate=False, consensus=on), clients, rounds=2) for on in (True, False)
@@ -102,7 +103,10 @@ def test_without_recalibration_consensus_changes_nothing_and_sends_nothing() -> 
 
 
 def test_prototypes_are_sums_over_elites_of_the_encoder_asked_for_in_evaluation_mode() -> None:
-    """Of the received encoder or of the local one after its steps (14.17); where the classifier reads for rehearsal."""
+    """Prototypes of the received encoder, or of the local one after its steps.
+
+    For rehearsal they are taken where the classifier reads (docs/reading-the-paper.md, prototype encoder).
+    """
     data = toy_client()
     for setting, use in itertools.product(("local", "received"), ("rehearsal", "injection")):
         method = FedEPD(rho=0.5, prototype_encoder=setting, consensus_by=use)  # type: ignore[arg-type]
@@ -145,10 +149,13 @@ def test_the_margin_moves_no_prediction(sign: Any) -> None:
 
 
 def test_the_minus_sign_helps_rare_classes_and_the_plus_sign_hurts_them() -> None:
-    """14.1: stationarity makes z ∓ Δ the log posterior, so at inference the rare class is raised by minus and lowered by plus."""
+    """Stationarity makes z ∓ Δ the log posterior (docs/reading-the-paper.md, margin sign).
+
+    So at inference the rare class is raised by minus and lowered by plus.
+    """
     shares = {}
     for sign in ("minus", "plus"):
-        method = FedEPD(sign=sign, mu=3.0, gate="constant", consensus=False, calibration_epochs=20)  # type: ignore[arg-type]
+        method = FedEPD(sign=sign, mu=3.0, gate="constant", consensus=False, calibration_epochs=20)
         client = make_client(method, toy_client(one_node_class=True), round=2, training=Training(lr=0.1))
         reply, _ = method.client_step(client, messages(method, client.data), {})
         shares[sign] = float(method.predict(client, reply.tensors).softmax(1)[:, 2].mean())
@@ -174,7 +181,7 @@ def test_the_margin_is_in_the_base_loss_where_it_is_asked_for(margin_in: Any) ->
         torch.testing.assert_close(reply.tensors[name], value.detach() - gradient)
 
 
-# Algorithm 2: stages. 14.19 (6)
+# Algorithm 2: stages. Check 6
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])

@@ -1,4 +1,7 @@
-"""The balanced contrast: methods.md section 5 (h2, h3), and its gradient against autograd's."""
+"""The balanced contrast: HierTail's checks 2 and 3 in docs/reading-the-rivals.md.
+
+Its gradient is held against autograd's.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from fedepd.methods.parts.contrast import balanced_contrast, group_contrast
 
 
 def plain_contrast(rows: Tensor, labels: Tensor, temperature: float) -> Tensor:
-    """b.4 with whole matrices, differentiated by autograd, through the maximum as well."""
+    """Step 4 of HierTail with whole matrices, differentiated by autograd, through the maximum as well."""
     similar = rows @ rows.t() / temperature
     e = torch.exp(similar - similar.max(1, keepdim=True).values) + 1e-7
     same = (labels[:, None] == labels).to(rows.dtype)
@@ -23,13 +26,19 @@ def plain_contrast(rows: Tensor, labels: Tensor, temperature: float) -> Tensor:
 
 
 def test_contrast_of_two_orthonormal_rows() -> None:
-    """(h2) Two classes, temperature 1: e_ii = 1, e_ij = 1/e, D = 1 + 1/e: loss = log(1 + 1/e) = 0.3133, up to the floor 1e-7."""
+    """Check 2. Two classes, temperature 1: e_ii = 1, e_ij = 1/e and D = 1 + 1/e.
+
+    So the loss is log(1 + 1/e) = 0.3133, up to the floor 1e-7.
+    """
     loss = balanced_contrast(torch.eye(2), torch.tensor([0, 1]), 1.0)
     assert float(loss) == pytest.approx(log(1 + exp(-1)), abs=1e-6)
 
 
 def test_a_class_weighs_the_same_whatever_its_size() -> None:
-    """(h3) Every member of class 1 twice: each D_i stays, so a row of class 0 has the same loss, here 1 of 2 rows, then 1 of 3."""
+    """Check 3. Every member of class 1 twice: each D_i stays, so a row of class 0 has the same loss.
+
+    It is 1 of 2 rows, then 1 of 3.
+    """
     rows = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     doubled = torch.cat([rows, rows[1:]])
     before = balanced_contrast(rows, torch.tensor([0, 1]), 1.0)

@@ -37,7 +37,7 @@ def among(claim: str, *rivals: str) -> Claim:
     return replace(BY_ID[claim], contrast=best(BY_ID[claim].metric, rivals))
 
 
-def verdict(claim: str | Claim, dataset: str = "toy", **rows: Row) -> Verdict:
+def verdict(claim: str | Claim, dataset: str = "toy", /, **rows: Row) -> Verdict:
     named = {name.replace("__", ":"): values for name, values in rows.items()}
     found = [
         v
@@ -292,7 +292,8 @@ def test_a_grid_is_refuted_by_what_one_parameter_does_on_average() -> None:
         return verdict
 
     three, six = found(3), found(6)
-    assert (three.outcome, three.p) == ("cannot be told", pytest.approx(0.235, abs=0.002))
+    assert three.outcome == "cannot be told"
+    assert three.p == pytest.approx(0.235, abs=0.002)
     assert six.outcome == "does not hold"
     together = judge(
         {f"d{i}": {f"fedepd:mu={mu}": row(macro_f1=50 + 9 * mu) for mu in (0, 1)} for i in range(9)},
@@ -423,7 +424,8 @@ def test_over_all_datasets_ranks_decide_and_not_one_large_gain() -> None:
     against it."""
     (found,) = over_all([-0.1, -0.2, -0.3, -0.4, -0.5, -0.6, -0.7, -0.8, 40], "consensus-bacc")
     ways = sum(sum(rank for rank in range(1, 10) if signs >> rank & 1) <= 9 for signs in range(0, 2**10, 2))
-    assert (found.outcome, found.p) == ("cannot be told", pytest.approx(2 * ways / 2**9))
+    assert found.outcome == "cannot be told"
+    assert found.p == pytest.approx(2 * ways / 2**9)
     assert (
         "+4.04 points on average. It is ahead on 1 of 9 datasets. The test over 9 datasets shows neither"
         in found.because

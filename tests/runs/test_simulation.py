@@ -1,0 +1,116 @@
+"""What a run builds before its first round, by hand on small graphs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import scipy.sparse as sp
+import torch
+
+from fedepd.clients.partition import PartitionConfig
+from fedepd.errors import BadConfig
+from fedepd.longtail import Tiers
+from fedepd.network.sparse import csr_tensor
+from fedepd.runs.experiment import Experiment
+from fedepd.runs.simulation import Simulation, build, merged, owner_names, warnings_of, with_features
+from fedepd.types import Graph
+from toy import toy_client, toy_clients
+
+
+def two_owners() -> Graph:
+    """Nodes 0-9 belong to "north", 10-19 to "south". Labels alternate. One edge, 9-10, crosses."""
+    path = torch.tensor([(i, i + 1) for i in range(19)]).T
+    return Graph.make(
+        torch.eye(20),
+        path,
+        torch.tensor([0, 1] * 10),
+        2,
+        name="two owners",
+        owner=torch.tensor([0] * 10 + [1] * 10),
+        owner_names=("north", "south"),
+    )
+
+
+def built(method: str = "fedavg", **settings: Any) -> Simulation:
+    settings = {"rounds": 2, "hidden": 4, "partition": "owner", **settings}
+    return build(Experiment.make(method, **settings), two_owners())
+
+
+def test_the_cut_says_who_owns_a_node_and_what_it_is_for() -> None:
+    """A client has 5 nodes of each class. The floor rule gives 3 to training, 1 to validation, 1 to the test."""
+    one = built()
+    cut = one.cut()
+    assert cut["owner"].tolist() == [0] * 10 + [1] * 10
+    assert cut["client_class"].tolist() == [[5, 5], [5, 5]]
+    assert cut["class_sizes"].tolist() == [10, 10]
+    for nodes in (slice(0, 10), slice(10, 20)):
+        assert torch.bincount(cut["split"][nodes]).tolist() == [6, 2, 2]
+    for client in one.clients:
+        for code, mask in enumerate((client.train_mask, client.val_mask, client.test_mask)):
+            assert (cut["split"][client.global_ids[mask]] == code).all()
+    assert [client.graph.num_edges for client in one.clients] == [9, 9]
+    assert (one.unseen, one.config["dataset"]["owner_names"]) == (0.0, ["north", "south"])
+
+
+def test_a_method_that_merges_clients_has_one_with_all_edges_and_the_same_split() -> None:
+    apart, one = built(), built("centralised")
+    (whole,) = one.clients
+    assert whole.graph.num_edges == 19
+    assert torch.equal(one.cut()["split"], apart.cut()["split"])
+    assert one.course().clients == [0]
+    again = merged(two_owners(), apart.clients)
+    assert torch.equal(again.train_mask, whole.train_mask)
+    assert torch.equal(again.test_mask, whole.test_mask)
+
+
+def test_the_settings_of_the_simulation_are_those_that_auto_became() -> None:
+    assert built(partition="auto").experiment.partition == built().experiment.partition
+    with pytest.raises(BadConfig, match="backbone auto is chosen by"):
+        built(backbone="auto")
+
+
+def test_owners_are_named_where_the_graph_is_cut_by_owner() -> None:
+    graph = two_owners()
+    assert owner_names(graph, PartitionConfig(partition="owner")) == ["north", "south"]
+    assert owner_names(graph, PartitionConfig(partition="openfgl")) == []
+    assert owner_names(replace(graph, owner_names=()), PartitionConfig(partition="owner")) == []
+
+
+def test_warnings_name_the_clients() -> None:
+    assert warnings_of(toy_clients()) == []
+    odd = [toy_client(0, edges=False), toy_client(1), toy_client(2, edges=False, train=False)]
+    assert warnings_of(odd) == [
+        "no edges at client 0, 2: it trains as a plain network on its nodes' own features",
+        "no training nodes at client 2: it is evaluated but has no say in the average",
+    ]
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_rows_are_divided_by_their_sum_of_absolute_values(sparse: bool) -> None:
+    """|1| + |-3| = 4; a row of zeros stays one."""
+    x = torch.tensor([[1.0, -3.0], [0.0, 0.0], [0.0, 0.5]])
+    features = csr_tensor(sp.csr_matrix(x.numpy())) if sparse else x
+    graph = Graph.make(features, torch.tensor([[0], [1]]), torch.tensor([0, 1, 0]), 2)
+    assert with_features(graph, "raw") is graph
+    found = with_features(graph, "row_normalised")
+    assert found.is_sparse == sparse
+    assert found.x.to_dense().tolist() == [[0.25, -0.75], [0.0, 0.0], [0.0, 1.0]]
+
+
+def test_personal_models_are_the_states_without_moments() -> None:
+    one = built()
+    assert one.personal_models() == {}
+    state = {"encoder.weight": torch.ones(2), "adam.moments.first": torch.zeros(2)}
+    one.participants[1].state = state
+    found = one.personal_models()
+    assert found.keys() == {"client1.encoder.weight"}
+    assert torch.equal(found["client1.encoder.weight"], torch.ones(2))
+
+
+def test_the_start_has_the_tiers_of_the_whole_graph() -> None:
+    """Both classes have 10 nodes. The first holds half of all nodes: it is the head, and the other the tail."""
+    progress = built().start()
+    assert progress.next_round == 1
+    assert progress.tiers == Tiers(head=(0,), medium=(), tail=(1,))
