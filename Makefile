@@ -1,4 +1,5 @@
-# Every target makes what it needs: .venv appears with the first one and is brought up to date only when the pins, pyproject.toml or the C kernels change.
+# Every target makes what it needs. The first one makes .venv. It is updated only when the pins,
+# pyproject.toml or the C kernels change.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
@@ -10,12 +11,13 @@ export OMP_NUM_THREADS = 1
 .PHONY: help install demo test test-heavy fuzz lint docs bench clean
 .DEFAULT_GOAL := help
 
-help:  ## what there is to make
+help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-# --no-build-isolation: the build tools come from the pins too.
+# With --no-build-isolation, the build tools come from the pins too.
 .venv/.run: pyproject.toml constraints.txt hatch_build.py src/fedepd/network/_kernels.c
-	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer found; install one or call 'make PYTHON=/path/to/python3 ...'" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { \
+		echo "no Python 3.11 or newer found; install one or call 'make PYTHON=/path/to/python3 ...'" >&2; exit 1; }
 	@echo "installing into .venv (once) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(PIP) torch==2.13.0 hatchling editables
@@ -23,28 +25,28 @@ help:  ## what there is to make
 	@touch $@
 
 .venv/.dev: .venv/.run
-	@echo "installing what tests need into .venv (once) ..."
+	@echo "installing the packages for tests into .venv (once) ..."
 	@$(PIP) --no-build-isolation -e ".[dev]"
 	@touch $@
 
-install: .venv/.run  ## .venv with the package and nothing but what a run needs
+install: .venv/.run  ## make .venv with the package and only what a run needs
 
 demo: .venv/.run  ## train FedEPD and FedAvg on a built-in graph, print a table, write runs/demo/report.html
 	@rm -rf $(DEMO)
 	$(BIN)/fedepd compare fedepd fedavg --seeds 3 --workers 2 --rounds $(DEMO_ROUNDS) --out $(DEMO)
 
-test: .venv/.dev  ## all tests but the heavy ones, two at a time
+test: .venv/.dev  ## run all tests but the heavy ones, two at a time
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
-test-heavy: .venv/.dev  ## faults of a running federation, its demo without a network, every hostile name on every page: minutes
+test-heavy: .venv/.dev  ## run the heavy tests: faults of a federation, demo without a network, hostile names
 	$(BIN)/python -m pytest -m heavy -n 2 --dist loadgroup
 
 SECONDS ?= 600
 FORMAT ?=
-fuzz: .venv/.dev  ## change sound files at random and feed them to their readers, for SECONDS=600; what breaks one joins tests/fuzz/corpus
+fuzz: .venv/.dev  ## feed randomly changed files to their readers for SECONDS=600 and keep what breaks one
 	PYTHONPATH=tests $(BIN)/python -m fuzz.run --seconds $(SECONDS) --format "$(FORMAT)"
 
-lint: .venv/.dev  ## ruff, its format, and mypy --strict
+lint: .venv/.dev  ## run ruff check, ruff format --check and mypy --strict
 	$(BIN)/ruff check . && $(BIN)/ruff format --check -q .
 	$(BIN)/mypy
 
@@ -52,7 +54,7 @@ lint: .venv/.dev  ## ruff, its format, and mypy --strict
 docs: .venv/.docs  ## the docs site, in site/: open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-bench: .venv/.dev  ## what a round costs beside a plain torch_geometric loop, and how it grows; writes benchmarks/out
+bench: .venv/.dev  ## compare the cost of a round with a plain torch_geometric loop; writes benchmarks/out
 	$(BIN)/fedepd bench --scaling --out benchmarks/out
 
 clean:  ## remove .venv, runs/demo, site and caches
@@ -69,5 +71,5 @@ clean:  ## remove .venv, runs/demo, site and caches
 	@touch $@
 
 .PHONY: federation-demo
-federation-demo: .venv/.federation  ## a server and three sites on this machine with mutual TLS, 10 rounds, compared with the simulation
+federation-demo: .venv/.federation  ## run a server and three sites here, and compare with the simulation
 	$(BIN)/fedepd federation demo --rounds 10

@@ -1,4 +1,7 @@
-"""Compiles src/fedepd/network/_kernels.c when the package is built; without a C compiler the package works on torch alone."""
+"""Compile src/fedepd/network/_kernels.c when the package is built.
+
+Without a C compiler, the package computes with torch alone.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +27,14 @@ class CompileKernels(BuildHookInterface[Any]):
             or [found for name in ("cc", "gcc") if (found := shutil.which(name))][:1]
         )
         if not command:
-            self.app.display_warning("no C compiler found: fedepd will compute with torch alone")
+            self.app.display_warning("no C compiler was found, so fedepd will compute with torch alone")
             return
         part = library.with_suffix(".part")
         if why := _compile([*command, *FLAGS, "-o", str(part), str(source), "-lm"]):
             part.unlink(missing_ok=True)
             self.app.display_warning(
-                f"{shlex.join(command)} cannot compile _kernels.c, fedepd will compute with torch alone: {why}"
+                f"{shlex.join(command)} cannot compile _kernels.c ({why}), "
+                f"so fedepd will compute with torch alone"
             )
             return
         part.replace(library)
@@ -39,7 +43,7 @@ class CompileKernels(BuildHookInterface[Any]):
 
 
 def _compile(command: list[str]) -> str:
-    """Why it failed; empty where it did not."""
+    """Run the compiler. Returns why it failed, or an empty text."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as cause:

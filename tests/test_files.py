@@ -155,7 +155,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: py
     """64 MB of zeros in 64 kB; the limit of the test is 1 MB, and no member may be opened."""
     (tmp_path / "a.npz").write_bytes(npz(a=npy_bytes(np.zeros(8 * 2**20))))
     monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_: pytest.fail("it was opened"))
-    with pytest.raises(BadData, match="would unfold to more than 1,048,576 bytes"):
+    with pytest.raises(BadData, match="would unpack to more than 1,048,576 bytes"):
         read_arrays(tmp_path / "a.npz", ["a"], limit=2**20)
 
 

@@ -41,11 +41,11 @@ def another(folder: Path) -> tuple[BaseProcess, Connection]:
 def test_another_process_is_kept_out_and_comes_in_after(tmp_path: Path) -> None:
     with held(tmp_path):
         process, pipe = another(tmp_path)
-        assert "another process is at work" in pipe.recv()
+        assert "another process is working" in pipe.recv()
         process.join()
     process, pipe = another(tmp_path)
     assert pipe.recv() == "held"
-    with pytest.raises(BadConfig, match="another process is at work"), held(tmp_path):
+    with pytest.raises(BadConfig, match="another process is working"), held(tmp_path):
         pass
     pipe.send("go on")
     process.join()
@@ -68,10 +68,10 @@ def test_a_second_holder_in_this_process_does_not_undo_the_first(tmp_path: Path)
     """lockf would give it the lock, and take it from both when it closes the file."""
     with held(tmp_path):
         for _ in range(2):
-            with pytest.raises(BadConfig, match="another process is at work"), held(tmp_path):
+            with pytest.raises(BadConfig, match="another process is working"), held(tmp_path):
                 pass
         process, pipe = another(tmp_path)
-        assert "another process is at work" in pipe.recv()
+        assert "another process is working" in pipe.recv()
         process.join()
 
 

@@ -28,7 +28,7 @@ def test_a_refusal_says_how_much_and_how_to_allow_it(monkeypatch: pytest.MonkeyP
     memory.check(2 * 2**30, "a file")
     with pytest.raises(
         BadData,
-        match=r"a file would need 3\.0 GB of memory, and 2\.0 GB is the limit here; .*FEDEPD_MAX_GB=3",
+        match=r"a file would need 3\.0 GB of memory, but the limit is 2\.0 GB; .*FEDEPD_MAX_GB=3",
     ):
         memory.check(3 * 2**30, "a file")
     with pytest.raises(BadData, match="than any machine has"):

@@ -73,11 +73,11 @@ def test_hiding_leaves_training_labels_alone_and_the_client_itself_too() -> None
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"x": torch.eye(4, 3, device="meta")}, "x lies on the device 'meta'"),
-        ({"y": torch.zeros(4, dtype=torch.int64, device="meta")}, "y lies on the device 'meta'"),
+        ({"x": torch.eye(4, 3, device="meta")}, "x is on the device 'meta'"),
+        ({"y": torch.zeros(4, dtype=torch.int64, device="meta")}, "y is on the device 'meta'"),
         (
             {"edge_index": torch.zeros(2, 1, dtype=torch.int64, device="meta")},
-            "edge_index lies on the device 'meta'",
+            "edge_index is on the device 'meta'",
         ),
         ({"y": torch.tensor([0.0, 1.0, 0.0, 1.0])}, "one whole number per node"),
         ({"y": torch.zeros(4, dtype=torch.complex64)}, "one whole number per node"),
@@ -85,9 +85,9 @@ def test_hiding_leaves_training_labels_alone_and_the_client_itself_too() -> None
         ({"y": torch.zeros(4, 1, dtype=torch.int64)}, "one whole number per node"),
         (
             {"y": torch.tensor([0, 1, 0, 2**62])},
-            "num_classes is 4611686018427387905 for 4 labelled nodes; it may be 100",
+            "num_classes is 4611686018427387905 for 4 labelled nodes, but at most 100 is allowed",
         ),
-        ({"num_classes": 101}, "num_classes is 101 for 4 labelled nodes; it may be 100"),
+        ({"num_classes": 101}, "num_classes is 101 for 4 labelled nodes, but at most 100 is allowed"),
         ({"num_classes": 2**63}, "num_classes is 9223372036854775808"),
         (
             {"num_classes": 10**6, "part": True},

@@ -1,6 +1,6 @@
-"""The arrays of an npz file that somebody else may have written.
+"""Read the arrays of an npz file that somebody else may have written.
 
-Nothing is unpickled, and nothing is allocated before the declared sizes have been checked.
+Nothing is unpickled. Memory is allocated only after the declared sizes have been checked.
 """
 
 from __future__ import annotations
@@ -26,34 +26,40 @@ Arrays = dict[str, NDArray[Any]]
 
 MAX_MEMBERS = 1000
 HEADER = 10_100
-"""Bytes that are looked at for an array's header; numpy takes at most 10,000 characters."""
+"""Bytes that are searched for an array's header. numpy accepts headers of at most 10,000 characters."""
 PLAIN = "biufcSU"
-"""Kinds of numbers and text; records, dates and objects are not plain."""
+"""The numpy kinds of numbers and text. Records, dates and objects are not plain."""
 
 OURS = 2**30
-"""Bytes that the arrays of a run folder may unfold to. An honest confusion matrix is nearly all zeros, so no ratio holds there."""
+"""Most bytes that the arrays of a run folder may unpack to.
+
+An honest confusion matrix is nearly all zeros, so its ratio of compression says nothing.
+"""
 WRITE_AGAIN = "write it again with numpy.savez or fedepd.datasets.write_npz"
 
 
 def spelled(path: str | Path) -> str:
-    """A file's name as a message shows it."""
+    """A file's name for a message."""
     return shown(path, 300)
 
 
 def reason(error: BaseException) -> str:
-    """What a library says of a file, as one short line."""
+    """A library's error message as one short line."""
     return shown(" ".join(str(error).split()), 200)
 
 
 def open_file(path: str | Path, name: str = "", cure: str = "check the path") -> IO[bytes]:
-    """A regular file that has content; a pipe, a folder or a device is refused and never waited for."""
+    """Open a regular file that is not empty.
+
+    A pipe, a folder or a device is refused at once, without waiting.
+    """
     name = f"file '{name or spelled(path)}'"
     try:
         file = open_regular(path)
     except (FileNotFoundError, NotADirectoryError):
         raise BadData(f"{name} does not exist; {cure}") from None
     except PermissionError:
-        raise BadData(f"{name} may not be read; change its permissions") from None
+        raise BadData(f"{name} cannot be read (permission denied); change its permissions") from None
     except OSError as error:
         what = "does not exist as a regular file" if error.errno == errno.EINVAL else "cannot be read"
         raise BadData(f"{name} {what} ({error.strerror}); {cure}") from None
@@ -71,10 +77,10 @@ def read_arrays(
     cure: str = WRITE_AGAIN,
     name: str = "",
 ) -> Arrays:
-    """The named arrays of an npz file; other members are not even opened.
+    """The named arrays of an npz file. Other members are not opened.
 
-    ``limit``: bytes that they may unfold to. Without one the file's own size and the machine's memory decide.
-    ``name``: what a refusal calls the file, if not by its path.
+    ``limit``: most bytes that the arrays may unpack to. Without it, the file's size and the machine's memory
+    decide. ``name``: the name of the file in an error, if not its path.
     """
     required = tuple(required)
     with open_file(path, name, "check the path" if cure == WRITE_AGAIN else cure) as file:
@@ -84,7 +90,7 @@ def read_arrays(
                 members = _members(archive, size, name, cure)
                 if missing := [key for key in required if key not in members]:
                     raise BadData(
-                        f"{name} has no array '{missing[0]}', it holds {shown(sorted(members), 300)}; {cure}"
+                        f"{name} has no array '{missing[0]}', only {shown(sorted(members), 300)}; {cure}"
                     )
                 wanted = {
                     key: members[key] for key in dict.fromkeys((*required, *optional)) if key in members
@@ -98,7 +104,10 @@ def read_arrays(
 
 
 def _members(archive: zipfile.ZipFile, size: int, name: str, cure: str) -> dict[str, zipfile.ZipInfo]:
-    """The arrays by name; an archive that no program writes, with members twice or one over another, is refused."""
+    """The arrays by name.
+
+    An archive with repeated or overlapping members is refused, because no program writes one.
+    """
     infos = [info for info in archive.infolist() if info.filename.endswith(".npy")]
     members = {info.filename.removesuffix(".npy"): info for info in infos}
     if len(archive.infolist()) > MAX_MEMBERS or len(members) < len(infos):
@@ -107,7 +116,7 @@ def _members(archive: zipfile.ZipFile, size: int, name: str, cure: str) -> dict[
     ends = 0
     for info in sorted(archive.infolist(), key=lambda info: info.header_offset):
         if info.header_offset < ends or info.compress_size > size:
-            raise BadData(f"{name} has members that lie over each other; {cure}")
+            raise BadData(f"{name} has members that overlap; {cure}")
         ends = info.header_offset + info.compress_size
     return members
 
@@ -120,14 +129,18 @@ def _check_sizes(
     name: str,
     cure: str,
 ) -> None:
-    """From the directory first, then from the arrays' own headers; zipfile never gives more than the directory says."""
+    """Check sizes, first those in the zip directory, then those in the arrays' own headers.
+
+    zipfile never returns more bytes than the directory says.
+    """
     _check_growth(sum(info.file_size for info in wanted.values()), size, limit, name, cure)
     unfolded = 0
     for key, info in wanted.items():
         what = f"{name}: array '{key}'"
-        # Choice: numpy writes these two; zipfile unpacks others without a bound.
+        # Choice: only the two compressions that numpy writes are accepted. zipfile unpacks others without a
+        # limit.
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise BadData(f"{what} is packed in a way that numpy never does; {cure}")
+            raise BadData(f"{what} has a compression that numpy never uses; {cure}")
         with archive.open(info) as member:
             unfolded += check_header(member, info.file_size, what, cure)
         _check_growth(unfolded, size, limit, what, cure)
@@ -137,11 +150,14 @@ def _check_growth(unfolded: int, size: int, limit: int | None, what: str, cure: 
     if limit is None:
         check_growth(unfolded, size, what, "save it again with numpy.savez, or sparse features as CSR parts")
     elif unfolded > limit:
-        raise BadData(f"{what} would unfold to more than {limit:,} bytes; {cure}")
+        raise BadData(f"{what} would unpack to more than {limit:,} bytes; {cure}")
 
 
 def check_header(file: IO[bytes], size: int, what: str, cure: str) -> int:
-    """The bytes that an array of a file of ``size`` bytes takes in the type it is kept in; header and size must agree."""
+    """The bytes that an array will take in memory, in the type it is kept in.
+
+    ``size`` is the size of its file in bytes. Header and size must agree.
+    """
     start = io.BytesIO(file.read(HEADER))
     version = npy.read_magic(start)
     read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
@@ -163,18 +179,19 @@ def check_header(file: IO[bytes], size: int, what: str, cure: str) -> int:
 def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
     with archive.open(info) as member:
         array: NDArray[Any] = npy.read_array(member, allow_pickle=False)
-        member.read(1)  # reaching the end is what makes zipfile compare the checksum
+        member.read(1)  # zipfile compares the checksum only when the end is reached
     return array
 
 
 def check_text(array: NDArray[np.str_], name: str) -> None:
-    """Refuse code points that are no characters: numpy keeps any 32-bit number, and Python fails on some of them much later."""
-    codes = (
-        np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")).view(np.uint32)
-        if array.size
-        else np.empty(0, np.uint32)
-    )
+    """Refuse code points that are not characters.
+
+    numpy stores any 32-bit number as a character, and Python fails on some of them much later.
+    """
+    if array.size == 0:
+        return
+    codes = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")).view(np.uint32)
     if bool(((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any()):
         raise BadData(
-            f"{name} holds code points that are no characters; write the names again as unicode text"
+            f"{name} holds code points that are not characters; write the names again as unicode text"
         )

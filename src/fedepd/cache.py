@@ -1,8 +1,9 @@
-"""Slow functions of unchanging arrays, remembered on disk by the content of their arguments.
+"""Results of slow functions, kept on disk under the hash of their arguments.
 
-A second run, another seed or a job of a sweep does not pay again. Nothing is kept of what takes less than ``WORTH_KEEPING`` seconds. The
-folder is $FEDEPD_CACHE (``off``: nothing is kept), else the user's cache folder; only its owner can read it. What is found there is
-believed only with its checksum, which covers the arguments too, and if it fits; else it is computed anew.
+A second run, another seed or another job of a sweep then does not compute them again. A result that takes
+less than ``WORTH_KEEPING`` seconds is not kept. The folder is $FEDEPD_CACHE (``off``: keep nothing), else the
+user's cache folder. Only its owner can read it. A stored result is used only if its checksum is right, which
+covers the arguments too, and if it fits. Otherwise it is computed anew.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from fedepd.files import DAMAGE, regular_content, write_bytes
 
 WORTH_KEEPING = 0.2
 DIGEST = 32
-"""Bytes of a sha256."""
+"""Length of a sha256 in bytes."""
 
 
 def remembered(
@@ -35,7 +36,10 @@ def remembered(
     compute: Callable[[], NDArray[Any]],
     fits: Callable[[NDArray[Any]], bool] = lambda _: True,
 ) -> NDArray[Any]:
-    """``compute()``, or what it gave for the same arguments (arrays by their bytes, the rest by its text) if it ``fits``."""
+    """The result of ``compute()``, or the one stored for the same arguments if it ``fits``.
+
+    Arrays are compared by their bytes, other arguments by their text.
+    """
     folder = cache_folder()
     if folder is None:
         return compute()
@@ -51,7 +55,10 @@ def remembered(
 
 
 def _found(path: Path, key: str) -> NDArray[Any] | None:
-    """None where there is nothing, or nothing that can be trusted: a file of another user, damaged, or kept for another key."""
+    """The stored result. None if there is none, or if it cannot be trusted.
+
+    A file is not trusted if it belongs to another user, is damaged, or was stored for another key.
+    """
     try:
         if path.stat().st_uid != os.getuid():
             return None
@@ -89,7 +96,10 @@ def content_hash(*parts: Any) -> str:
 
 
 def _keep(path: Path, key: str, value: NDArray[Any]) -> None:
-    """All or nothing; a cache that cannot be written to costs time, never a run."""
+    """Store a result, whole or not at all.
+
+    A cache that cannot be written costs time, but never ends a run.
+    """
     buffer = io.BytesIO()
     npy.write_array(buffer, np.asarray(value), allow_pickle=False)
     with suppress(OSError, BadConfig):

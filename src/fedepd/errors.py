@@ -1,4 +1,7 @@
-"""Errors a user can cause or meet. Every message is one sentence: what, where, cure."""
+"""Errors that a user can cause or meet.
+
+Every message is one sentence that names the thing, the place and the cure.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from collections.abc import Iterable
 from fedepd.shown import LIMIT, listed, shown
 
 MOST_CHOICES = 100
-"""More are not read anyway; our longest list has 50 settings."""
+"""Most choices that a message lists. Our own longest list has 50 settings."""
 
 
 class FedEPDError(Exception):
-    """Base of all errors raised on purpose. The command line prints it as one sentence and exits with 2.
+    """Base of all errors raised on purpose. The command line prints one as one sentence and exits with 2.
 
     Examples:
         >>> import fedepd

@@ -1,6 +1,6 @@
-"""The one place that reads files somebody else may have written, and the one that writes so that no file is ever half there.
+"""Read files that somebody else may have written, and write files so that none is ever half written.
 
-What is read is a regular file of a bounded size; JSON has a bounded depth; an array is looked at before room is made for it.
+Only regular files of a limited size are read, and JSON only to a limited depth.
 """
 
 from __future__ import annotations
@@ -30,24 +30,28 @@ if TYPE_CHECKING:
     from fedepd.types import Tensors
 
 MAX_JSON_BYTES = 64 * 2**20
-"""More than any JSON file that this package writes."""
+"""Largest JSON file. No JSON file of this package is as large."""
 MAX_TOML_BYTES = 2**20
 MAX_TENSOR_BYTES = 8 * 2**30
-"""Of a file of weights or a checkpoint."""
+"""Largest file of weights, or largest checkpoint."""
 MAX_DEPTH = 64
-"""Levels of nesting; no file of ours has more than ten."""
+"""Most levels of nesting. No file of this package has more than ten."""
 AGAIN = "restore it or make it again"
 DAMAGE = (
-    zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError, EOFError, ValueError, TypeError, SyntaxError,
-    RuntimeError, OSError, OverflowError, LookupError, AttributeError, AssertionError, MemoryError,
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError, EOFError, ValueError,
+    TypeError, SyntaxError, RuntimeError, OSError, OverflowError, LookupError, AttributeError, AssertionError,
+    MemoryError,
 )  # fmt: skip
-"""What zipfile, numpy and other readers raise on files that are cut, damaged, encrypted or made to do harm."""
+"""What zipfile, numpy and other readers raise on files that are truncated, damaged, encrypted or harmful."""
 
-# --- reading -----------------------------------------------------------------------------------------------------------------------------
+# --- reading ------------------------------------------------------------------------------------------------
 
 
-def read_bytes(path: Path, limit: int, cure: str = "check its name and rights", name: str = "") -> bytes:
-    """The content of a regular file of at most ``limit`` bytes. ``name``: what the refusal calls it, if not by its path."""
+def read_bytes(path: Path, limit: int, cure: str = "check its name and permissions", name: str = "") -> bytes:
+    """The content of a regular file of at most ``limit`` bytes.
+
+    ``name`` is the name of the file in an error, if not its path.
+    """
     where = f"'{name or shown(path, 300)}'"
     try:
         return regular_content(path, limit)
@@ -58,15 +62,18 @@ def read_bytes(path: Path, limit: int, cure: str = "check its name and rights", 
 
 
 def absolute(path: str | Path) -> Path:
-    """With every link followed, so that it is found from any folder."""
+    """The absolute path with every link followed, so that it can be found from any folder."""
     try:
         return Path(path).resolve()
     except (OSError, RuntimeError, ValueError) as cause:  # a loop of links, or a null byte
-        raise BadConfig(f"'{shown(path, 300)}' leads nowhere; check its name") from cause
+        raise BadConfig(f"'{shown(path, 300)}' is not a usable path; check its name") from cause
 
 
 def open_regular(path: str | Path) -> IO[bytes]:
-    """A file open for reading, or an OSError that says why. A pipe or a device is refused before anything waits for it."""
+    """Open a regular file for reading. Raises an OSError that says why if that fails.
+
+    A pipe or a device is refused at once, so that nothing waits for it.
+    """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except ValueError as cause:
@@ -82,28 +89,24 @@ def size_of(file: IO[bytes]) -> int:
 
 
 def regular_content(path: Path, limit: int) -> bytes:
-    """All of a regular file, or an OSError that says why not."""
+    """All bytes of a regular file. Raises an OSError that says why if it cannot be read."""
     with open_regular(path) as file:
         size = size_of(file)
         if size > limit:
-            raise OSError(errno.EFBIG, f"it has more than {limit:,} bytes, so it is not ours")
+            raise OSError(errno.EFBIG, f"it has more than {limit:,} bytes, so fedepd did not write it")
         return file.read(size)
 
 
 def parse_json(content: bytes | str, where: str, cure: str = AGAIN) -> Any:
-    """JSON text with at most ``MAX_DEPTH`` levels; ``where`` names it in the refusal."""
+    """Parse JSON of at most ``MAX_DEPTH`` levels. ``where`` names it in an error."""
     try:
         parsed = json.loads(content)
     except (ValueError, RecursionError) as cause:
         raise BadData(
             f"{where} cannot be read: it is not valid JSON, or is nested too deeply; {cure}"
         ) from cause
-    opened = (
-        content.count("[") + content.count("{")
-        if isinstance(content, str)
-        else content.count(b"[") + content.count(b"{")
-    )
-    if opened > MAX_DEPTH:  # else it cannot be that deep, and need not be walked
+    raw = encoded(content) if isinstance(content, str) else content
+    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH:  # with fewer brackets, it cannot be too deep
         check_depth(parsed, where, cure)
     return parsed
 
@@ -113,7 +116,10 @@ def read_json(path: Path, limit: int = MAX_JSON_BYTES, cure: str = AGAIN, name: 
 
 
 def without_halves(content: Any) -> Any:
-    """Halves of surrogate pairs, which JSON can spell and UTF-8 cannot, become '?': for what is shown, not for paths."""
+    """Replace each half of a surrogate pair by '?'. JSON can hold such a half, but UTF-8 cannot.
+
+    Use it for text that is shown, not for paths.
+    """
     if isinstance(content, str):
         return content if content.isascii() else encoded(content).decode()
     if isinstance(content, dict):
@@ -122,21 +128,21 @@ def without_halves(content: Any) -> Any:
 
 
 def read_lines(path: Path, limit: int = MAX_JSON_BYTES, cure: str = AGAIN, name: str = "") -> list[Any]:
-    """JSON, one value per line; empty lines do not count."""
+    """Read JSON with one value per line. Empty lines are skipped."""
     where = f"'{name or shown(path, 300)}'"
     lines = [line for line in read_bytes(path, limit, cure, name).splitlines() if line.strip()]
     return [parse_json(line, f"line {number} of {where}", cure) for number, line in enumerate(lines, start=1)]
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """Settings; ``what`` the refusal calls them."""
+    """Read settings from a TOML file. ``what`` names the file in an error."""
     try:
         content = tomllib.loads(regular_content(path, MAX_TOML_BYTES).decode())
         check_depth(content, what, "correct it")
     except OSError as cause:
         raise BadConfig(f"cannot read {what}: {cause.strerror}; check its name") from cause
     except (ValueError, RecursionError) as cause:
-        raise BadConfig(f"{what} is not TOML: {shown(cause, 200)}; correct it") from cause
+        raise BadConfig(f"{what} is not valid TOML: {shown(cause, 200)}; correct it") from cause
     except BadData as cause:
         raise BadConfig(str(cause)) from cause
     return content
@@ -162,7 +168,7 @@ def read_tensors(path: Path, cure: str = AGAIN, name: str = "") -> Tensors:
 
 
 def parse_tensors(content: bytes, where: str, cure: str = AGAIN) -> Tensors:
-    """The tensors of a safetensors file: real, finite numbers of the types that we write."""
+    """The tensors of a safetensors file. Only the number types that this package writes are accepted."""
     import torch
     from safetensors import SafetensorError
     from safetensors.torch import load
@@ -178,12 +184,12 @@ def parse_tensors(content: bytes, where: str, cure: str = AGAIN) -> Tensors:
     return tensors
 
 
-# --- writing -----------------------------------------------------------------------------------------------------------------------------
+# --- writing ------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def replacing(path: Path, size: int | None = None) -> Iterator[IO[bytes]]:
-    """A file that takes the place of ``path`` once it is whole, or one sentence that says why it cannot be written."""
+    """A file that replaces ``path`` once it is whole. Raises ``BadConfig`` if it cannot be written."""
     try:
         with swapped_in(path) as file:
             yield file
@@ -193,11 +199,16 @@ def replacing(path: Path, size: int | None = None) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def swapped_in(path: Path, flush: bool = True) -> Iterator[IO[bytes]]:
-    """The one atomic write: temporary file, flush to disk, rename. Its errors are the system's own."""
+    """A temporary file that replaces ``path`` once it is whole. Errors of the system are passed on.
+
+    It is flushed to disk before it is renamed. This is the package's only atomic write.
+    """
     temporary = path.parent / f".{path.name[:40]}.{os.getpid()}.part"
     try:
         with suppress(FileNotFoundError):
-            temporary.unlink()  # of a killed process with our number; or a link that somebody laid there to be written through
+            # It may be left from a killed process with our number. It may also be a link that somebody put
+            # there so that we write to its target.
+            temporary.unlink()
         handle = os.open(
             temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666
         )
@@ -208,33 +219,30 @@ def swapped_in(path: Path, flush: bool = True) -> Iterator[IO[bytes]]:
                 os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
-        with suppress(OSError, ValueError):  # on a read-only file system this fails too, and would hide why
+        with suppress(
+            OSError, ValueError
+        ):  # on a read-only file system this fails too, and would hide the cause
             temporary.unlink()
 
 
 def _unwritten(path: Path, cause: Exception, size: int | None) -> BadConfig:
-    number, reason = (
-        getattr(cause, "errno", None),
-        getattr(cause, "strerror", None) or "the name cannot be used",
-    )
-    needed = (
-        f"{size:,} bytes are needed, make room for them and try again"
-        if size is not None
-        else "make room and try again"
-    )
-    full = number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    cure = needed if full else "give another place, or the right to write there"
+    reason = getattr(cause, "strerror", None) or "the name cannot be used"
+    cure = "give another place, or allow writing there"
+    if getattr(cause, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        cure = "make room and try again"
+        if size is not None:
+            cure = f"{size:,} bytes are needed, so make room for them and try again"
     return BadConfig(f"cannot write '{shown(path, 300)}' ({reason}); {cure}")
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """All or nothing."""
+    """Write a file, whole or not at all."""
     with replacing(path, len(content)) as file:
         file.write(content)
 
 
 def write_text(path: Path, text: str) -> None:
-    """As UTF-8. What has no UTF-8 (half of a surrogate pair, from a path or another program's JSON) becomes '?'."""
+    """Write text as UTF-8. Half of a surrogate pair, from a path or another program's JSON, becomes '?'."""
     write_bytes(path, encoded(text))
 
 
@@ -261,7 +269,7 @@ def as_line(content: Mapping[str, Any]) -> str:
 
 
 def clean(content: Any) -> Any:
-    """JSON has no NaN: None instead."""
+    """Content that JSON can hold: NaN and infinity become None, numpy numbers become Python numbers."""
     if isinstance(content, Mapping):
         return {str(k): clean(v) for k, v in content.items()}
     if isinstance(content, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Folders that are ours to fill: new ones, and one process at a time in each."""
+"""Output folders: only a new one may be filled, and only one process at a time works in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedepd.errors import BadConfig
 from fedepd.shown import shown
 
 LOCK = ".lock"
-"""Ours alone (0600), because whoever may open a file may also lock it."""
+"""The lock file. Only its owner may open it (0600), because whoever can open a file can also lock it."""
 _held: set[tuple[int, int]] = set()
 _holding = threading.Lock()
 
@@ -38,12 +38,12 @@ def check_new_folder(path: Path) -> None:
 
 
 def is_left_over(file: Path) -> bool:
-    """Left behind by ``replacing`` or ``held`` in a process that was killed."""
+    """Whether ``replacing`` or ``held`` left the file behind in a process that was killed."""
     return file.name == LOCK or (file.name.startswith(".") and file.name.endswith(".part"))
 
 
 def claim_folder(path: Path) -> None:
-    """Make a folder that can be written to, or fail before anything is written."""
+    """Make a folder that can be written to. Fails before anything is written if that is not possible."""
     check_new_folder(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,10 @@ def claim_folder(path: Path) -> None:
 
 @contextmanager
 def new_folder(path: Path, names: Iterable[str]) -> Iterator[None]:
-    """Make ``path``; if what is done inside fails, these of its files and folders are removed again, and ``path`` if it was not there."""
+    """Make the folder ``path``. If the block fails, remove the files and folders ``names`` in it.
+
+    ``path`` itself is removed too if it did not exist before.
+    """
     names = tuple(names)
     try:
         made = not path.exists()
@@ -82,12 +85,13 @@ def new_folder(path: Path, names: Iterable[str]) -> Iterator[None]:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """One process at a time works in a folder; the system lets go of it however the process ends.
+    """Lock a folder, so that one process at a time works in it.
 
-    ``lockf`` works over NFS too. Its locks are the process's, and gone when any descriptor of the file is closed: so a second holder in
-    this very process is refused before it opens the file.
+    The system frees the lock however the process ends. ``lockf`` also works over NFS. Its locks belong to the
+    process and end when any descriptor of the file is closed. So a second holder in the same process is
+    refused before it opens the file.
     """
-    busy = f"another process is at work in '{shown(folder, 300)}'; let it finish or stop it first"
+    busy = f"another process is working in '{shown(folder, 300)}'; let it finish or stop it first"
     try:
         status = folder.stat()
     except OSError as cause:
@@ -105,7 +109,7 @@ def held(folder: Path) -> Iterator[None]:
             yield
         finally:
             with suppress(OSError):
-                (folder / LOCK).unlink()  # while it is still ours
+                (folder / LOCK).unlink()  # before the lock is freed
             os.close(handle)
     finally:
         with _holding:
@@ -113,7 +117,10 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def _locked(path: Path, busy: str) -> int:
-    """A descriptor of the locked file. The last holder may have removed the file between our opening and locking it: then once more."""
+    """A descriptor of the locked file.
+
+    The last holder may remove the file after we open it and before we lock it. Then we try again.
+    """
     while True:
         try:
             handle = os.open(
@@ -121,11 +128,11 @@ def _locked(path: Path, busy: str) -> int:
             )
         except OSError as cause:
             raise BadConfig(
-                f"cannot lock '{shown(path, 300)}' ({cause.strerror}); remove it if nobody is at work there"
+                f"cannot lock '{shown(path, 300)}' ({cause.strerror}); remove it if nobody is working there"
             ) from cause
         try:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise BadConfig(f"cannot lock '{shown(path, 300)}' (it is no regular file); remove it")
+                raise BadConfig(f"cannot lock '{shown(path, 300)}' (it is not a regular file); remove it")
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(handle), os.lstat(path)):

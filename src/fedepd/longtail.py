@@ -1,4 +1,4 @@
-"""How long the tail is, and which classes are head, medium and tail."""
+"""The imbalance of classes, and which of them are head, medium and tail."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch import Tensor
 from fedepd.errors import BadConfig, BadData
 
 ClassSizes = Sequence[int] | npt.NDArray[Any] | Tensor
-"""Nodes per class, [C]: class c at position c."""
+"""Number of nodes per class, [C]."""
 
 
 @dataclass(frozen=True)
 class Tiers:
-    """Class numbers, each tier in descending size. Classes without nodes are in no tier."""
+    """The classes of each tier, in descending size. Classes without nodes are in no tier."""
 
     head: tuple[int, ...]
     medium: tuple[int, ...]
@@ -26,25 +26,31 @@ class Tiers:
 
 
 def imbalance_ratio(class_sizes: ClassSizes) -> float:
-    """Largest over smallest class, among the classes that occur."""
+    """Size of the largest class divided by the size of the smallest, among the classes that occur."""
     sizes = _sizes(class_sizes)
     sizes = sizes[_occurring(sizes)]
     return float(sizes[0] / sizes[-1])  # Eq. 17
 
 
 def class_order(class_sizes: ClassSizes) -> list[int]:
-    """All classes by descending size, equal sizes by number."""
+    """All classes in descending size. Classes of equal size are in the order of their numbers."""
     order: list[int] = np.argsort(-_sizes(class_sizes), kind="stable").tolist()
     return order
 
 
 def tiers(class_sizes: ClassSizes, head_share: float = 0.5, tail_share: float = 0.3) -> Tiers:
-    """Head: the fewest classes that hold ``head_share`` of the nodes. Tail: the last ``tail_share`` of the classes. Medium: the rest.
+    """The tiers of the classes.
 
-    Choice: the paper draws the tiers in its figures without a rule; its tail is "the last three bins" of ten, hence 0.3.
-    Choice: classes that do not occur are left out, else they would fill the tail with nothing to measure.
-    Few classes: the tail has at least one class and its number is rounded (half to even, as Python rounds), and the head
-    is served first, so one class is all head, two are head and tail, and the medium tier may be empty.
+    The head is the fewest classes that hold ``head_share`` of the nodes. The tail is the last ``tail_share``
+    of the classes. Medium is the rest.
+
+    Choice: the paper draws the tiers in its figures without a rule. Its tail is "the last three bins" of ten,
+    hence 0.3. Choice: classes that do not occur are left out, because nothing can be measured on them in the
+    tail.
+
+    With few classes, the head is filled first. The tail has at least one class, and its size is rounded as
+    Python rounds (half to even). So one class is all head, two classes are head and tail, and the medium tier
+    may be empty.
     """
     for name, share in (("head_share", head_share), ("tail_share", tail_share)):
         if not 0 < share < 1:
@@ -58,9 +64,10 @@ def tiers(class_sizes: ClassSizes, head_share: float = 0.5, tail_share: float = 
 
 
 def bins(class_sizes: ClassSizes, count: int = 10) -> list[list[int]]:
-    """The occurring classes by descending size, cut into ``count`` runs whose lengths differ by at most one, the longer ones first.
+    """The classes that occur, in descending size, cut into ``count`` bins.
 
-    Fewer classes than ``count`` give one bin per class.
+    The lengths of the bins differ by at most one, and the longer bins come first. Fewer classes than
+    ``count`` give one bin per class.
     """
     if count < 1:
         raise BadConfig(f"the number of bins is {count}; it must be at least 1")

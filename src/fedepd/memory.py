@@ -1,6 +1,7 @@
-"""How much memory a foreign file may ask for: refused by its declared sizes, before anything of that size is made.
+"""How much memory a foreign file may ask for.
 
-The limit is $FEDEPD_MAX_GB, else half of the machine's memory.
+A file is refused by its declared sizes, before memory is allocated. The limit is $FEDEPD_MAX_GB, else half of
+the machine's memory.
 """
 
 from __future__ import annotations
@@ -13,11 +14,17 @@ from pathlib import Path
 from fedepd.errors import BadConfig, BadData
 
 FREE = 64 * 2**20
-"""Bytes that a file of any size may unfold to: sorted owners or equal labels shrink a thousandfold in honest files."""
+"""Bytes that a file of any size may unpack to.
+
+Sorted owners or equal labels can shrink a thousandfold when packed.
+"""
 RATIO = 200
-"""Beyond ``FREE``, no file may unfold to more than this many times its own size; real features shrink at most about 50-fold."""
+"""Beyond ``FREE``, a file may unpack to at most this many times its own size.
+
+Real features shrink about 50-fold.
+"""
 COPIES = 4
-"""Between reading and training, about so many copies of the data are alive at once."""
+"""Number of copies of the data that are in memory at once between reading and training, roughly."""
 SETTING = "FEDEPD_MAX_GB"
 
 
@@ -31,7 +38,7 @@ def limit() -> int:
     except ValueError:
         gigabytes = math.nan
     if not 0 < gigabytes < 2**20:
-        raise BadConfig(f"{SETTING} is not a number of gigabytes above 0; set it to 8, say")
+        raise BadConfig(f"{SETTING} is not a number of gigabytes above 0; set it to 8, for example")
     return int(gigabytes * 2**30)
 
 
@@ -53,7 +60,7 @@ def check(needed: int, what: str) -> None:
         if needed < 2**50:
             much = f"{_gigabytes(needed)} of memory"
             cure = f"use less data, or raise the limit by setting {SETTING}={math.ceil(needed / 2**30)}"
-        raise BadData(f"{what} would need {much}, and {_gigabytes(limit())} is the limit here; {cure}")
+        raise BadData(f"{what} would need {much}, but the limit is {_gigabytes(limit())}; {cure}")
 
 
 def _gigabytes(amount: int) -> str:
@@ -61,7 +68,7 @@ def _gigabytes(amount: int) -> str:
 
 
 def check_growth(unfolded: int, size: int, what: str, cure: str) -> None:
-    """Refuse a file of ``size`` bytes whose content is out of all proportion to it, or needs more memory than the limit."""
+    """Refuse a file whose content is out of proportion to its ``size`` in bytes, or needs too much memory."""
     if unfolded > max(FREE, RATIO * size):
         raise BadData(f"{what} claims {unfolded:,} bytes of content in {size:,} bytes; {cure}")
     check(COPIES * unfolded, what)

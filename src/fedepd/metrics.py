@@ -1,6 +1,7 @@
-"""Every metric, from confusion matrices alone: int64 [C, C], rows the true class, columns the predicted one.
+"""Every metric, computed from confusion matrices alone.
 
-A class "occurs" if it has true nodes in the matrix. What cannot be measured is NaN, never 0.
+A confusion matrix is int64 [C, C]; rows are true classes, columns are predicted classes. A class "occurs" if
+it has true nodes in the matrix. A metric that cannot be measured is NaN, never 0.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ def confusion_matrix(y_true: Array, y_pred: Array, num_classes: int) -> npt.NDAr
     true, predicted = np.asarray(y_true, dtype=np.int64), np.asarray(y_pred, dtype=np.int64)
     if true.ndim != 1 or true.shape != predicted.shape:
         raise BadData(
-            f"y_true has shape {list(true.shape)} and y_pred {list(predicted.shape)}; give one class per node in both"
+            f"y_true has shape {list(true.shape)} and y_pred {list(predicted.shape)}; "
+            f"give one class per node in both"
         )
     for name, labels in (("y_true", true), ("y_pred", predicted)):
         if labels.size and not 0 <= labels.min() <= labels.max() < num_classes:
@@ -41,9 +43,10 @@ def confusion_matrix(y_true: Array, y_pred: Array, num_classes: int) -> npt.NDAr
 def scores(confusion: Array, tiers: Tiers) -> dict[str, float]:
     """All of ``METRICS`` of one matrix, as fractions.
 
-    ``bacc`` and ``macro_f1`` are means over the classes that occur: a class that is only predicted costs the others precision
-    and is no term of its own (scikit-learn's f1_score adds it as a zero unless told the labels).
-    Choice: a tier's accuracy is the plain mean of its classes' accuracies, as the paper averages classes inside its bins.
+    ``bacc`` and ``macro_f1`` are means over the classes that occur. A class that is only predicted lowers the
+    precision of the others, but is not a term of the mean. (scikit-learn's f1_score counts it as a zero
+    unless it gets the labels.) Choice: a tier's accuracy is the plain mean of its classes' accuracies, as the
+    paper averages classes inside its bins.
     """
     counts = _checked(confusion, ndim=2)
     recall = class_accuracy(counts)  # [C]
@@ -60,18 +63,20 @@ def scores(confusion: Array, tiers: Tiers) -> dict[str, float]:
 
 
 def pooled(confusions: Array, tiers: Tiers, shares: Sequence[float] | None = None) -> dict[str, float]:
-    """The scores of all clients' nodes thrown together: confusions [K, C, C]; a client may count for a share of its nodes only."""
+    """The scores of all clients' nodes taken together, from confusions [K, C, C].
+
+    ``shares`` says for each client which share of its nodes counts.
+    """
     counts = _checked(confusions, ndim=3)
-    return scores(
-        counts.sum(0) if shares is None else np.tensordot(np.asarray(shares, dtype=np.float64), counts, 1),
-        tiers,
-    )
+    if shares is None:
+        return scores(counts.sum(0), tiers)
+    return scores(np.tensordot(np.asarray(shares, dtype=np.float64), counts, 1), tiers)
 
 
 def client_mean(confusions: Array, tiers: Tiers) -> dict[str, float]:
-    """Each client's own scores, averaged by its number of scored nodes: confusions [K, C, C].
+    """The mean of the clients' own scores, weighted by their numbers of scored nodes: confusions [K, C, C].
 
-    A client without such nodes counts nowhere; one that lacks a tier is left out of that tier's mean only.
+    A client without such nodes does not count. A client without a tier is left out of that tier's mean only.
     """
     counts = _checked(confusions, ndim=3)
     clients = [scores(c, tiers) for c in counts]
@@ -80,13 +85,16 @@ def client_mean(confusions: Array, tiers: Tiers) -> dict[str, float]:
 
 
 def class_accuracy(confusion: Array) -> Floats:
-    """The share of each class's nodes that are right (its recall), NaN for classes that do not occur: [C]."""
+    """The share of each class's nodes that are predicted right (its recall), [C]; NaN for absent classes."""
     counts = _checked(confusion, ndim=2)
     return _ratio(counts.diagonal(), counts.sum(1))
 
 
 def wilson(successes: Array, trials: Array, z: float = 1.96) -> tuple[Floats, Floats]:
-    """Wilson's score interval of a share, elementwise (z = 1.96: 95 %); NaN where there were no trials."""
+    """Wilson's score interval of a share, elementwise;
+
+    NaN where there were no trials. z = 1.96 gives 95 %.
+    """
     n = np.asarray(trials, dtype=np.float64)
     share, shrink = _ratio(successes, n), _ratio(z * z, n)
     centre = (share + shrink / 2) / (1 + shrink)
@@ -98,9 +106,8 @@ def _checked(confusion: Array, ndim: int) -> npt.NDArray[Any]:
     counts = np.asarray(confusion)
     counts = counts if counts.dtype == np.float64 else counts.astype(np.int64, copy=False)
     if counts.ndim != ndim or counts.shape[-1] != counts.shape[-2]:
-        raise BadData(
-            f"a confusion array has shape {list(counts.shape)}; it must be {'[C, C]' if ndim == 2 else '[K, C, C]'}"
-        )
+        wanted = "[C, C]" if ndim == 2 else "[K, C, C]"
+        raise BadData(f"a confusion array has shape {list(counts.shape)}; it must be {wanted}")
     return counts
 
 

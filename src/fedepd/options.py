@@ -25,7 +25,7 @@ def is_plain(kind: Any) -> bool:
 
 
 def idle_settings(settings: Any) -> Mapping[str, str]:
-    """The settings of this group that change nothing, whatever their value, each with the setting that is why.
+    """The settings of this group that change nothing, each with the setting that is the reason.
 
     A group says so in a method ``idle``; in one without it every setting acts.
     """

@@ -1,4 +1,4 @@
-"""The only place that seeds. A stream is named by what it is for, so no two uses ever share or reorder draws."""
+"""The only place that seeds. Each random stream is named by its use, so two uses never share draws."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def seeded(*parts: int | str) -> torch.Generator:
 
 
 def seeded_numpy(*parts: int | str) -> np.random.Generator:
-    """The same for numpy."""
+    """A numpy generator for one use, as ``seeded``."""
     return np.random.default_rng(key(*parts))
 
 
 def fast_numpy(*parts: int | str) -> np.random.Generator:
-    """The same from the quickest bit generator, for dropout."""
+    """A numpy generator with the fastest bit generator, for dropout."""
     return np.random.Generator(np.random.SFC64(seeded_numpy(*parts).integers(2**63)))

@@ -1,7 +1,13 @@
-"""How it is said what a JSON file must hold: types and ranges, checked before use. ``runs.folder`` says it of run folders.
+"""Shapes of JSON files: the types and ranges that a file must have, checked before it is used.
 
-A shape is a ``Kind``; a dict of shapes by key ("name?" may be missing, ``EVERY`` stands for all other keys); a list of one shape; or a
-tuple of one shape, where null is fine too.
+``runs.folder`` gives the shapes of the files in run folders.
+
+A shape is one of four things:
+
+- a ``Kind``: a type with its range;
+- a dict of shapes by key, where a key "name?" may be missing and ``EVERY`` stands for all other keys;
+- a list of one shape: a list whose entries all have it;
+- a tuple of one shape: a value that has it, or null.
 """
 
 from __future__ import annotations
@@ -14,7 +20,7 @@ from fedepd.shown import shown
 
 EVERY = "*"
 Table = dict[str, Any]
-"""A shape by key."""
+"""A shape for each key."""
 DAMAGED = "the folder is damaged, so remove it and run it again"
 EXPORT_AGAIN = "the model folder is damaged, so export the run again"
 SPLIT_AGAIN = "remove the folder and split the graph again"
@@ -26,16 +32,17 @@ class Kind(NamedTuple):
 
 
 def whole(least: int = 0, most: int = 2**63 - 1) -> Kind:
+    words = f"a whole number of at least {least}"
+    if most < 2**63 - 1:
+        words = f"a whole number from {least} to {most}"
     return Kind(
-        f"a whole number from {least} to {most}"
-        if most < 2**63 - 1
-        else f"a whole number of at least {least}",
+        words,
         lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value <= most,
     )
 
 
 def number(least: float = -1e300, most: float = 1e300) -> Kind:
-    """Finite."""
+    """A finite number in a range."""
     bounded = f" from {least:g} to {most:g}" if (least, most) != (-1e300, 1e300) else ""
     return Kind(
         f"a finite number{bounded}",
@@ -55,7 +62,10 @@ SHA256 = Kind("a sha256", lambda value: isinstance(value, str) and len(value) ==
 
 
 def expect(content: Any, shape: Any, where: str, cure: str = DAMAGED) -> None:
-    """Refuse ``content`` that is not of a shape: "'x/summary.json': 'metrics' is a list, not a table; ..."."""
+    """Refuse ``content`` that does not have a shape.
+
+    The error reads "'x/summary.json': 'metrics' is a list, not a table; ...".
+    """
     found = _problem(content, shape)
     if found is not None:
         path, what = found
@@ -64,7 +74,10 @@ def expect(content: Any, shape: Any, where: str, cure: str = DAMAGED) -> None:
 
 
 def _problem(content: Any, shape: Any) -> tuple[list[str], str] | None:
-    """Where inside it something is wrong, and what; names are put together only then, because honest files are many."""
+    """The path to the first part that is wrong, and what is wrong with it; None if all is right.
+
+    The path is built only for a wrong part, because nearly all files are right.
+    """
     if isinstance(shape, Kind):
         return None if shape.fits(content) else ([], f"is {_spelled(content)}, not {shape.words}")
     if isinstance(shape, tuple):
@@ -72,14 +85,10 @@ def _problem(content: Any, shape: Any) -> tuple[list[str], str] | None:
     if isinstance(shape, list):
         if not isinstance(content, list):
             return [], f"is {_spelled(content)}, not a list"
-        return next(
-            (
-                _below(str(place), found)
-                for place, each in enumerate(content)
-                if (found := _problem(each, shape[0]))
-            ),
-            None,
-        )
+        for place, each in enumerate(content):
+            if found := _problem(each, shape[0]):
+                return _below(str(place), found)
+        return None
     if not isinstance(content, dict):
         return [], f"is {_spelled(content)}, not a table"
     return _problem_in_table(content, shape)
@@ -90,7 +99,7 @@ def _problem_in_table(content: dict[str, Any], shape: dict[str, Any]) -> tuple[l
         known = key[:-1] if key[-1] == "?" else key
         if known in content:
             value = content[known]
-            if isinstance(inner, Kind) and inner.fits(value):  # most are: not worth a call
+            if isinstance(inner, Kind) and inner.fits(value):  # the most frequent case; saves a call
                 continue
             if found := _problem(value, inner):
                 return _below(known, found)
@@ -114,26 +123,22 @@ def _spelled(content: Any) -> str:
         return f"the text '{shown(content, 40)}'"
     if content is None or isinstance(content, bool):
         return {None: "null", True: "true", False: "false"}[content]
-    return (
-        f"{content:g}"
-        if isinstance(content, float)
-        else "a number of many digits"
-        if abs(content) >= 2**63
-        else str(content)
-    )
+    if isinstance(content, float):
+        return f"{content:g}"
+    return "a number of many digits" if abs(content) >= 2**63 else str(content)
 
 
-# --- what run folders and model folders share ---------------------------------------------------------------------------------------------
+# --- what run folders and model folders share ---------------------------------------------------------------
 
 TIERS = ("head", "medium", "tail")
 CLASSES_OF_TIERS: Table = {tier: [WHOLE] for tier in TIERS}
 ROUND_NUMBER = whole(1)
 EXPERIMENT: Table = {"method": TABLE, EVERY: TABLE}
 TEMPERATURE = number(1e-3, 1e3)
-"""The fit looks at 0.05 to 20; 0, NaN and infinity make no probabilities."""
+"""The fit tries 0.05 to 20. With 0, NaN or infinity there are no probabilities."""
 TEMPERATURES: Table = dict.fromkeys(TIERS, TEMPERATURE)
 
-# --- the model folder --------------------------------------------------------------------------------------------------------------------
+# --- the model folder ---------------------------------------------------------------------------------------
 
 MODEL_CONFIG: Table = {
     "weights_sha256": SHA256,

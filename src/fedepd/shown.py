@@ -1,6 +1,7 @@
-"""Foreign text made fit to be shown: one function for each place where a name out of a file or a message may appear.
+"""Make foreign text safe to show. There is one function for each place where a name from a file may appear.
 
-A terminal obeys control characters, a browser tags, a spreadsheet formulas, LaTeX commands. None of them may come from data.
+A terminal obeys control characters, a browser obeys tags, a spreadsheet formulas, and LaTeX commands. None of
+these may come from data.
 """
 
 from __future__ import annotations
@@ -13,20 +14,29 @@ import unicodedata
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 LIMIT = 80
-"""Characters of a name in a sentence, a table or a figure."""
+"""Most characters of a name in a sentence, a table or a figure."""
 SENTENCE = 2000
-"""Characters of a whole message; our own longest, with all settings to choose from, has half of it."""
+"""Most characters of a whole message. Our own longest, which lists all settings, has half as many."""
 FILE_NAME = 100
-"""Bytes of a file's stem that is made from a name: room is left for our endings."""
+"""Most bytes of a file's stem that is made from a name. This leaves room for our endings."""
 
 _UNFIT = ("Cc", "Cf", "Cs", "Zl", "Zp")
-"""Control characters, invisible ones that reorder or hide text, halves of characters, line and paragraph ends."""
+"""Unicode categories that are not shown: control characters, invisible characters, surrogates, line ends.
+
+Invisible characters can reorder or hide text.
+"""
 _JOINER = re.compile("(?<=[^\x00-\x7f\u200c\u200d])[\u200c\u200d](?=[^\x00-\x7f\u200c\u200d])")
-"""Persian, Indian scripts and emoji need joiners between two of their characters; elsewhere a joiner only hides."""
+"""A joiner between two characters that are not ASCII, as Persian, Indian scripts and emoji need it.
+
+Anywhere else, a joiner can only hide something.
+"""
 
 
 def plain(text: object, newlines: bool = False) -> str:
-    """``text`` at full length on one line: what would steer a terminal or hide becomes '?'; ``newlines`` stay if wanted."""
+    """``text`` at full length on one line. Control characters and invisible ones become '?'.
+
+    With ``newlines``, line ends are kept.
+    """
     line = str(text)
     if line.isprintable():
         return line
@@ -39,60 +49,76 @@ def _fits(character: str, newlines: bool) -> bool:
 
 
 def shown(text: object, limit: int = LIMIT) -> str:
-    """``text`` as one short line: control and format characters become '?', what is too long ends in '...'."""
+    """``text`` as one short line.
+
+    Control characters and invisible ones become '?', and a long text ends in '...'.
+    """
     line = str(text)
     clean = plain(line[: limit + 1])
     return clean if len(line) <= limit else clean[: limit - 3] + "..."
 
 
 def listed(names: Collection[object], most: int = 5) -> str:
-    """``a, b, c and 12 more``."""
-    first = [shown(name) for name, _ in zip(names, range(most), strict=False)]
-    return ", ".join(first) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+    """The first names, and how many more there are: ``a, b, c and 12 more``."""
+    first = ", ".join(shown(name) for name, _ in zip(names, range(most), strict=False))
+    return f"{first} and {len(names) - most:,} more" if len(names) > most else first
 
 
 def sentence(text: object, limit: int = SENTENCE) -> str:
-    """A whole message on one line; of an endless one the start, and the end, where the cure stands."""
+    """A whole message on one line.
+
+    Of a very long one, the start and the end are kept; the end names the cure.
+    """
     line, end = str(text).replace("\n", " "), limit // 4
-    return plain(line if len(line) <= limit else f"{line[: limit - end - 5]} ... {line[-end:]}")
+    if len(line) > limit:
+        line = f"{line[: limit - end - 5]} ... {line[-end:]}"
+    return plain(line)
 
 
 def whole(text: str) -> str:
-    """Half characters, which no file can hold, become '?'; all else stays."""
+    """Replace halves of surrogate pairs by '?', because no file can hold them. All other characters stay."""
     return text.encode("utf-8", "replace").decode()
 
 
 def slug(name: object) -> str:
-    """A name for a file or an anchor: letters, digits, '_', '.', '-' and nothing that a path or a browser reads otherwise."""
-    words = (
-        re.sub(r"[^\w.-]+", "-", str(name)).encode("utf-8", "replace")[:FILE_NAME].decode("utf-8", "ignore")
-    )
-    return words.strip("-.") or "unnamed"
+    """A name for a file or an anchor, made of letters, digits, '_', '.' and '-'.
+
+    It holds nothing with a special meaning in a path or a browser.
+    """
+    words = re.sub(r"[^\w.-]+", "-", str(name))
+    short = words.encode("utf-8", "replace")[:FILE_NAME].decode("utf-8", "ignore")
+    return short.strip("-.") or "unnamed"
 
 
-# --- pages -------------------------------------------------------------------------------------------------------------------------------
+# --- pages --------------------------------------------------------------------------------------------------
 
 
 def html_text(text: object, newlines: bool = False) -> str:
-    """For HTML, as text or inside a quoted attribute."""
+    """Text for HTML, also inside a quoted attribute."""
     return html.escape(plain(text, newlines), quote=True)
 
 
 def drawn(text: object, limit: int = LIMIT) -> str:
-    """For a figure whose style has no mathematics (``text.parse_math``); matplotlib leaves names that start with '_' out of legends."""
+    """Text for a figure whose style has ``text.parse_math`` off.
+
+    matplotlib leaves names that start with '_' out of legends, so a blank is put before them.
+    """
     line = shown(text, limit)
     return f" {line}" if line.startswith("_") else line
 
 
-# --- Markdown ----------------------------------------------------------------------------------------------------------------------------
+# --- Markdown -----------------------------------------------------------------------------------------------
 
 
 def markdown_text(text: object) -> str:
-    """For Markdown: no tag, link, picture, code, mathematics or cell border, and no heading or list at the start of a line."""
+    """Text for Markdown, escaped so that it is only text.
+
+    It makes no tag, link, picture, code, formula or cell border, and no heading or list at the start of a
+    line.
+    """
     line = re.sub(r"([\\`*_|<>\[\]~&$])", r"\\\1", plain(text))
-    line = re.sub(
-        r"(://|\bwww\.)", lambda found: found[0].replace(":", r"\:").replace(".", r"\."), line
-    )  # else a bare address is a link
+    # A bare address would become a link.
+    line = re.sub(r"(://|\bwww\.)", lambda found: found[0].replace(":", r"\:").replace(".", r"\."), line)
     line = re.sub(r"^\s+", "", line)  # four spaces would be code
     return re.sub(r"^(?=[#+=-](?:[#+=\s-]|$))|^(\d+)(?=[.)](?:\s|$))", r"\1\\", line)
 
@@ -102,7 +128,7 @@ def markdown_code(text: object) -> str:
     return f"`{shown(text).replace('`', chr(39)) or ' '}`"
 
 
-# --- LaTeX -------------------------------------------------------------------------------------------------------------------------------
+# --- LaTeX --------------------------------------------------------------------------------------------------
 
 _TEX = {
     "\\": r"\textbackslash{}",
@@ -123,33 +149,34 @@ _TEX |= {
 
 
 def latex_text(text: object) -> str:
-    """For LaTeX: every character that means something comes out as itself."""
+    """Text for LaTeX. Every special character is escaped and printed as itself."""
     return re.sub(r"[\\±†‡–~^≤−<>×#$%&_{}]", lambda found: _TEX.get(found[0], f"\\{found[0]}"), plain(text))
 
 
 def latex_label(name: object) -> str:
-    """For ``\\label``, which takes no escapes: ASCII letters, digits and harmless signs."""
+    """A name for ``\\label``, which allows no escapes: ASCII letters, digits and '_', '.', ':', '-'."""
     return re.sub(r"[^A-Za-z0-9_.:-]+", "-", str(name))
 
 
-# --- CSV ---------------------------------------------------------------------------------------------------------------------------------
+# --- CSV ----------------------------------------------------------------------------------------------------
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n＝＋－＠]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def csv_text(rows: Iterable[Sequence[object]], fit: Callable[[str], str] = whole) -> str:
-    """Rows as CSV. A text that a spreadsheet would take for a formula gets an apostrophe in front, as OWASP advises; numbers do not.
+    """Rows as CSV.
 
-    Whoever reads the names back removes one apostrophe before what starts with '=', '+', '-', '@', tab or line end, or with more
-    apostrophes before these.
+    A text that a spreadsheet would take for a formula gets an apostrophe in front, as OWASP advises. Numbers
+    do not. A reader who wants the original text removes one apostrophe if '=', '+', '-', '@', a tab or a line
+    end follows, or further apostrophes before one of these.
     """
     lines = []
     for row in rows:
         file = io.StringIO(newline="")
-        writer = csv.writer(
-            file, lineterminator="\r\n"
-        )  # it quotes what its line end has: without '\r' a cell could start a row
+        # The writer quotes cells that hold a character of its line end. Without '\r' in it, a cell with '\r'
+        # could start a new row.
+        writer = csv.writer(file, lineterminator="\r\n")
         writer.writerow([_cell(fit(value)) if isinstance(value, str) else value for value in row])
         lines.append(file.getvalue()[:-2])
     return "".join(f"{line}\n" for line in lines)

@@ -1,4 +1,4 @@
-"""The nouns of the package. Shapes: n nodes, e undirected edges, d features, C classes, K clients."""
+"""The types of the package. In shapes, n is nodes, e undirected edges, d features, C classes, K clients."""
 
 from __future__ import annotations
 
@@ -21,23 +21,26 @@ if TYPE_CHECKING:
     import torch_geometric.data
 
 Tensors = dict[str, Tensor]
-"""Flat dotted names, dense tensors: exactly what may cross the wire, be counted in bytes, be saved."""
+"""Dense tensors by flat dotted names. Everything that is sent, counted in bytes or saved has this form."""
 
 HIDDEN = -1
 """The label of a node whose class is unknown, or hidden from training code."""
 
 FEW_CLASSES, CLASSES_PER_NODE = 100, 10
-"""A graph may have this many classes, or this many per labelled node; a part of one may have the classes of the whole."""
+"""A graph may have ``FEW_CLASSES`` classes, or ``CLASSES_PER_NODE`` per labelled node if that is more.
+
+A part of a graph may have all the classes of the whole.
+"""
 CONFUSIONS = 40
-"""Matrices [C, C] that a run of ten clients keeps at once."""
+"""Number of matrices [C, C] that a run of ten clients has in memory at once."""
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
     """An attributed, undirected graph with one class per node.
 
-    ``edge_index`` holds each undirected edge once, source < target, without self-loops or duplicates. ``Graph.make``
-    brings any edge list into this form.
+    ``edge_index`` holds each undirected edge once, with source < target and without self-loops or duplicates.
+    ``Graph.make`` brings any edge list into this form.
 
     Examples:
         >>> import torch
@@ -50,16 +53,18 @@ class Graph:
         From two tables of pandas:
 
         >>> import pandas
-        >>> nodes = pandas.DataFrame({"id": ["a", "b", "c"], "label": ["rare", "common", "common"], "age": [31, 5, 7]})
+        >>> nodes = pandas.DataFrame(
+        ...     {"id": ["a", "b", "c"], "label": ["rare", "common", "common"], "age": [31, 5, 7]}
+        ... )
         >>> transfers = pandas.DataFrame({"source": ["a", "b"], "target": ["b", "c"]})
         >>> Graph.from_pandas(nodes, transfers).label_names
         ('common', 'rare')
     """
 
     x: Tensor
-    """Features, float32 [n, d]: strided, or ``torch.sparse_csr``."""
+    """Features, float32 [n, d], dense or ``torch.sparse_csr``."""
     edge_index: Tensor
-    """int64 [2, e]."""
+    """Edges, int64 [2, e]."""
     y: Tensor
     """Classes, int64 [n] in 0..C-1, or ``HIDDEN``."""
     num_classes: int
@@ -67,17 +72,17 @@ class Graph:
     name: str = "graph"
     """What reports call the graph."""
     label_names: tuple[str, ...] = ()
-    """What the classes are called, in order; empty: their numbers."""
+    """The names of the classes, in order; empty if they have only numbers."""
     owner: Tensor | None = None
-    """int64 [n]: which client owns a node, where the data says so."""
+    """int64 [n]: the client that owns each node, if the data says so."""
     owner_names: tuple[str, ...] = ()
     """What the clients are called, in order; empty: their numbers."""
     proxy_features: bool = False
-    """True where the features stand in for the official ones; every printed number then says so."""
+    """True if the features replace the official ones. Every printed result then says so."""
     node_ids: NDArray[np.str_] | None = None
-    """[n]: what the nodes are called in the tables they came from."""
+    """[n]: the ids of the nodes in the tables that they came from."""
     schema: str = ""
-    """How columns of such tables become features: the JSON of ``datasets.tables.FeatureSchema``."""
+    """How columns of these tables become features, as JSON of ``datasets.tables.FeatureSchema``."""
 
     @property
     def num_nodes(self) -> int:
@@ -109,14 +114,15 @@ class Graph:
         part: bool = False,
         **more: Any,
     ) -> Graph:
-        """A checked graph from any edge list: directions merged, self-loops and duplicates dropped.
+        """A checked graph from any edge list. Directions are merged, self-loops and duplicates dropped.
 
         Args:
             x: Features, float32 [n, d].
             edge_index: Whole numbers [2, edges].
             y: Classes, whole numbers [n]; -1 where unknown.
             num_classes: C; without it, the largest class and one.
-            part: Whether this is what one client holds of a larger graph, in which fewer than two classes may occur.
+            part: Whether the graph is what one client holds of a larger one. It may then hold nodes of a
+                single class.
             **more: Other fields of ``Graph`` by name.
 
         Returns:
@@ -128,7 +134,8 @@ class Graph:
         for part_name, tensor in (("x", x), ("edge_index", edge_index), ("y", y)):
             if not tensor.is_cpu:
                 raise BadData(
-                    f"{part_name} lies on the device '{tensor.device}', and fedepd computes on the CPU; give it as .cpu()"
+                    f"{part_name} is on the device '{tensor.device}', but fedepd computes on the CPU; "
+                    f"give it as .cpu()"
                 )
         if y.ndim != 1 or y.is_floating_point() or y.is_complex() or y.dtype == torch.uint64:
             raise BadData(
@@ -157,14 +164,17 @@ class Graph:
         for part in ("x", "edge_index", "y"):
             if getattr(data, part, None) is None:
                 raise BadData(
-                    f"the torch_geometric Data of '{name}' has no '{part}'; set data.{part} before Graph.from_pyg"
+                    f"the torch_geometric Data of '{name}' has no '{part}'; "
+                    f"set data.{part} before Graph.from_pyg"
                 )
-        x = data.x if data.x.layout == torch.sparse_csr else data.x.to_dense() if data.x.is_sparse else data.x
+        x = data.x
+        if x.layout != torch.sparse_csr and x.is_sparse:
+            x = x.to_dense()
         return cls.make(x.to(torch.float32), data.edge_index, data.y.reshape(-1), name=name)
 
     @classmethod
     def from_networkx(cls, graph: networkx.Graph, name: str = "graph", **roles: Any) -> Graph:
-        """A graph from NetworkX, whose node attributes are label and features.
+        """A graph from NetworkX, whose node attributes are the label and the features.
 
         Args:
             graph: Directions, weights and keys of edges are not used.
@@ -217,7 +227,7 @@ class Graph:
 
 
 def undirected(edge_index: Tensor, num_nodes: int) -> Tensor:
-    """Each undirected edge once, source < target, sorted, without self-loops or duplicates: [2, e]."""
+    """Each undirected edge once, with source < target, sorted, without self-loops or duplicates: [2, e]."""
     if edge_index.ndim != 2 or edge_index.shape[0] != 2:
         raise BadData(f"edge_index has shape {list(edge_index.shape)}; it must be [2, number of edges]")
     if edge_index.dtype.is_floating_point or edge_index.dtype.is_complex or edge_index.dtype == torch.bool:
@@ -234,7 +244,7 @@ def undirected(edge_index: Tensor, num_nodes: int) -> Tensor:
 
 
 def check_graph(graph: Graph, part: bool = False) -> None:
-    """Refuse what no method can train on, in one sentence that names the array."""
+    """Refuse a graph that no method can train on. The error names the array."""
     where, n = f"graph '{shown(graph.name)}'", graph.num_nodes
     if n == 0:
         raise BadData(f"{where} has no nodes; give at least one node per client")
@@ -263,12 +273,16 @@ def check_graph(graph: Graph, part: bool = False) -> None:
 
 
 def _check_classes(graph: Graph, part: bool, where: str) -> None:
-    """Tables [C, C] are kept for every client: a number of classes that nothing bears out would fill the memory."""
+    """Refuse a number of classes that the labels do not support.
+
+    A table [C, C] is kept for every client, so a wrong number could fill the memory.
+    """
     classes, labelled = graph.num_classes, int((graph.y >= 0).sum())
-    if not part and classes > max(FEW_CLASSES, CLASSES_PER_NODE * labelled):
-        most = max(FEW_CLASSES, CLASSES_PER_NODE * labelled)
+    most = max(FEW_CLASSES, CLASSES_PER_NODE * labelled)
+    if not part and classes > most:
         raise BadData(
-            f"{where}: num_classes is {classes} for {labelled:,} labelled nodes; it may be {most:,}, leave out unused classes"
+            f"{where}: num_classes is {classes} for {labelled:,} labelled nodes, but at most {most:,} "
+            f"is allowed; leave out unused classes"
         )
     memory.check(
         CONFUSIONS * 8 * classes**2, f"{where}: num_classes is {classes}, and a run with so many classes"
@@ -277,7 +291,7 @@ def _check_classes(graph: Graph, part: bool, where: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Who owns which node."""
+    """Which client owns which node."""
 
     owner: Tensor
     """int64 [n]: 0..K-1."""
@@ -292,20 +306,20 @@ class ClientData:
     client_id: int
     graph: Graph
     train_mask: Tensor
-    """bool [n]; likewise the other masks. No two masks overlap."""
+    """bool [n], like the other masks. No two masks overlap."""
     val_mask: Tensor
     test_mask: Tensor
     global_ids: Tensor
     """int64 [n]: the nodes' numbers in the whole graph."""
 
     def hidden(self) -> ClientData:
-        """The same client with every label outside the training mask hidden: all that training code ever sees."""
+        """The same client with every label outside the training mask hidden. Training code sees only this."""
         return replace(self, graph=replace(self.graph, y=torch.where(self.train_mask, self.graph.y, HIDDEN)))
 
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """All that the server may know beforehand."""
+    """Everything that the server may know before the run."""
 
     num_features: int
     num_classes: int
@@ -315,12 +329,18 @@ class TaskInfo:
 
 @dataclass(frozen=True, eq=False)
 class Sizes:
-    """What a client says of its data once, before its first reply; all that it sends later is held to it."""
+    """What a client declares about its data before its first reply.
+
+    Its later replies are checked against it.
+    """
 
     num_nodes: int
     num_train: int
     train: Tensor
-    """Training nodes of each class, int64 [C]. Their sum may be below ``num_train``: an owner can hide small classes."""
+    """Training nodes of each class, int64 [C].
+
+    Their sum may be less than ``num_train``, because an owner can hide small classes.
+    """
     val: Tensor
     """Labelled validation nodes of each class, int64 [C]."""
     test: Tensor
@@ -346,26 +366,26 @@ class Field:
     """What a reply must carry under one name."""
 
     shape: tuple[int, ...]
-    """-1 where any size is right."""
+    """The shape, with -1 where any size is allowed."""
     kind: FieldKind = "real"
-    """What the numbers mean, which says how far they are believed:
+    """The meaning of the numbers, which decides how they are checked:
 
-    real: anything of a bounded norm.
-    count: training nodes of each class, so none is more than the client declared of that class.
+    real: any numbers with a bounded norm.
+    count: training nodes of each class, at most as many as the client declared for that class.
     presence: 1 for a class that the client has, else 0.
-    votes: each at most one per training node.
-    weight: the client's say in an average, 0 or more.
+    votes: at most one per training node each.
+    weight: the client's weight in an average, 0 or more.
     sum: class rows [C, ...], each the sum over the nodes that ``of`` counts.
     mean: class rows [C, ...], each the mean over the nodes that ``of`` counts.
     rows: one row for each class that ``of`` names, in order.
     """
     of: str | None = None
-    """The field that says which classes the rows of this one belong to."""
+    """The field that says to which classes the rows of this one belong."""
 
 
 Fields = Mapping[str, Field]
 
 
 def same_fields(tensors: Mapping[str, Tensor]) -> dict[str, Field]:
-    """Replies that carry the same names and shapes as ``tensors``."""
+    """The fields of a reply with the same names and shapes as ``tensors``."""
     return {name: Field(tuple(value.shape)) for name, value in tensors.items()}

@@ -92,7 +92,7 @@ def test_import_says_what_it_did(here: Path, capsys: pytest.CaptureFixture[str])
     assert "clean, mule, phish" in out
     assert "north, south, west" in out
     assert all(line.startswith("fedepd: note: ") for line in err.splitlines())
-    assert "edge columns not used: amount" in err
+    assert "these edge columns are not used: amount" in err
     graph = read_npz(here / "bank.npz")
     assert graph.num_features == 4
     assert graph.node_ids is not None
@@ -156,14 +156,14 @@ def test_check_has_exit_codes_and_json(here: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["-o", "a.npz"], "give one graph"),
-        (["g.pt", "--nodes", "nodes.csv", "-o", "a.npz"], "give one graph"),
+        (["-o", "a.npz"], "give exactly one graph"),
+        (["g.pt", "--nodes", "nodes.csv", "-o", "a.npz"], "give exactly one graph"),
         (["--nodes", "nodes.csv", "-o", "a.npz"], "--edges is missing"),
         (["--nodes", "nodes.csv", "--edges", "edges.csv"], "-o/--out"),
         (["--nodes", "nodes.csv", "--edges", "edges.csv", "-o", "a.csv"], "must end in .npz"),
         (["--nodes", "nodes.csv", "--edges", "edges.csv", "-o", "a.npz"], "no column 'id'"),
         (["--adjacency", "a.npz", "-o", "b.npz"], "give all three"),
-        (["nodes.xlsx", "-o", "a.npz"], "cannot tell what"),
+        (["nodes.xlsx", "-o", "a.npz"], "has an unknown ending"),
         (["none.pt", "-o", "a.npz"], "does not exist"),
         ([*IMPORT[2:-1], "no/such/folder.npz"], "cannot write"),
         ([*IMPORT[2:], "--features", "age", "--features-npz", "x.npz"], "give one of them"),
@@ -247,7 +247,7 @@ def test_folders_that_cannot_be_used(here: Path, capsys: pytest.CaptureFixture[s
     (here / "clients" / "manifest.json").unlink()  # else the changed file is named before it is read
     (here / "empty").mkdir()
     for arguments, says in (
-        (["--clients-dir", "none"], "is no folder"),
+        (["--clients-dir", "none"], "is not a folder"),
         (["--clients-dir", "empty"], "has no NAME/graph.npz"),
         (["--clients-dir", "clients"], "differ in num_features"),
         (["--clients-dir", "clients", "--data", "bank.npz"], "give one of them"),

@@ -155,7 +155,7 @@ def test_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         for column in ("bacc", "macro_f1", "medium", "tail", "global, pooled", "personal, client mean")
     )
     assert "…" not in out
-    assert "not kept: add --out FOLDER" in out
+    assert "not saved; add --out FOLDER" in out
 
 
 def test_the_command_line_wins_over_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -394,7 +394,7 @@ def test_an_output_folder_that_holds_a_run(refused: Callable[..., str], graph_fi
     assert main(command) == 0
     capsys.readouterr()
     content = {path: path.read_bytes() for path in (tmp_path / "run").iterdir()}
-    assert "already holds this very run" in refused(*command)
+    assert "already holds this same run" in refused(*command)
     assert "already holds another run" in refused(*command, "--seed", "1")
     assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir()} == content
 

@@ -1,4 +1,4 @@
-"""``fedepd federation``: its actions, and what a task may set."""
+"""``fedepd federation``: its actions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
-from fedepd.cli.federation import ACTIONS, main, task_settings
+from fedepd.cli.federation import ACTIONS, main
 from fedepd.errors import UnknownName
 
 
@@ -21,12 +21,3 @@ def test_without_an_action_it_lists_them(capsys: pytest.CaptureFixture[str]) -> 
 def test_a_mistyped_action_is_guessed() -> None:
     with pytest.raises(UnknownName, match="did you mean 'join'"):
         main(["jion"])
-
-
-def test_a_task_cannot_cut_a_graph() -> None:
-    """The sites are the clients: all settings of a run but those of the partition."""
-    names = task_settings("fedlc")
-    assert {"rounds", "lr", "hidden", "tau"} <= set(names)
-    assert not {"partition", "clients"} & set(names)
-    with pytest.raises(UnknownName, match="unknown method 'fedlx'"):
-        task_settings("fedlx")

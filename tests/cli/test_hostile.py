@@ -268,7 +268,7 @@ CONFIG: list[tuple[dict[str, Any], str]] = [
     ({"source": {"data": "/dev/zero"}}, "/dev/zero"),
     ({"source": {"data": "a\u0000b.npz"}}, "does not exist"),
     ({"source": {"data": "x" * 300 + ".npz"}}, ""),
-    ({"source": {"clients_dir": "/nowhere"}}, "is no folder"),
+    ({"source": {"clients_dir": "/nowhere"}}, "is not a folder"),
     ({"experiment__training__lr": [0.1]}, "lr is '[0.1]'"),
     ({"experiment__training__lr": 0.5}, "was changed"),
     ({"experiment__model__hidden": 10**30}, "was changed"),

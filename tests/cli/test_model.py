@@ -15,7 +15,7 @@ def test_only_a_folder_with_a_run_can_be_resumed(tmp_path: Path) -> None:
     assert by_resuming(None) == ""
     assert by_resuming(tmp_path) == ""
     (tmp_path / "config.json").write_text("{}")
-    assert by_resuming(tmp_path) == f"'fedepd resume {tmp_path}' goes on"
+    assert by_resuming(tmp_path) == f"'fedepd resume {tmp_path}' continues the run"
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -86,7 +86,7 @@ CASES: dict[str, tuple[Callable[[], Graph], str, int]] = {
     ),
     "imbalance": (
         lambda: replace(BASE, y=(torch.arange(120) < 10).long(), num_classes=2),
-        "11 times the smallest",
+        "11 times as large as the smallest",
         0,
     ),
     "nothing to train": (
@@ -117,12 +117,12 @@ CASES: dict[str, tuple[Callable[[], Graph], str, int]] = {
     "word of one class": (lambda: leaky_words(BASE), "determine the label or a class: feature 12", 1),
     "twins": (
         lambda: replace(BASE, x=BASE.x[torch.arange(120) // 2]),
-        "test nodes have the very features of a training node",
+        "test nodes have exactly the features of a training node",
         1,
     ),
     "sparse twins": (
         lambda: as_sparse(replace(BASE, x=BASE.x[torch.arange(120) // 2])),
-        "120 nodes (100.0 %) have the very features",
+        "120 nodes (100.0 %) have exactly the features of another node",
         1,
     ),
     "one owner": (

@@ -45,7 +45,7 @@ def test_blocks_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ("a,a\n1,2\n", "line 1 has the column name 'a' twice"),
         ("a,\n1,2\n", "line 1 has a column without a name"),
         ("\n1\n", "line 1 is empty"),
-        ("a,b\n1\n", "line 2 has 1 cells where the header has 2"),
+        ("a,b\n1\n", "line 2 has 1 cells, but the header has 2"),
         ('a,b\n"1,2\n', "check the quotes"),
         ("a\n\0\n", "line 2 holds a NUL character"),
     ],

@@ -86,7 +86,7 @@ def test_missing_path_is_one_sentence(tmp_path: Path) -> None:
 def test_ready_made_file_under_an_official_name_is_checked(tmp_path: Path) -> None:
     (tmp_path / "graphs").mkdir()
     write_npz(path_graph(), tmp_path / "graphs" / "email.npz")
-    with pytest.raises(BadData, match="6 nodes where Email of Table 1 has 986"):
+    with pytest.raises(BadData, match="6 nodes, but Email in Table 1 has 986"):
         load("email", tmp_path)
     assert load(tmp_path / "graphs" / "email.npz").num_nodes == 6  # by its path it is the user's own graph
 

@@ -59,7 +59,7 @@ def test_networkx_that_cannot_be_used() -> None:
 
     ragged = path_graph()
     ragged.nodes["c"]["x"] = [1.0]
-    refused(lambda: Graph.from_networkx(ragged, one_hot=True), "'x'", "equally many")
+    refused(lambda: Graph.from_networkx(ragged, one_hot=True), "'x'", "equally long")
     refused(lambda: Graph.from_networkx(nx.path_graph(3)), "no column 'label'")
     refused(lambda: Graph.from_networkx(nx.Graph()), "no rows")
 
@@ -353,7 +353,7 @@ HOSTILE_TENSORS: dict[str, tuple[dict[str, Any], str]] = {
     "labels beyond int64": ({"y": torch.tensor([0, 1, 0, 1]).to(torch.uint64)}, "y has type torch.uint64"),
     "edges at the end of int64": ({"edge_index": torch.tensor([[0], [2**63 - 1]])}, "names node"),
     "complex edges": ({"edge_index": torch.ones(2, 1, dtype=torch.complex64)}, "'edge_index'"),
-    "another device": ({"x": torch.ones(4, 2, device="meta")}, "x lies on the device 'meta'"),
+    "another device": ({"x": torch.ones(4, 2, device="meta")}, "x is on the device 'meta'"),
     "sparse features": ({"x": torch.eye(4).to_sparse()}, "'x'"),
     "no nodes": (
         {
@@ -407,9 +407,9 @@ HOSTILE_MATRICES: dict[str, tuple[dict[str, Any], str]] = {
     "a kind that nobody knows": (coo(format=np.array(b"dok")), "save_npz"),
     "many kinds": (coo(format=np.array([b"coo"] * 2)), "save_npz"),
     "complex numbers": (coo(data=np.ones(2, complex)), "data has type"),
-    "numbers in a table": (coo(data=np.ones((2, 1))), "leave the shape"),
+    "numbers in a table": (coo(data=np.ones((2, 1))), "do not fit the shape"),
     "rows beyond int64": (coo(row=np.array([0, 2**64 - 1], np.uint64)), "int64"),
-    "negative rows": (coo(row=np.array([0, -1])), "leave the shape"),
+    "negative rows": (coo(row=np.array([0, -1])), "do not fit the shape"),
     "rows of text": (coo(row=np.array(["0", "1"])), "row has type"),
     "CSR parts that are not all there": ({"x_data": np.ones(1)}, "no array 'x_indices'"),
     "nothing": ({"other": np.ones(1)}, "save_npz"),

@@ -237,7 +237,7 @@ BAD: dict[str, tuple[Callable[[], Arrays], Callable[[Arrays], Arrays], tuple[str
     "no edges array": (dense, without("edge_index"), ("no array 'edge_index'",)),
     "no labels": (dense, without("y"), ("no array 'y'",)),
     "no features": (dense, without("x"), ("'x'", "x_indptr")),
-    "both kinds of features": (sparse, put("x", np.ones((4, 2))), ("'x'", "not both")),
+    "both kinds of features": (sparse, put("x", np.ones((4, 2))), ("'x'", "exactly one of the two")),
     "edges of the wrong shape": (
         dense,
         put("edge_index", np.zeros((3, 2), dtype=int)),
@@ -375,7 +375,7 @@ def test_zip_bomb_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(arrays, "_read_member", unread)
     monkeypatch.setenv("FEDEPD_MAX_GB", "0.001")
-    refused(path, "0.001 GB is the limit", "FEDEPD_MAX_GB=1")
+    refused(path, "the limit is 0.001 GB", "FEDEPD_MAX_GB=1")
     monkeypatch.setattr(memory, "FREE", 2**20)
     refused(path, "claims", "numpy.savez")
 

@@ -154,7 +154,7 @@ def test_email_counts_edges_as_the_paper_does(tmp_path: Path) -> None:
     assert graph.edge_index.tolist() == [[0, 1], [1, 2]]
     assert graph.x[:, 1].tolist() == [1, 2, 3]
     assert (graph.y.tolist(), graph.label_names) == ([0, 0, 1], ("5", "9"))
-    with pytest.raises(BadData, match="Email of Table 1 has 986"):
+    with pytest.raises(BadData, match="Email in Table 1 has 986"):
         read_official("email", tmp_path)
     (folder / "graph.embeddings").write_text("4 2\n1 0.1 1\n2 0.2 2\n3 0.3 3\n")
     with pytest.raises(BadData, match=r"1\.\.4"):
@@ -262,11 +262,11 @@ def test_table_1_check_passes_the_right_graph() -> None:
 def test_table_1_check_names_what_differs(change: dict[str, int], word: str) -> None:
     with pytest.raises(BadData, match=word) as caught:
         check_table1(toy(**change), ROW)
-    assert "Toy of Table 1" in str(caught.value)
+    assert "Toy in Table 1" in str(caught.value)
 
 
 def test_table_1_check_of_the_printed_edges() -> None:
-    with pytest.raises(BadData, match="5 edges counted the paper's way"):
+    with pytest.raises(BadData, match="5 edges, counted as in the paper"):
         check_table1(toy(), ROW, printed_edges=5)
 
 

@@ -25,7 +25,7 @@ def test_the_graph_of_the_table_is_taken() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"nodes": 5}, "4 nodes where Tiny of Table 1 has 5"),
+        ({"nodes": 5}, "4 nodes, but Tiny in Table 1 has 5"),
         ({"features": 3}, "4 features"),
         ({"edges": 3}, "2 undirected edges"),
         ({"imbalance_ratio": 3.01}, "an imbalance ratio of 3.00"),
@@ -37,7 +37,7 @@ def test_any_other_is_refused_by_what_differs(changes: dict[str, Any], says: str
 
 
 def test_edges_are_counted_the_paper_s_way_where_the_files_allow_it() -> None:
-    with pytest.raises(BadData, match="2 edges counted the paper's way where Tiny of Table 1 has 4"):
+    with pytest.raises(BadData, match="2 edges, counted as in the paper, but Tiny in Table 1 has 4"):
         check_table1(GRAPH, ROW, printed_edges=2)
 
 

@@ -103,7 +103,9 @@ def test_loops_and_repeats_are_dropped_and_counted(tmp_path: Path) -> None:
     _, notes = imported(tmp_path, NODES, "source,target,w\na,b,1\nb,a,1\na,b,1\nc,c,1\n")
     assert [
         word in note
-        for word, note in zip(("1 self-loops", "2 edges given again", "not used: w"), notes, strict=False)
+        for word, note in zip(
+            ("1 self-loops", "2 edges repeat another one", "not used: w"), notes, strict=False
+        )
     ] == [True] * 3
     assert "edges.csv line 5" in notes[0]
 
@@ -250,7 +252,7 @@ def test_features_from_elsewhere_must_fit(tmp_path: Path) -> None:
     graph, _ = import_files(nodes, edges, Roles(), torch.ones(4, 7))
     assert graph.num_features == 7
     assert graph.schema == ""
-    with pytest.raises(BadData, match=r"3 rows but .*nodes.csv has 4"):
+    with pytest.raises(BadData, match=r"3 rows, but .*nodes.csv has 4"):
         import_files(nodes, edges, Roles(), torch.ones(3, 7))
 
 

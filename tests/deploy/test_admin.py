@@ -161,10 +161,10 @@ STATUS: dict[str, Any] = {
 @pytest.mark.hostile
 @pytest.mark.parametrize("case", STATUS)
 def test_a_servers_word_that_cannot_be_read(tmp_path: Path, case: str) -> None:
-    with pytest.raises(FedEPDError, match="word on the run"):
+    with pytest.raises(FedEPDError, match="status of the run"):
         admin.checked_status(STATUS[case])
     (result(tmp_path / "fedepd") / "status.json").write_text(json.dumps(STATUS[case]))
-    with pytest.raises(FedEPDError, match="word on the run"):
+    with pytest.raises(FedEPDError, match="status of the run"):
         admin.outcome(
             Session(tmp_path),
             admin.Submitted(JOB, make_task("r", "fedavg")),

@@ -61,15 +61,15 @@ def test_no_difference(mine: Any, theirs: Any) -> None:
     [
         (
             ("clean", "takeover"),
-            "calls class 1 'takeover', the federation calls it 'mule'; import it with the federation's class names",
+            "calls class 1 'takeover', but the federation calls it 'mule'; import it with the federation's class names",
         ),
         (
             ("mule", "clean", "takeover"),
-            "calls class 0 'mule', the federation calls it 'clean'; calls class 1 'clean'",
+            "calls class 0 'mule', but the federation calls it 'clean'; calls class 1 'clean'",
         ),
-        ((*NAMES, "other"), "has class 3 'other', the federation has only 3 classes"),
+        ((*NAMES, "other"), "has class 3 'other', but the federation has only 3 classes"),
         (("Clean", "mule"), "calls class 0 'Clean'"),
-        ((), "has no class names, the federation calls class 0 'clean'"),
+        ((), "has no class names, but the federation calls class 0 'clean'"),
         (("a", "b", "c", "d", "e"), "2 more differ"),
         (("clean\x1b[2J",), r"calls class 0 'clean?[2J'"),
     ],
@@ -86,18 +86,21 @@ def test_class_names(names: tuple[str, ...], says: str) -> None:
     [
         (
             schema(name="sum"),
-            "has column 1 'sum', the federation has 'amount 0' there; import it with the federation's schema",
+            "has column 1 'sum', but the federation has 'amount 0' there; import it with the federation's schema",
         ),
-        (schema(mean=0.5), "scales column 'amount 0' by mean 0.5 and deviation 2, the federation by 0 and 2"),
+        (
+            schema(mean=0.5),
+            "scales column 'amount 0' by mean 0.5 and deviation 2, but the federation by mean 0 and deviation 2",
+        ),
         (schema(std=3.0), "by mean 0 and deviation 3"),
         (
             schema(categories=("out", "in")),
-            "has the categories out, in in column 'kind', the federation has in, out",
+            "has the categories out, in in column 'kind', but the federation has in, out",
         ),
         (schema(categories=("in",)), "has the categories in in column 'kind'"),
-        (schema(categories=None), "has numbers in column 'kind', the federation has categories"),
-        (FeatureSchema(RULES[:2]).to_json(), f"has 2 columns, the federation {len(RULES)}"),
-        ("", f"does not say how its features were made, the federation has {len(RULES)} columns"),
+        (schema(categories=None), "has numbers in column 'kind', but the federation has categories"),
+        (FeatureSchema(RULES[:2]).to_json(), f"has 2 columns, but the federation has {len(RULES)}"),
+        ("", f"does not say how its features were made, but the federation agreed on {len(RULES)} columns"),
         (schema(name="\x1b[2J"), "has column 1 '?[2J'"),
     ],
 )
@@ -204,7 +207,7 @@ def test_an_example_is_not_contradicted(
 OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "without mule": (
         {"names": ("clean", "takeover", "mule")},
-        "calls class 1 'takeover', the federation calls it 'mule'",
+        "calls class 1 'takeover', but the federation calls it 'mule'",
     ),
     "another mean": ({"columns": schema(mean=1.0)}, "scales column 'amount 0'"),
     "other categories": ({"columns": schema(categories=("out", "in"))}, "has the categories"),

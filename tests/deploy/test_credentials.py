@@ -90,7 +90,7 @@ def wrong(keys: dict[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
         "signed by itself": ({OWN: certificate("bank-a", own, "bank-a", own)}, "not signed by"),
         "ended": (
             {OWN: certificate("bank-a", own, "federation", root, start=-2 * DAY, end=-DAY)},
-            "ended on",
+            "expired on",
         ),
         "not yet": ({OWN: certificate("bank-a", own, "federation", root, start=DAY, end=2 * DAY)}, "clock"),
         "two certificates": ({OWN: good + good}, "2 certificates"),
@@ -112,7 +112,7 @@ def wrong(keys: dict[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
         ),
         "a root with an end": (
             {ROOT: certificate("federation", root, "federation", root, True, -2 * DAY, -DAY)},
-            "ended on",
+            "expired on",
         ),
         "another's root": (
             {ROOT: certificate("federation", other, "federation", other, ca=True)},
@@ -193,6 +193,6 @@ def test_join_names_a_state_that_came_with_the_kit(
     (kit / "state" / "planted-run").mkdir(parents=True)
     assert main(words) == 0
     assert (
-        "saved state of earlier runs: planted-run; a kit that is new to you has none"
+        "saved state of earlier runs: planted-run; if this kit is new to you, somebody else put it there"
         in capsys.readouterr().out
     )

@@ -48,5 +48,5 @@ def test_nothing_phones_home() -> None:
     assert unroutable(alone(sys.executable, "-c", call).stdout)[0] > 0  # the counter counts
     done = alone(str(FEDEPD), "federation", "demo", "--sites", "2", "--rounds", "2")
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    assert "the same bits; everything is stopped" in done.stdout
+    assert "the two results are equal bit for bit; all processes are stopped" in done.stdout
     assert unroutable(done.stdout) == [0, 0]

@@ -175,7 +175,8 @@ def test_a_lost_quorum_names_who_was_missing(over: Open) -> None:
     exchange = over(StandIn({"a": echo, "b": silent}), min_sites=2)
     with pytest.raises(
         QuorumLost,
-        match=r"1 of at least 2 sites answered fedepd_step in round 7 \(b: .* within 0.1 s; c: .*unreachable\)",
+        match=r"too few sites answered fedepd_step in round 7: 1 instead of at least 2 "
+        r"\(b: .* within 0.1 s; c: .*unreachable\)",
     ):
         exchange.step(7, MESSAGES)
 
@@ -195,7 +196,7 @@ def test_failed_and_broken_answers_are_refused_by_name(over: Open) -> None:
     exchange = over(StandIn({"a": failing, "b": wrong, "c": echo}))
     assert sorted(exchange.step(1, MESSAGES)) == [2]
     assert [(r.client, r.field) for r in exchange.refusals] == [(0, "reply"), (1, "reply")]
-    assert "its own log says why" in exchange.refusals[0].reason
+    assert "the site's own log says why" in exchange.refusals[0].reason
     assert "labels" in exchange.refusals[1].reason
 
 
@@ -257,7 +258,7 @@ def test_a_site_that_calls_the_classes_otherwise_is_refused_in_words(over: Open)
     assert sorted(exchange.declared([0, 1, 2])) == [1, 2]
     (refusal,) = exchange.take_refusals()
     assert (refusal.client, refusal.field) == (0, "label_names")
-    assert refusal.reason.startswith("calls class 1 'takeover', the federation calls it 'mule'")
+    assert refusal.reason.startswith("calls class 1 'takeover', but the federation calls it 'mule'")
 
 
 @pytest.mark.hostile

@@ -112,9 +112,9 @@ def test_a_limits_file_that_cannot_be_read_refuses_every_run(
 @pytest.mark.parametrize(
     ("name", "round", "change", "says"),
     [
-        (STEP, 0, {}, "round 0 of 4"),
-        (STEP, 5, {}, "round 5 of 4"),
-        (STEP, 10**9, {}, "of 4"),
+        (STEP, 0, {}, "round 0, but the run has rounds 1 to 4"),
+        (STEP, 5, {}, "round 5, but the run has rounds 1 to 4"),
+        (STEP, 10**9, {}, "but the run has rounds 1 to 4"),
         (EVALUATE, 1, {}, "does not evaluate"),
         (EVALUATE, 3, {}, "does not evaluate"),
         (STEP, 1, {"encoder.weight": torch.full((FEATURES, 4), 1e6)}, "max_message_norm"),

@@ -64,7 +64,7 @@ def test_a_site_that_cannot_read_its_state_costs_the_quorum_and_is_named(federat
         federation.admin, job, lambda now: said.append(admin.describe(now)), patience=60, resume=False
     )
     assert end["state"] == "stopped"
-    assert "1 of at least 2 sites answered fedepd_step in round 1" in end["error"]
+    assert "too few sites answered fedepd_step in round 1: 1 instead of at least 2" in end["error"]
     assert "bank-b: reply failed at the site" in end["error"]
     assert end["error"] in said[-1]
 

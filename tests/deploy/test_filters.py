@@ -71,6 +71,6 @@ def test_the_text_says_so() -> None:
         "not which classes a site has",
         "classifier.bias",
         "num_train",
-        "no protection of rare classes",
+        "does not hide rare classes from the server",
     ):
         assert words in text

@@ -192,7 +192,7 @@ def test_a_stream_that_sends_more_than_it_declared_is_cut(declared: int) -> None
         handler._read_stream(blob_streamer.BlobTask(future, source, preserve_chunks=True))
     assert future.error is not None
     assert len(list(chunks)) >= 3  # the rest was never read
-    assert "at most 1,048,576 bytes" in str(intake.take("bank-b"))
+    assert "limit of 1,048,576 bytes" in str(intake.take("bank-b"))
 
 
 def test_a_broken_line_is_no_offence() -> None:

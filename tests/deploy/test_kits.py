@@ -1,4 +1,4 @@
-"""Kits as NVFlare's tool makes them, and the policy each participant writes into its own."""
+"""Kits as NVFlare's tool makes them, and the policy that each party writes into its own."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_site_names_that_cannot_be_used(tmp_path: Path, sites: list[str]) -> Non
 
 def test_a_folder_that_is_no_kit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["federation", "start", str(tmp_path)]) == 2
-    assert "not such a kit" in capsys.readouterr().err
+    assert "is not a kit, because it has no manifest.json" in capsys.readouterr().err
 
 
 def test_preview_says_what_leaves_the_house(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,7 +136,7 @@ def test_preview_says_what_leaves_the_house(made: Path, capsys: pytest.CaptureFi
     numbers: dict[str, Any] = {"num_nodes": ([], 8), "num_train": ([], 8)}
     assert before == {**sizes, **numbers, "label_names": ([0], 0), "schema_sha256": ([], 0)}
     assert seen["counts"]["prototype.count"][2] == 1
-    assert any("2" in w.split(":")[0] and "the embedding of one single node" in w for w in seen["warnings"])
+    assert any("2" in w.split(":")[0] and "the embedding of a single node" in w for w in seen["warnings"])
     assert main(arguments) == 0
     assert "prototype.sum" in capsys.readouterr().out
 
@@ -146,17 +146,6 @@ def test_actions_are_listed_and_guessed(capsys: pytest.CaptureFixture[str]) -> N
     assert "rehearse" in capsys.readouterr().out
     assert main(["federation", "joyn"]) == 2
     assert "did you mean 'join'" in capsys.readouterr().err
-
-
-def test_submit_asks_for_the_tasks_sizes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    kits.provision(tmp_path / "fed", ["a"], "localhost", 8002, {})
-    assert main(["federation", "submit", str(tmp_path / "fed" / "admin")]) == 2
-    assert "--features" in capsys.readouterr().err
-
-
-def test_nothing_to_watch_yet(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["federation", "watch", str(made / "fed" / "admin")]) == 2
-    assert "nothing yet" in capsys.readouterr().err
 
 
 @pytest.mark.hostile

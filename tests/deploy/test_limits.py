@@ -185,7 +185,7 @@ def test_join_never_overwrites_the_owners_word(tmp_path: Path) -> None:
     path.write_text("max_hidden = 16\n")
     assert ensure_limits(tmp_path) == Limits(max_hidden=16)
     assert path.read_text() == "max_hidden = 16\n"
-    with pytest.raises(FedEPDError, match="there already"):
+    with pytest.raises(FedEPDError, match="exists already"):
         Limits.write_default(path)
 
 

@@ -60,10 +60,10 @@ def test_the_command_prints_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(arguments) == 0
     said = capsys.readouterr().out
     assert "could rebuild the features of" in said
-    assert "the safe ones, as join will write them" in said
+    assert "the safe ones, which join will write" in said
     assert 'optimizers = ["adam"]' in said
     assert "this run is within the limits" in said
-    assert "not hide that the class is here" in said
+    assert "not hide that this site has the class" in said
     (kit / "local" / "limits.toml").write_text("max_hidden = 4\n")
     assert main(arguments) == 0
     assert "this site would refuse the run: the run asks for hidden = 8" in capsys.readouterr().out
@@ -71,4 +71,4 @@ def test_the_command_prints_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixt
     assert json.loads(capsys.readouterr().out)["recovery"]["of"] == 24
     (kit / "local" / "limits.toml").write_text("max_hidden = four\n")
     assert main(arguments) == 2
-    assert "cannot be used" in capsys.readouterr().err
+    assert "cannot be read" in capsys.readouterr().err

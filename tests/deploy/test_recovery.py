@@ -101,4 +101,4 @@ def test_a_large_graph_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_sentence_says_how_many() -> None:
-    assert "20 of 98 nodes (20 %) from one answer" in Recovery(20, 20, 98).sentence()
+    assert "the features of 20 of 98 nodes (20 %); every round" in Recovery(20, 20, 98).sentence()

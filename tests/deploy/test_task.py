@@ -176,8 +176,8 @@ def test_data_that_fits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("client", "change", "says"),
     [
-        ({}, {"num_features": FEATURES + 1}, "6 features, the federation 7"),
-        ({}, {"num_classes": CLASSES - 1}, "3 classes, the federation 2"),
+        ({}, {"num_features": FEATURES + 1}, "6 features, but the federation has 7"),
+        ({}, {"num_classes": CLASSES - 1}, "3 classes, but the federation has 2"),
         ({"train": False}, {}, "no training node"),
     ],
 )

@@ -238,9 +238,9 @@ def test_mistakes_are_one_sentence(
 ) -> None:
     data, nodes = ("--data", tables / "my.npz"), ("--nodes", tables / "nodes.csv")
     for words, sentence in (
-        ((), "either by --data FILE.npz or by --nodes and --edges"),
-        ((*data, *nodes, "--edges", "e.csv"), "either by --data FILE.npz or by --nodes and --edges"),
-        (nodes, "either by --data FILE.npz or by --nodes and --edges"),
+        ((), "either with --data FILE.npz or with --nodes and --edges"),
+        ((*data, *nodes, "--edges", "e.csv"), "either with --data FILE.npz or with --nodes and --edges"),
+        (nodes, "either with --data FILE.npz or with --nodes and --edges"),
         ((*data, "--ids", "nobody"), "there is no node 'nobody'"),
         ((*data, "-o", tmp_path / "out.xlsx"), "ends in .csv, .parquet or .jsonl"),
         ((*data, "--abstain-below", "2"), "a probability lies between 0 and 1"),

@@ -54,10 +54,10 @@ def test_without_a_compiler_that_works(
     monkeypatch.setenv("CC", compiler)
     made, (warning,) = build(tmp_path)
     assert not made
-    assert warning == f"{compiler} cannot compile _kernels.c, fedepd will compute with torch alone: {why}"
+    assert warning == f"{compiler} cannot compile _kernels.c ({why}), so fedepd will compute with torch alone"
 
 
 def test_without_any_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert build(tmp_path) == (False, ["no C compiler found: fedepd will compute with torch alone"])
+    assert build(tmp_path) == (False, ["no C compiler was found, so fedepd will compute with torch alone"])

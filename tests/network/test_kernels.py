@@ -261,7 +261,7 @@ CALLS: dict[str, Callable[[], object]] = {
 @pytest.mark.hostile
 @pytest.mark.parametrize("case", CALLS)
 def test_tensors_on_another_device_never_reach_the_compiled_functions(case: str) -> None:
-    with pytest.raises(BadData, match=r"lies on the device 'meta', .* \.cpu\(\)"):
+    with pytest.raises(BadData, match=r"is on the device 'meta', .* \.cpu\(\)"):
         CALLS[case]()
 
 

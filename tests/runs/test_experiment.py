@@ -175,9 +175,9 @@ def test_tables_of_a_file_only_group(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("rounds = ", "is not TOML"),
+        ("rounds = ", "is not valid TOML"),
         ("lr = 1.0\n[training]\nlr = 0.5\n", "'lr' is given twice"),
-        (b"\xff\xfe", "is not TOML"),
+        (b"\xff\xfe", "is not valid TOML"),
     ],
 )
 def test_files_that_cannot_be_used(tmp_path: Path, content: str | bytes, says: str) -> None:

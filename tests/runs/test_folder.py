@@ -120,7 +120,7 @@ def test_a_new_folder_is_made_with_its_parents_and_an_empty_one_is_taken(tmp_pat
 
 @pytest.mark.parametrize(
     ("config", "says"),
-    [('{"config_hash": "abc"}', "already holds this very run"), ('{"config_hash": "xyz"}', r"already holds another run \(xyz\)"),
+    [('{"config_hash": "abc"}', "already holds this same run"), ('{"config_hash": "xyz"}', r"already holds another run \(xyz\)"),
      ("{", r"already holds another run \(damaged\)"), ("[]", r"already holds another run \(damaged\)")],
 )  # fmt: skip
 def test_a_folder_with_a_run_is_refused(tmp_path: Path, config: str, says: str) -> None:

@@ -313,7 +313,7 @@ def test_a_run_that_is_still_at_work_is_left_alone(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = interrupted(file, tmp_path / "run", monkeypatch)
-    with held(folder), pytest.raises(BadConfig, match="another process is at work"):
+    with held(folder), pytest.raises(BadConfig, match="another process is working"):
         resume(folder)
 
 
@@ -416,5 +416,5 @@ def test_the_command_says_how_to_go_on(
     with pytest.raises(SystemExit) as stop, stoppable(lambda: by_resuming(tmp_path)):
         signal.raise_signal(signal.SIGTERM)
     assert stop.value.code == 143
-    assert capsys.readouterr().err == f"fedepd: stopped; 'fedepd resume {tmp_path}' goes on\n"
+    assert capsys.readouterr().err == f"fedepd: stopped; 'fedepd resume {tmp_path}' continues the run\n"
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

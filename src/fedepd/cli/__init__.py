@@ -1,3 +1,3 @@
-"""What people type in, text and exit codes out. ``fedepd.cli:main`` is the command."""
+"""What people type comes in, text and exit codes go out. ``fedepd.cli:main`` is the command."""
 
 from fedepd.cli.dispatch import main as main

@@ -1,4 +1,4 @@
-"""``fedepd attack``: what dishonest clients can do to a method, with every defence beside none."""
+"""``fedepd attack``: what dishonest clients can do to a method, with and without each defence."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def attack(arguments: list[str]) -> int:
     )
     waiting, command = to_run(planned), f"fedepd attack {shlex.join(arguments)}"
     shown = display(waiting, len({each.job.out for each in planned}), values.workers, values.quiet)
-    with stoppable(lambda: f"'{command}' goes on where it was"), shown as hooks:
+    with stoppable(lambda: f"'{command}' continues from here"), shown as hooks:
         failures = run_planned(waiting, values.workers, *hooks)
     written = write_results(target.name, [target], planned, Path(values.out), command)
     for heading, table in written[0].tables.items():
@@ -59,7 +59,8 @@ def _parser() -> Parser:
         prog="fedepd attack",
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
-        description="Let some clients be dishonest and print the honest ones' scores, attack by defence. Finished runs are kept.",
+        description="Make some clients dishonest and print the scores of the honest ones for each attack and "
+        "each defence. Finished runs are kept and not repeated.",
     )
     parser.add_argument(
         "--data",
@@ -72,7 +73,7 @@ def _parser() -> Parser:
         "--data-dir",
         default=None,
         metavar="FOLDER",
-        help="where datasets are; default: $FEDEPD_DATA, else the user cache",
+        help="folder of the datasets (default: $FEDEPD_DATA, else the user cache)",
     )
     parser.add_argument(
         "--method", default="fedepd", metavar="NAME", help="see 'fedepd methods' (default: fedepd)"
@@ -80,27 +81,33 @@ def _parser() -> Parser:
     parser.add_argument("--preset", default="default", metavar="NAME", help="named settings of the method")
     attacks = ",".join(NAMES[1:])
     parser.add_argument(
-        "--attack", default=attacks, metavar="A,B", help=f"which ones, beside 'honest' (default: {attacks})"
+        "--attack",
+        default=attacks,
+        metavar="A,B",
+        help=f"attacks to try; 'honest' is always included (default: {attacks})",
     )
-    rules = f"which defences (default: {DEFENCES}); weights are capped with all but off"
+    rules = f"defences to try; each but 'off' also caps the clients' weights (default: {DEFENCES})"
     parser.add_argument("--robust", default=DEFENCES, metavar="A,B", help=rules)
     parser.add_argument(
-        "--attackers", type=int, default=2, metavar="N", help="how many clients are dishonest (default: 2)"
+        "--attackers", type=int, default=2, metavar="N", help="number of dishonest clients (default: 2)"
     )
     parser.add_argument(
-        "--seeds", type=int, default=3, metavar="N", help="how many seeds, from --seed on (default: 3)"
+        "--seeds", type=int, default=3, metavar="N", help="number of seeds, counted from --seed (default: 3)"
     )
     parser.add_argument(
         "--workers",
         type=int,
         default=2,
         metavar="N",
-        help="runs at a time (default: 2); changes no bit of any result",
+        help="number of runs at the same time; results do not depend on it (default: 2)",
     )
     parser.add_argument(
-        "--out", default="runs/attack", metavar="FOLDER", help="runs and tables (default: runs/attack)"
+        "--out",
+        default="runs/attack",
+        metavar="FOLDER",
+        help="folder for runs and tables (default: runs/attack)",
     )
-    parser.add_argument("--quiet", action="store_true", default=False, help="no progress display")
+    parser.add_argument("--quiet", action="store_true", default=False, help="show no progress")
     for name, cls in GROUPS.items():
         if name != "attack":
             add_settings(parser, name, cls, but=("robust", "cap_weights"))

@@ -21,40 +21,48 @@ def bench(arguments: list[str]) -> int:
     parser = Parser(
         prog="fedepd bench",
         allow_abbrev=False,
-        description="CPU seconds and memory per round of each method, beside a plain torch_geometric loop in the same run; ratios travel "
-        "between machines, seconds do not.",
+        description="Measure CPU seconds and memory per round of each method, and those of a plain "
+        "torch_geometric loop in the same run. The ratio of the two can be compared between machines, "
+        "seconds cannot.",
     )
     parser.add_argument(
         "--data",
         nargs="+",
         metavar="NAME",
-        help="default: three twins of Table 1 and the real graphs at hand",
+        help="graphs (default: three synthetic twins of Table 1 and the real graphs on this machine)",
     )
     parser.add_argument(
         "--methods",
         nargs="+",
         default=list(METHODS.built_in),
         metavar="METHOD",
-        help="default: all of our own",
+        help="methods (default: all of our own)",
     )
     parser.add_argument(
         "--backbones",
         nargs="+",
         default=[],
         metavar="BACKBONE",
-        help="also FedAvg on each of these backbones",
+        help="also measure FedAvg on each of these backbones",
     )
     parser.add_argument(
-        "--rounds", type=int, default=5, metavar="N", help="rounds measured, the first left out (default: 5)"
+        "--rounds",
+        type=int,
+        default=5,
+        metavar="N",
+        help="number of measured rounds; the first round is not counted (default: 5)",
     )
     parser.add_argument(
         "--scaling",
         action="store_true",
-        help="also the growth with edges, clients and classes (needs 4 GB and time)",
+        help="also measure the growth with edges, clients and classes (slow, needs 4 GB of memory)",
     )
-    parser.add_argument("--quick", action="store_true", help="small graphs, to see that it works")
+    parser.add_argument("--quick", action="store_true", help="use small graphs, to see that it works")
     parser.add_argument(
-        "--out", default="benchmarks/out", metavar="FOLDER", help="where the CSV and the picture go"
+        "--out",
+        default="benchmarks/out",
+        metavar="FOLDER",
+        help="folder for the CSV and the picture (default: benchmarks/out)",
     )
     values = parser.parse(arguments)
     for method in values.methods:
@@ -98,7 +106,7 @@ def _print_table(rows: list[dict[str, object]]) -> None:
             box=box.SIMPLE,
             padding=(0, 1),
             pad_edge=False,
-            title=f"{data}: CPU seconds; ratio: reference's round over method's",
+            title=f"{data}: CPU seconds; ratio: time of the reference's round / time of the method's",
         )
         for title in ("method", *COLUMNS.values()):
             table.add_column(
@@ -114,12 +122,8 @@ def _print_table(rows: list[dict[str, object]]) -> None:
 
 def _spelled(value: object) -> str:
     number = float(str(value))
-    return (
-        "-"
-        if math.isnan(number)
-        else f"{number:.0f}"
-        if number >= 100
-        else f"{number:.2g}"
-        if number < 0.1
-        else f"{number:.3g}"
-    )
+    if math.isnan(number):
+        return "-"
+    if number >= 100:
+        return f"{number:.0f}"
+    return f"{number:.2g}" if number < 0.1 else f"{number:.3g}"

@@ -1,4 +1,4 @@
-"""The only file that prints. Whatever stands in a line, it stays one line and steers no terminal."""
+"""The only file that prints. Control characters are removed, so a line stays one line whatever it holds."""
 
 from __future__ import annotations
 
@@ -17,47 +17,50 @@ if TYPE_CHECKING:
 
 
 def say(*lines: object) -> None:
-    """Results, line by line."""
+    """Print results, line by line."""
     for line in lines:
         print(plain(line))
 
 
 def say_table(text: str) -> None:
-    """Several lines whose cells are plain already, as they are."""
+    """Print a table of several lines whose cells are already plain."""
     print(plain(text, newlines=True), end="")
 
 
 def say_json(content: object) -> None:
-    """One JSON object, all of it ASCII that can be seen."""
+    """Print one JSON object in printable ASCII."""
     from fedepd.files import clean
 
     print(json.dumps(clean(content)).replace("\x7f", "\\u007f"))
 
 
 def complain(text: object) -> None:
-    """One sentence for a person."""
+    """Print an error or a warning as one sentence on stderr."""
     mention(f"fedepd: {text}")
 
 
 def mention(text: object) -> None:
-    """What is going on, beside the results."""
+    """Print on stderr what is going on, apart from the results."""
     print(sentence(text), file=sys.stderr)
 
 
 def console(stderr: bool = False) -> Console:
-    """Names and paths are shown as they are: brackets and colons in them mean nothing, and control characters do not get through."""
+    """A rich console that shows names and paths as they are.
+
+    Brackets and colons in them are not markup, and control characters are removed.
+    """
     from rich.console import Console
     from rich.segment import Segment
 
     class PlainConsole(Console):
         def render_str(self, text: str, **options: Any) -> Text:
-            """Of every string, before anything is measured: a cell stays on its line."""
+            """Clean every string before it is measured, so that a cell stays on its line."""
             return super().render_str(plain(text), **options)
 
         def render(
             self, renderable: RenderableType, options: ConsoleOptions | None = None
         ) -> Iterator[Segment]:
-            """Of all else, such as the text of a progress display."""
+            """Clean everything else, such as the text of a progress display."""
             for text, style, control in super().render(renderable, options):
                 yield Segment(text if control else plain(text, newlines=True), style, control)
 
@@ -66,7 +69,7 @@ def console(stderr: bool = False) -> Console:
 
 @contextmanager
 def progress_bar(text: str, total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """Nothing where stderr is not a terminal."""
+    """Show a progress bar on stderr if it is a terminal. Yields the function that advances it."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,

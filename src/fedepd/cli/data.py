@@ -1,4 +1,4 @@
-"""``fedepd data``: what is at hand, and own files in."""
+"""``fedepd data``: list, show and fetch datasets; import, check and split a user's own graph."""
 
 from __future__ import annotations
 
@@ -31,16 +31,19 @@ def run_action(arguments: list[str]) -> int:
 
 
 def _parser(action: str, *options: str) -> Parser:
-    """A parser for one action with some of the options that several share."""
+    """A parser for one action, with those of the shared options that it has."""
     parser = Parser(prog=f"fedepd data {action}", allow_abbrev=False, description=ACTIONS[action][0])
     if "name" in options:
         parser.add_argument("name", metavar="NAME" if action == "fetch" else "NAME|FILE.npz")
     if "data_dir" in options:
         parser.add_argument(
-            "--data-dir", default=None, metavar="FOLDER", help="default: $FEDEPD_DATA, else the user cache"
+            "--data-dir",
+            default=None,
+            metavar="FOLDER",
+            help="folder of the datasets (default: $FEDEPD_DATA, else the user cache)",
         )
     if "json" in options:
-        parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
+        parser.add_argument("--json", action="store_true", help="print only JSON")
     return parser
 
 
@@ -54,7 +57,7 @@ def _list(arguments: list[str]) -> int:
     if values.json:
         say_json([asdict(row) for row in rows])
         return 0
-    table = Table("name", "at hand", "what it is")
+    table = Table("name", "on this machine", "what it is")
     for row in rows:
         table.add_row(shown(row.name), "yes" if row.present else "no", row.description)
     console().print(table)
@@ -88,13 +91,9 @@ def _spelled(value: Any) -> str:
         return ", ".join(f"{shown(name)} {_spelled(part)}" for name, part in value.items())
     if value is None or isinstance(value, bool):
         return {None: "-", True: "yes", False: "no"}[value]
-    return (
-        f"{value:,.4g}"
-        if isinstance(value, float)
-        else f"{value:,}"
-        if isinstance(value, int)
-        else str(value)
-    )
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _fetch(arguments: list[str]) -> int:
@@ -105,7 +104,7 @@ def _fetch(arguments: list[str]) -> int:
     return 0
 
 
-# --- own files ---------------------------------------------------------------------------------------------------------------------------
+# --- a user's own files -------------------------------------------------------------------------------------
 
 
 def _import(arguments: list[str]) -> int:
@@ -113,7 +112,8 @@ def _import(arguments: list[str]) -> int:
     tables, matrices = (values.nodes, values.edges), (values.adjacency, values.labels)
     if sum([values.file is not None, any(tables), any(matrices)]) != 1:
         raise BadConfig(
-            "give one graph: --nodes and --edges, or a .graphml or .pt file, or --adjacency, --features-npz and --labels"
+            "give exactly one graph: --nodes and --edges, or a .graphml or .pt file, "
+            "or --adjacency, --features-npz and --labels"
         )
     if Path(values.out).suffix != ".npz":
         raise BadConfig(f"the output '{values.out}' must end in .npz; correct -o")
@@ -149,7 +149,7 @@ def _import(arguments: list[str]) -> int:
         graph, notes = import_graphml(values.file, roles)
     else:
         raise BadConfig(
-            f"cannot tell what '{values.file}' is; give a .graphml or .pt file, or --nodes and --edges"
+            f"'{values.file}' has an unknown ending; give a .graphml or .pt file, or --nodes and --edges"
         )
     write_npz(graph, values.out)
     for note in notes:
@@ -157,7 +157,7 @@ def _import(arguments: list[str]) -> int:
     facts = describe(graph)
     classes = {"class names": listed(graph.label_names, 20), "owner names": listed(graph.owner_names, 20)}
     _print_facts({**{name: facts[name] for name in ("nodes", "edges", "features", "classes")}, **classes})
-    say(f"written: {values.out}; 'fedepd data check {values.out}' looks it over")
+    say(f"written to {values.out}; next, 'fedepd data check {values.out}' checks it for training")
     return 0
 
 
@@ -167,44 +167,44 @@ def _import_parser() -> Parser:
         "file",
         nargs="?",
         metavar="FILE.graphml|FILE.pt",
-        help="a NetworkX or torch_geometric graph, instead of tables",
+        help="a GraphML file or a file of torch.save, instead of tables",
     )
-    parser.add_argument("-o", "--out", required=True, metavar="FILE.npz")
+    parser.add_argument("-o", "--out", required=True, metavar="FILE.npz", help="the graph file to write")
     for flag, text in {
         "--nodes": "table of nodes, CSV or Parquet",
         "--edges": "table of edges, CSV or Parquet",
-        "--adjacency": "scipy.sparse npz, instead of tables",
-        "--labels": "npy, for --adjacency",
-        "--features-npz": "features by node in an npz or npy file, instead of columns",
+        "--adjacency": "adjacency matrix saved by scipy.sparse.save_npz, instead of tables",
+        "--labels": "labels of the nodes in an npy file; only with --adjacency",
+        "--features-npz": "features of the nodes in an npz or npy file, instead of columns",
     }.items():
         parser.add_argument(flag, default=None, metavar="FILE", help=text)
-    parser.add_argument("--id", default="id", metavar="COLUMN", help="of the nodes' ids (default: id)")
+    parser.add_argument("--id", default="id", metavar="COLUMN", help="column of the node ids (default: id)")
     parser.add_argument(
         "--label",
         default="label",
         metavar="COLUMN",
-        help="of the classes; an empty cell is unknown (default: label)",
+        help="column of the classes; an empty cell means unknown (default: label)",
     )
     parser.add_argument(
-        "--owner", default=None, metavar="COLUMN", help="of the nodes' owners: they become the clients"
+        "--owner", default=None, metavar="COLUMN", help="column of the nodes' owners, who become the clients"
     )
     parser.add_argument(
         "--source",
         default=None,
         metavar="COLUMN",
-        help="of the edges (default: source, else the first column)",
+        help="column of an edge's first end (default: source, else the first column)",
     )
     parser.add_argument(
         "--target",
         default=None,
         metavar="COLUMN",
-        help="of the edges (default: target, else the second column)",
+        help="column of an edge's second end (default: target, else the second column)",
     )
     parser.add_argument(
-        "--features", default=None, metavar="A,B,C", help="columns to use (default: all others)"
+        "--features", default=None, metavar="A,B,C", help="columns to use as features (default: all others)"
     )
     parser.add_argument(
-        "--scale", action="store_true", help="bring every number column to mean 0 and deviation 1"
+        "--scale", action="store_true", help="scale every number column to mean 0 and deviation 1"
     )
     parser.add_argument(
         "--one-hot",
@@ -212,7 +212,7 @@ def _import_parser() -> Parser:
         const="",
         default=None,
         metavar="A,B",
-        help="these columns, or all of text, as categories",
+        help="columns to use as categories; without names: all columns of text",
     )
     return parser
 
@@ -252,13 +252,17 @@ def _split(arguments: list[str]) -> int:
     parser = _parser("split", "name", "data_dir")
     parser.argument_default = argparse.SUPPRESS
     parser.add_argument(
-        "-o", "--out", required=True, metavar="FOLDER", help="new folder: NAME/graph.npz for each client"
+        "-o",
+        "--out",
+        required=True,
+        metavar="FOLDER",
+        help="new folder; it gets one NAME/graph.npz per client",
     )
     parser.add_argument(
-        "--by", dest="partition", metavar="RULE", help="the same as --partition: owner, openfgl, ..."
+        "--by", dest="partition", metavar="RULE", help="short for --partition: owner, openfgl, ..."
     )
     parser.add_argument(
-        "--seed", metavar="INT", help="the seed of the run that this split is for (default: 0)"
+        "--seed", metavar="INT", help="seed of the run that the split is made for (default: 0)"
     )
     for title, cls in (("partition", PartitionConfig), ("split", SplitConfig)):
         add_settings(parser, title, cls)
@@ -283,10 +287,10 @@ def _split(arguments: list[str]) -> int:
 
 
 ACTIONS: dict[str, tuple[str, Action]] = {
-    "list": ("what is at hand and what is missing", _list),
-    "show": ("sizes and shape of one graph", _show),
+    "list": ("list the datasets and say which are on this machine", _list),
+    "show": ("show size, classes and imbalance of one graph", _show),
     "fetch": ("download a dataset", _fetch),
-    "import": ("make a graph file from tables or other programs' files", _import),
-    "check": ("look a graph over before training: exit code 0 fine, 1 warnings, 2 not usable", _check),
-    "split": ("write what each client would hold, one folder each", _split),
+    "import": ("make a graph file from tables or from files of other programs", _import),
+    "check": ("check a graph before training; exit code 0: fine, 1: warnings, 2: not usable", _check),
+    "split": ("write the part of the graph that each client holds, one folder per client", _split),
 }

@@ -1,4 +1,7 @@
-"""The command line. Results go to stdout, progress and complaints to stderr; a mistake is one sentence and exit code 2."""
+"""The command line. Results go to stdout, progress and errors to stderr.
+
+A user's mistake gives one sentence and exit code 2.
+"""
 
 from __future__ import annotations
 
@@ -14,33 +17,40 @@ from fedepd.shown import shown
 
 COMMANDS = {
     "run": ("train one method on one graph", "fedepd.cli.runs:run"),
-    "resume": ("finish a run that was interrupted", "fedepd.cli.model:resume"),
+    "resume": ("finish an interrupted run", "fedepd.cli.model:resume"),
     "compare": (
-        "train several methods over several seeds, print a table, write a report",
+        "train several methods over several seeds, print a table and write a report",
         "fedepd.cli.runs:compare",
     ),
     "reproduce": (
         "make the paper's tables and figures, with a verdict on each of its claims",
         "fedepd.cli.reproduce:reproduce",
     ),
-    "attack": ("let some clients be dishonest, with every defence beside none", "fedepd.cli.attack:attack"),
+    "attack": (
+        "measure what dishonest clients can do, with and without defences",
+        "fedepd.cli.attack:attack",
+    ),
     "report": ("make report.html from a run folder or a folder of runs", "fedepd.cli.runs:report"),
     "export": (
         "make a model folder from a run: weights, labels, calibration, model card",
         "fedepd.cli.model:export",
     ),
-    "predict": ("classify the nodes of a new graph with such a model", "fedepd.cli.model:predict"),
-    "data": ("list, show or fetch graphs; import, check and split your own", "fedepd.cli.data:run_action"),
+    "predict": ("classify the nodes of a new graph with an exported model", "fedepd.cli.model:predict"),
+    "data": ("list, show or fetch graphs; import, check or split your own", "fedepd.cli.data:run_action"),
     "methods": ("list the methods", "fedepd.cli.runs:methods"),
-    "federation": ("train across sites whose graphs stay at home", "fedepd.cli.federation:main"),
-    "bench": ("measure what a round costs here, beside a plain implementation", "fedepd.cli.bench:bench"),
+    "federation": ("train across sites that keep their graphs to themselves", "fedepd.cli.federation:main"),
+    "bench": ("measure the cost of a round on this machine", "fedepd.cli.bench:bench"),
 }
-"""What it does, and where it is: imported when it is asked for, so that ``fedepd --help`` does not wait for torch."""
+"""What each command does, and its function. The module is imported only when the command is used.
+
+So ``fedepd --help`` does not wait for torch.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    for stream in (sys.stdout, sys.stderr):  # a terminal of few characters gets the others as numbers
+    # A terminal that cannot show a character gets its number instead.
+    for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
@@ -51,18 +61,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         complain("interrupted")
         return 130
-    except BrokenPipeError:  # before OSError, which it is too
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # else Python complains once more when it flushes stdout at exit
+    except BrokenPipeError:  # a subclass of OSError, so it comes first
+        # Otherwise Python reports the error again when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except OSError as cause:  # the last net: a name that is too long, a disk that is full or read-only
-        complain(
-            f"cannot use '{shown(cause.filename or 'a file')}': {cause.strerror or cause}; check its name, its rights and the disk"
-        )
+    except OSError as cause:  # what no reader caught: a name that is too long, a full or read-only disk
+        file = shown(cause.filename or "a file")
+        complain(f"cannot use '{file}': {cause.strerror or cause}; check its name, permissions and the disk")
         return 2
     except MemoryError:
-        complain("there is not enough memory for this; give a smaller graph or smaller settings")
+        complain("there is not enough memory; give a smaller graph or smaller settings")
         return 2
 
 
@@ -70,7 +78,7 @@ def _main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         width = max(map(len, COMMANDS))
         lines = [f"  {name:<{width}}  {text}" for name, (text, _) in COMMANDS.items()]
-        lines += ["", "'fedepd COMMAND --help' explains each."]
+        lines += ["", "'fedepd COMMAND --help' explains a command."]
         say("usage: fedepd COMMAND ...", "", "Federated learning on long-tailed graphs.", "", *lines)
         return 0 if arguments else 2
     if arguments[0] == "--version":

@@ -1,4 +1,4 @@
-"""``fedepd resume``, ``export`` and ``predict``: from an interrupted run to predictions; and how long commands end."""
+"""``fedepd resume``, ``export`` and ``predict``, and how a long command stops and shows its result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def resume(arguments: list[str]) -> int:
     parser = Parser(
         prog="fedepd resume",
         allow_abbrev=False,
-        description="Finish an interrupted run, to the same numbers.",
+        description="Finish an interrupted run. The result is the same as without the interruption.",
     )
     parser.add_argument("folder", metavar="RUN", help="the folder given to 'fedepd run --out'")
     _add_data_options(parser)
@@ -30,11 +30,11 @@ def resume(arguments: list[str]) -> int:
         type=int,
         default=1,
         metavar="N",
-        help="how much runs at a time; changes no bit of any result",
+        help="number of clients trained at the same time; results do not depend on it (default: 1)",
     )
     add_checkpoint_option(parser)
-    parser.add_argument("--quiet", action="store_true", help="no progress display")
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    parser.add_argument("--json", action="store_true", help="print only one JSON object")
     values = parser.parse(arguments)
     from fedepd.runs.resume import is_finished, read_config
     from fedepd.runs.resume import resume as finish
@@ -68,37 +68,37 @@ def _add_data_options(parser: Parser) -> None:
         "--data",
         default=None,
         metavar="FILE.npz|FOLDER",
-        help="where the run's data are now, if they have moved",
+        help="where the run's data are now, if they were moved",
     )
     parser.add_argument(
-        "--data-dir", default=None, metavar="FOLDER", help="where datasets are now, if they have moved"
+        "--data-dir", default=None, metavar="FOLDER", help="where the datasets are now, if they were moved"
     )
 
 
-# --- export and predict ------------------------------------------------------------------------------------------------------------------
+# --- export and predict -------------------------------------------------------------------------------------
 
 
 def export(arguments: list[str]) -> int:
     parser = Parser(
         prog="fedepd export",
         allow_abbrev=False,
-        description="Make a model folder, with a model card, from a finished run.",
+        description="Make a model folder with a model card from a finished run.",
     )
     parser.add_argument("folder", metavar="RUN", help="the folder given to 'fedepd run --out'")
-    parser.add_argument("-o", "--out", required=True, metavar="MODEL", help="new folder")
+    parser.add_argument("-o", "--out", required=True, metavar="MODEL", help="new folder for the model")
     _add_data_options(parser)
     values = parser.parse(arguments)
     from fedepd.model.export import export as write_model
 
     out = write_model(values.folder, values.out, values.data, values.data_dir)
-    say(f"model: {out}; its card is {out / 'README.md'}; 'fedepd predict {out} --data FILE.npz' uses it")
+    say(f"model: {out}; model card: {out / 'README.md'}; to use it: 'fedepd predict {out} --data FILE.npz'")
     return 0
 
 
 def predict(arguments: list[str]) -> int:
     values = _predict_parser().parse(arguments)
     if (values.data is None) == (values.nodes is None) or (values.nodes is None) != (values.edges is None):
-        raise BadConfig("give the new graph either by --data FILE.npz or by --nodes and --edges")
+        raise BadConfig("give the new graph either with --data FILE.npz or with --nodes and --edges")
     from fedepd.datasets.npz import read_unlabelled
     from fedepd.datasets.tables import Roles
     from fedepd.model.model import as_csv, load_model, read_tables, write_predictions
@@ -120,10 +120,8 @@ def predict(arguments: list[str]) -> int:
     else:
         write_predictions(predictions, Path(values.out))
         unsure = predictions.labels.count(None)
-        say(
-            f"{len(predictions.node_ids):,} nodes in {values.out}"
-            + (f", {unsure:,} of them without a label" if unsure else "")
-        )
+        without = f", {unsure:,} of them without a label" if unsure else ""
+        say(f"{len(predictions.node_ids):,} nodes in {values.out}{without}")
     return 0
 
 
@@ -131,9 +129,9 @@ def _predict_parser() -> Parser:
     parser = Parser(
         prog="fedepd predict",
         allow_abbrev=False,
-        description="Labels and calibrated probabilities for the nodes of a graph.",
+        description="Predict labels and calibrated probabilities for the nodes of a graph.",
     )
-    parser.add_argument("model", metavar="MODEL", help="a folder of 'fedepd export'")
+    parser.add_argument("model", metavar="MODEL", help="a folder made by 'fedepd export'")
     parser.add_argument(
         "--data", default=None, metavar="FILE.npz", help="the new graph; its labels are not read"
     )
@@ -141,57 +139,57 @@ def _predict_parser() -> Parser:
         "--nodes",
         default=None,
         metavar="FILE",
-        help="or its table of nodes, CSV or Parquet, with the columns of training",
+        help="instead of --data: table of nodes, CSV or Parquet, with the same columns as in training",
     )
-    parser.add_argument("--edges", default=None, metavar="FILE", help="and its table of edges")
-    parser.add_argument("--id", default="id", metavar="COLUMN", help="of the nodes' ids (default: id)")
+    parser.add_argument("--edges", default=None, metavar="FILE", help="with --nodes: table of edges")
+    parser.add_argument("--id", default="id", metavar="COLUMN", help="column of the node ids (default: id)")
     parser.add_argument(
         "--source",
         default=None,
         metavar="COLUMN",
-        help="of the edges (default: source, else the first column)",
+        help="column of an edge's first end (default: source, else the first column)",
     )
     parser.add_argument(
         "--target",
         default=None,
         metavar="COLUMN",
-        help="of the edges (default: target, else the second column)",
+        help="column of an edge's second end (default: target, else the second column)",
     )
     parser.add_argument(
-        "--ids", default=None, metavar="A,B", help="only these nodes (their edges still count)"
+        "--ids", default=None, metavar="A,B", help="predict only these nodes; the whole graph is still used"
     )
     parser.add_argument(
         "--abstain-below",
         type=float,
         default=0.0,
         metavar="P",
-        help="no label where the likeliest class has less than P",
+        help="give no label where the probability of the likeliest class is below P (default: 0)",
     )
     parser.add_argument(
         "-o",
         "--out",
         default=None,
         metavar="FILE",
-        help=".csv, .parquet or .jsonl (default: CSV on the screen)",
+        help="file to write, .csv, .parquet or .jsonl (default: print CSV)",
     )
     return parser
 
 
-# --- how runs end ------------------------------------------------------------------------------------------------------------------------
+# --- how runs end -------------------------------------------------------------------------------------------
 
 
 def by_resuming(folder: Path | None) -> str:
-    """How to go on with a run, where there is anything to go on with."""
+    """How to continue a run; empty if there is nothing to continue."""
     from fedepd.runs.folder import is_begun
 
-    return f"'fedepd resume {folder}' goes on" if folder is not None and is_begun(folder) else ""
+    return f"'fedepd resume {folder}' continues the run" if folder is not None and is_begun(folder) else ""
 
 
 @contextmanager
-def stoppable(how_to_go_on: Callable[[], str]) -> Iterator[None]:
-    """SIGINT and SIGTERM end a run at once, with exit codes 130 and 143; what is on disk is whole at every instant.
+def stoppable(how_to_continue: Callable[[], str]) -> Iterator[None]:
+    """Let SIGINT and SIGTERM end a run at once, with exit codes 130 and 143. Files on disk stay whole.
 
-    ``how_to_go_on`` is asked then, and said if it is anything.
+    ``how_to_continue`` is called then, and its text is printed if it is not empty.
     """
 
     def stop(number: int, _: object) -> NoReturn:
@@ -201,7 +199,8 @@ def stoppable(how_to_go_on: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except SystemExit:
-        complain("; ".join(["stopped", *filter(None, [how_to_go_on()])]))
+        hint = how_to_continue()
+        complain(f"stopped; {hint}" if hint else "stopped")
         raise
     finally:
         for number, handler in before.items():
@@ -237,11 +236,9 @@ def _print_result(result: RunResult) -> None:
             table.add_row(f"{model}, {averaged.replace('_', ' ')}", str(s["best_rounds"][model]), *numbers)
     up, down = s["bytes_up"] / 2**20, s["bytes_down"] / 2**20
     identity = f"config {s['config_hash']}, weights {s['weights_sha256'][:12]}"
-    kept = (
-        f"kept in {result.folder}; 'fedepd report {result.folder}' draws it"
-        if result.folder
-        else "not kept: add --out FOLDER"
-    )
+    kept = "not saved; add --out FOLDER to save a run"
+    if result.folder:
+        kept = f"saved in {result.folder}; 'fedepd report {result.folder}' makes a page of it"
     place = console()
     place.print(table)
     place.print(f"{s['seconds']:.1f} s, {up:.1f} MiB up, {down:.1f} MiB down, {identity}", soft_wrap=True)

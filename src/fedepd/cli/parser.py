@@ -1,4 +1,4 @@
-"""argparse as every command uses it: errors of one sentence, and an option for every setting."""
+"""The argparse parser of every command: an error is one sentence, and every setting has an option."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ METAVARS: dict[Any, str] = {str: "NAME", int: "INT", float: "FLOAT"}
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with errors of one sentence and a guess for a mistyped option."""
+    """An argparse parser whose errors are one sentence and suggest the right name of a mistyped option."""
 
     removed: Mapping[str, str] = {}
     """Options that are no more, each with a sentence about it."""
@@ -37,8 +37,14 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_checkpoint_option(parser: Parser) -> None:
-    text = "with --out: save what 'fedepd resume' needs after every N rounds, or as often as costs at most 5 %% of the time; 0: never"
-    parser.add_argument("--checkpoint-every", type=int, default=1, metavar="N", help=f"{text} (default: 1)")
+    parser.add_argument(
+        "--checkpoint-every",
+        type=int,
+        default=1,
+        metavar="N",
+        help="with --out: save a checkpoint for 'fedepd resume' every N rounds, or less often so that saving "
+        "takes at most 5 %% of the time; 0: never (default: 1)",
+    )
 
 
 def add_settings(parser: Parser, title: str, cls: type[Any], but: Sequence[str] = ()) -> None:
@@ -46,11 +52,8 @@ def add_settings(parser: Parser, title: str, cls: type[Any], but: Sequence[str] 
     group = parser.add_argument_group(title)
     hints = get_type_hints(cls)
     for f in (f for f in fields(cls) if f.name not in but):
-        flag, kind, text = (
-            "--" + f.name.replace("_", "-"),
-            hints[f.name],
-            f"{f.metadata['help']} (default: {f.default})".replace("%", "%%"),
-        )
+        flag, kind = "--" + f.name.replace("_", "-"), hints[f.name]
+        text = f"{f.metadata['help']} (default: {f.default})".replace("%", "%%")
         if kind is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
         else:

@@ -1,4 +1,4 @@
-"""``fedepd reproduce``: the paper's tables and figures, resumable, over worker processes."""
+"""``fedepd reproduce``: make the paper's tables and figures. It uses worker processes and can be resumed."""
 
 from __future__ import annotations
 
@@ -42,12 +42,13 @@ def reproduce(arguments: list[str]) -> int:
     if not values.no_run:
         waiting = to_run(planned)
         bar = display(waiting, len({each.job.out for each in planned}), values.workers, values.quiet)
-        with stoppable(lambda: f"'{command}' goes on where it was"), bar as hooks:
+        with stoppable(lambda: f"'{command}' continues from here"), bar as hooks:
             failures = run_planned(waiting, values.workers, *hooks)
     write_results(values.target, targets, planned, out, command)
-    if failures:
-        them = "it" if failures == 1 else "them"
-        complain(f"{failures} cell{'s'[: failures != 1]} failed; the same command tries {them} again")
+    if failures == 1:
+        complain("1 cell failed; the same command tries it again")
+    elif failures:
+        complain(f"{failures} cells failed; the same command tries them again")
     return 1 if failures else 0
 
 
@@ -58,48 +59,52 @@ def _parser() -> Parser:
         prog="fedepd reproduce",
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
-        description="Make a table or a figure of the paper, or all of them. Cells that are finished are not run again.",
+        description="Make a table or a figure of the paper, or all of them. A cell is one run that the table "
+        "or figure needs. Finished cells are not run again.",
     )
     parser.add_argument(
         "target",
         nargs="?",
         default=None,
         metavar="TARGET",
-        help="a name of --list, 'all', or your own FILE.toml",
+        help="a name from --list, 'all', or your own FILE.toml",
     )
-    parser.add_argument("--list", action="store_true", default=False, help="show the targets")
+    parser.add_argument("--list", action="store_true", default=False, help="list the targets")
     parser.add_argument(
         "--data",
         nargs="+",
         default=None,
         metavar="NAME|FILE.npz",
-        help="default: the graphs that are at hand",
+        help="graphs (default: those of the target that are on this machine)",
     )
     parser.add_argument(
         "--data-dir",
         default=None,
         metavar="FOLDER",
-        help="where datasets are; default: $FEDEPD_DATA, else the user cache",
+        help="folder of the datasets (default: $FEDEPD_DATA, else the user cache)",
     )
     parser.add_argument(
         "--seeds",
         type=int,
         default=None,
         metavar="N",
-        help="how many seeds, from --seed on (default: the target's, 5)",
+        help="number of seeds, counted from --seed (default: as the target says, 5)",
     )
-    workers = "cells that run at a time (default: 2); changes no bit of any result"
+    workers = "number of cells that run at the same time; results do not depend on it (default: 2)"
     parser.add_argument("--workers", type=int, default=2, metavar="N", help=workers)
     parser.add_argument(
         "--out",
         default="runs/reproduce",
         metavar="FOLDER",
-        help="cells and results (default: runs/reproduce)",
+        help="folder for cells and results (default: runs/reproduce)",
     )
     parser.add_argument(
-        "--no-run", action="store_true", default=False, help="only write what the finished cells give"
+        "--no-run",
+        action="store_true",
+        default=False,
+        help="run nothing; only write the results of finished cells",
     )
-    parser.add_argument("--quiet", action="store_true", default=False, help="no progress display")
+    parser.add_argument("--quiet", action="store_true", default=False, help="show no progress")
     for name, cls in GROUPS.items():
         add_settings(parser, name, cls)
     return parser
@@ -113,7 +118,7 @@ def _list_targets(code: int) -> int:
     table = Table("target", "what it makes", "datasets of the paper")
     for target in map(read_target, target_names()):
         table.add_row(target.name, target.title, ", ".join(target.datasets))
-    table.add_row("all", "all of the above but robustness, on one page", "")
+    table.add_row("all", "all of the above except robustness, on one page", "")
     console().print(table)
     return code
 
@@ -131,7 +136,10 @@ def _datasets(targets: Sequence[Target], values: argparse.Namespace) -> dict[str
 
 @contextmanager
 def display(waiting: Sequence[Planned], total: int, workers: int, quiet: bool) -> Iterator[Hooks]:
-    """One live bar over the rounds of all cells on a terminal, else a line per cell; two functions that keep it true."""
+    """Show progress: on a terminal one bar over the rounds of all cells, else one line per finished cell.
+
+    Yields two functions that update it: one to call regularly, one to call when a cell ends.
+    """
     from rich.progress import (
         BarColumn,
         Progress,
@@ -154,7 +162,7 @@ def display(waiting: Sequence[Planned], total: int, workers: int, quiet: bool) -
 
         def watch() -> None:
             if live:
-                at_work = list(open_cells.values())[:workers]  # cells begin in this order
+                at_work = list(open_cells.values())[:workers]  # cells start in this order
                 now = finished + sum(each.job.rounds_done for each in at_work)
                 bar.update(
                     task, completed=now, description=f"{done}/{total} cells done, {len(at_work)} running"
@@ -179,7 +187,7 @@ def _rounds(planned: Planned) -> int:
 def write_results(
     name: str, targets: Sequence[Target], planned: Sequence[Planned], out: Path, command: str
 ) -> list[Written]:
-    """The files of all targets and their page; says where they are."""
+    """Write the files of all targets and their page, and say where they are."""
     from fedepd.reproduction.judging.judgement import in_words
     from fedepd.reproduction.pages.output import write_target
     from fedepd.reproduction.pages.page import write_reproduction

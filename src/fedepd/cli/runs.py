@@ -30,7 +30,8 @@ def run(arguments: list[str]) -> int:
     settings = {**file, **{name: value for name, value in vars(values).items() if name not in RUN_ONLY}}
     if values.clients_dir is not None and "data" in settings:
         raise BadConfig(
-            f"both --data '{settings['data']}' and --clients-dir '{values.clients_dir}' are given; give one of them"
+            f"both --data '{settings['data']}' and --clients-dir '{values.clients_dir}' are given; "
+            f"give one of them"
         )
     data, preset = (
         str(settings.pop(name, default)) for name, default in (("data", "synthetic"), ("preset", "default"))
@@ -72,18 +73,19 @@ def _run_parser(method: str) -> Parser:
         "--clients-dir",
         default=None,
         metavar="FOLDER",
-        help="instead of --data: the folder of 'fedepd data split'",
+        help="instead of --data: a folder made by 'fedepd data split'",
     )
     parser.add_argument(
         "--preset", metavar="NAME", help=f"named settings: {', '.join(cls_of_method.presets)}"
     )
     parser.add_argument(
-        "--out", default=None, metavar="FOLDER", help="new folder for everything behind the numbers"
+        "--out",
+        default=None,
+        metavar="FOLDER",
+        help="new folder to save the run in: settings, models, every round's numbers",
     )
     add_checkpoint_option(parser)
-    parser.add_argument(
-        "--json", action="store_true", default=False, help="print one JSON object and nothing else"
-    )
+    parser.add_argument("--json", action="store_true", default=False, help="print only one JSON object")
     add_settings(parser, f"settings of {cls_of_method.label}", cls_of_method)
     for name, cls in GROUPS.items():
         add_settings(parser, name, cls)
@@ -97,25 +99,31 @@ def _run_parser(method: str) -> Parser:
 
 def _add_data_options(parser: Parser) -> None:
     parser.add_argument(
-        "--data", metavar="NAME|FILE.npz", help="a dataset ('fedepd data list') or a file; default: synthetic"
+        "--data",
+        metavar="NAME|FILE.npz",
+        help="a dataset (see 'fedepd data list') or a file (default: synthetic)",
     )
     parser.add_argument(
         "--data-dir",
         default=None,
         metavar="FOLDER",
-        help="where datasets are; default: $FEDEPD_DATA, else the user cache",
+        help="folder of the datasets (default: $FEDEPD_DATA, else the user cache)",
     )
     parser.add_argument(
-        "--config", default=None, metavar="FILE.toml", help="settings; the command line wins over the file"
+        "--config",
+        default=None,
+        metavar="FILE.toml",
+        help="file of settings; options on the command line override it",
     )
     parser.add_argument(
         "--workers",
         type=int,
         default=1,
         metavar="N",
-        help="how much runs at a time; changes no bit of any result",
+        help="number of runs, or of clients of one run, at the same time; "
+        "results do not depend on it (default: 1)",
     )
-    parser.add_argument("--quiet", action="store_true", default=False, help="no progress display")
+    parser.add_argument("--quiet", action="store_true", default=False, help="show no progress")
 
 
 def _value_of(arguments: Sequence[str], flag: str) -> str | None:
@@ -132,25 +140,32 @@ def compare(arguments: list[str]) -> int:
     from fedepd.runs.experiment import GROUPS
     from fedepd.runs.jobs import run_jobs
 
-    parser = Parser(prog="fedepd compare", allow_abbrev=False, argument_default=argparse.SUPPRESS,
-                    description="Train several methods over several seeds; every method gets the same settings.")  # fmt: skip
-    parser.add_argument("methods", nargs="+", metavar="METHOD[:PRESET]")
-    _add_data_options(parser)
-    parser.add_argument(
-        "--seeds", type=int, default=3, metavar="N", help="how many seeds, from --seed on (default: 3)"
+    parser = Parser(
+        prog="fedepd compare",
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+        description="Train several methods over several seeds. Every method gets the same settings.",
     )
     parser.add_argument(
-        "--out", required=True, metavar="FOLDER", help="new folder: one run folder each, and report.html"
+        "methods", nargs="+", metavar="METHOD[:PRESET]", help="methods to compare, see 'fedepd methods'"
+    )
+    _add_data_options(parser)
+    parser.add_argument(
+        "--seeds", type=int, default=3, metavar="N", help="number of seeds, counted from --seed (default: 3)"
+    )
+    parser.add_argument(
+        "--out",
+        required=True,
+        metavar="FOLDER",
+        help="new folder; it gets one run folder per run, and report.html",
     )
     for name, cls in GROUPS.items():
         add_settings(parser, name, cls)
     values = parser.parse(arguments)
     jobs, rounds = _jobs(values)
-    title, how_to_go_on = (
-        f"{len(jobs)} runs on {jobs[0].data}",
-        f"'fedepd resume {values.out}/RUN' finishes one of its runs",
-    )
-    with stoppable(lambda: how_to_go_on), progress_bar(title, rounds * len(jobs), values.quiet) as advance:
+    title = f"{len(jobs)} runs on {jobs[0].data}"
+    hint = f"'fedepd resume {values.out}/RUN' finishes one of its runs"
+    with stoppable(lambda: hint), progress_bar(title, rounds * len(jobs), values.quiet) as advance:
         seen = 0
 
         def watch() -> None:
@@ -164,7 +179,7 @@ def compare(arguments: list[str]) -> int:
 
 
 def _jobs(values: argparse.Namespace) -> tuple[list[Job], int]:
-    """The runs of a comparison and the rounds of each; mistakes are found before anything runs."""
+    """The runs of a comparison, and the rounds of each. Mistakes are found before anything runs."""
     from fedepd.runs.experiment import Experiment, read_toml
     from fedepd.runs.folder import check_new_run
     from fedepd.runs.jobs import Job
@@ -172,7 +187,8 @@ def _jobs(values: argparse.Namespace) -> tuple[list[Job], int]:
     file = read_toml(Path(values.config)) if values.config else {}
     if named := [name for name in ("method", "preset") if name in file]:
         raise BadConfig(
-            f"'{named[0]}' in '{values.config}' has no meaning in a comparison; name methods as METHOD[:PRESET] and remove it"
+            f"'{named[0]}' in '{values.config}' has no meaning in a comparison; "
+            f"remove it and name the methods as METHOD[:PRESET]"
         )
     settings = {
         **file,
@@ -192,7 +208,7 @@ def _jobs(values: argparse.Namespace) -> tuple[list[Job], int]:
     for pair in pairs:
         if pairs.count(pair) > 1:
             raise BadConfig(
-                f"method '{':'.join(pair)}' is named twice; name it once, seeds are repeated by --seeds"
+                f"method '{':'.join(pair)}' is named twice; name it once, and use --seeds for repetitions"
             )
     jobs = []
     for method, preset in pairs:
@@ -216,11 +232,15 @@ def report(arguments: list[str]) -> int:
     parser = Parser(
         prog="fedepd report",
         allow_abbrev=False,
-        description="A self-contained page and a table from run folders.",
+        description="Make a self-contained page and print a table from run folders.",
     )
     parser.add_argument("folder", metavar="FOLDER", help="a run folder, or a folder of run folders")
     parser.add_argument(
-        "-o", "--out", default=None, metavar="FILE.html", help="default: report.html inside the folder"
+        "-o",
+        "--out",
+        default=None,
+        metavar="FILE.html",
+        help="page to write (default: report.html inside the folder)",
     )
     values = parser.parse(arguments)
     return _report(Path(values.folder), values.out)

@@ -1,1 +1,1 @@
-"""A graph in, what each client holds out: partition, split, client files, a check-up of the data."""
+"""A ``Graph`` comes in, one ``ClientData`` per client goes out: partition, split, files, data checks."""

@@ -1,7 +1,8 @@
-"""What one data owner holds, as one npz file: a graph (see ``npz.py``) plus ``split`` and ``global_ids``.
+"""The data of one owner as one npz file: a graph (see ``npz.py``) plus ``split`` and ``global_ids``.
 
-``split`` is uint8 [n]: 0 train, 1 validation, 2 test, 3 none. ``global_ids`` is int64 [n]. Both are optional: a file without ``split`` is
-split locally, by the same rule and random stream as in a simulation; one without ``global_ids`` numbers its nodes from 0.
+``split`` is uint8 [n]: 0 train, 1 validation, 2 test, 3 none. ``global_ids`` is int64 [n]. Both are optional.
+A file without ``split`` is split locally, with the same rule and random stream as in a simulation. A file
+without ``global_ids`` has its nodes numbered from 0.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ class ClientFile:
 
 
 def read_client_file(path: str | Path, client_id: int, split_config: SplitConfig, seed: int) -> ClientData:
-    """The client in an npz file, split; a file that cannot be used is refused in one sentence."""
+    """The client in an npz file, with a split. Raises ``BadData`` if the file cannot be used."""
     return read_file(path).client(client_id, split_config, seed)
 
 
 def read_file(path: str | Path) -> ClientFile:
-    """A client's npz file as it is; a file that cannot be used is refused in one sentence."""
+    """The content of a client's npz file. Raises ``BadData`` if the file cannot be used."""
     path = Path(path)
     graph = read_npz(path, part=True)
     arrays = read_arrays(path, (), ("split", "global_ids"))
@@ -51,7 +52,8 @@ def read_file(path: str | Path) -> ClientFile:
         if arrays[name].shape != (graph.num_nodes,) or arrays[name].dtype.kind not in "iu":
             kind = f"{arrays[name].dtype} {list(arrays[name].shape)}"
             raise BadData(
-                f"file '{path}': {name} is {kind}; it must hold one integer for each of the {graph.num_nodes} nodes"
+                f"file '{path}': {name} is {kind}; "
+                f"it must hold one integer for each of the {graph.num_nodes} nodes"
             )
     masks = _masks(arrays, graph.y, path) if "split" in arrays else None
     global_ids = torch.from_numpy(arrays.get("global_ids", np.arange(graph.num_nodes)).astype(np.int64))
@@ -65,12 +67,15 @@ def _masks(arrays: Arrays, y: Tensor, path: Path) -> tuple[Tensor, Tensor, Tenso
             f"file '{path}': split holds {int(codes.max())}; use 0 train, 1 validation, 2 test, 3 none"
         )
     if bool(((codes != NONE) & (y < 0)).any()):
-        raise BadData(f"file '{path}': split gives a part to nodes without a label; mark them 3 (none)")
+        raise BadData(f"file '{path}': split uses nodes without a label; mark them 3 (none)")
     return codes == TRAIN, codes == VAL, codes == TEST
 
 
 def write_client_file(data: ClientData, path: str | Path) -> None:
-    """Write a client so that ``read_client_file`` gives it back; a half-written file is never seen under ``path``."""
+    """Write a client so that ``read_client_file`` gives it back.
+
+    The file appears at ``path`` only when complete.
+    """
     codes = np.full(data.graph.num_nodes, NONE, dtype=np.uint8)
     for code, mask in enumerate((data.train_mask, data.val_mask, data.test_mask)):
         codes[mask.numpy()] = code

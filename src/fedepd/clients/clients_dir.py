@@ -1,7 +1,8 @@
-"""One folder per data owner, ``NAME/graph.npz`` each: what each site would hold, and a simulation from exactly those files.
+"""A folder of clients: one folder per data owner with ``NAME/graph.npz``, as each site would hold it.
 
-``manifest.json`` is the first file that is written, and says "unfinished"; it is also the last, and then lists every file with its size
-and sha256. A folder without one was made by hand (or by an older version), and is taken as it is.
+A simulation can be run from exactly these files. ``manifest.json`` is written first and says that the folder
+is not complete. It is written again at the end and then lists every file with its size and sha256. A folder
+without a manifest was made by hand or by an older version, and is used as it is.
 """
 
 from __future__ import annotations
@@ -31,13 +32,16 @@ from fedepd.types import ClientData, Graph
 
 FILE, MANIFEST = "graph.npz", "manifest.json"
 MAX_NAME_BYTES = 200
-"""Of a folder's name; file systems take 255."""
+"""Longest name of a folder. File systems allow 255 bytes."""
 MAX_BYTES = 64 * 2**30
-"""Of a client's file."""
+"""Largest client file in bytes."""
 
 
 def write_clients(clients: Sequence[ClientData], names: Sequence[str], folder: str | Path) -> list[Path]:
-    """One file per client, in a new folder; sorted by folder name they are in the order of ``clients``."""
+    """Write one file per client into a new folder.
+
+    Sorted by folder name, they are in the order of ``clients``.
+    """
     folder = Path(folder)
     check_new_folder(folder)
     owners = folder_names(names)
@@ -49,9 +53,10 @@ def write_clients(clients: Sequence[ClientData], names: Sequence[str], folder: s
                 path.parent.mkdir()
             except OSError as error:
                 raise BadData(
-                    f"cannot make the folder '{shown(path.parent, 300)}' ({error.strerror}); give another one with -o"
+                    f"cannot make the folder '{shown(path.parent, 300)}' ({error.strerror}); "
+                    f"give another one with -o"
                 ) from None
-            # No site learns who the others are.
+            # Without the owners' names, no site learns who the others are.
             write_client_file(replace(client, graph=replace(client.graph, owner=None, owner_names=())), path)
             listed[f"{path.parent.name}/{FILE}"] = _facts(path)
         write_json(folder / MANIFEST, {"complete": True, "files": listed})
@@ -67,7 +72,7 @@ def _facts(path: Path) -> dict[str, Any]:
 
 
 def _check_manifest(folder: Path, paths: Sequence[Path]) -> None:
-    """Refuse the folder of a split that was cut short, and files that are not those that it wrote."""
+    """Refuse the folder of a split that was interrupted, and files that the split did not write."""
     path = folder / MANIFEST
     if not os.path.lexists(path):
         return
@@ -75,22 +80,26 @@ def _check_manifest(folder: Path, paths: Sequence[Path]) -> None:
     expect(manifest, MANIFEST_SHAPE, f"'{shown(path, 300)}'", SPLIT_AGAIN)
     if not manifest["complete"]:
         raise BadData(
-            f"the split in '{shown(folder, 300)}' was cut short, so clients are missing; {SPLIT_AGAIN}"
+            f"the split in '{shown(folder, 300)}' was interrupted, so clients are missing; {SPLIT_AGAIN}"
         )
     found = {f"{each.parent.name}/{FILE}": each for each in paths}
-    changed = f"{SPLIT_AGAIN}, or remove '{MANIFEST}' if you have changed the folder on purpose"
+    changed = f"{SPLIT_AGAIN}, or remove '{MANIFEST}' if you changed the folder on purpose"
     for name in sorted(found.keys() ^ manifest["files"].keys()):
-        which = "is not in" if name in found else "is missing, but stands in"
+        which = "is not listed in" if name in found else "is missing, but is listed in"
         raise BadData(f"'{shown(name)}' {which} '{shown(path, 300)}'; {changed}")
     for name, each in found.items():
         if _facts(each) != {key: manifest["files"][name][key] for key in ("bytes", "sha256")}:
             raise BadData(
-                f"'{shown(each, 300)}' is not the file of the split (its size or sha256 differs); {changed}"
+                f"'{shown(each, 300)}' is not the file that the split wrote (its size or sha256 differs); "
+                f"{changed}"
             )
 
 
 def folder_names(names: Sequence[str]) -> list[str]:
-    """Names that are safe as folders; numbered where they would not be distinct or not sort into the given order."""
+    """Names that are safe as folder names.
+
+    They get numbers in front if they would not be distinct, or would not sort into the given order.
+    """
     safe = [_cut(re.sub(r"[^\w.-]", "_", name).strip(".")[:80]) or "client" for name in names]
     lower = [name.lower() for name in safe]
     if safe == sorted(safe) and len(set(lower)) == len(safe) and MANIFEST not in lower:
@@ -100,12 +109,15 @@ def folder_names(names: Sequence[str]) -> list[str]:
 
 
 def _cut(name: str) -> str:
-    """To ``MAX_NAME_BYTES`` as a file system counts them, never inside a character."""
+    """Cut a name to ``MAX_NAME_BYTES`` bytes of UTF-8, never inside a character."""
     return name.encode()[:MAX_NAME_BYTES].decode(errors="ignore")
 
 
 def read_clients(folder: str | Path, split: SplitConfig | None = None, seed: int = 0) -> list[ClientData]:
-    """The clients in a folder, by folder name. ``split`` and ``seed`` serve files without a split of their own."""
+    """The clients in a folder, sorted by folder name.
+
+    ``split`` and ``seed`` are for files without a split.
+    """
     return split_clients(read_files(folder), split or SplitConfig(), seed)
 
 
@@ -120,20 +132,25 @@ def split_clients(
 
 
 def read_files(folder: str | Path) -> list[ClientFile]:
-    """The clients' files in a folder, by folder name, as they are: they agree on columns and classes."""
+    """The content of the clients' files in a folder, sorted by folder name.
+
+    All files have the same columns and classes.
+    """
     folder = Path(folder)
     if not folder.is_dir():
         raise BadData(
-            f"'{shown(folder, 300)}' is no folder; make one with 'fedepd data split FILE.npz --by owner -o NEW'"
+            f"'{shown(folder, 300)}' is not a folder; "
+            f"make one with 'fedepd data split FILE.npz --by owner -o NEW'"
         )
-    # Not by glob, which passes over a link to nowhere, and with it a client.
+    # glob would silently skip a broken link, and with it a client.
     paths = sorted(
         (each / FILE for each in folder.iterdir() if os.path.lexists(each / FILE)),
         key=lambda path: path.parent.name,
     )
     if not paths and not os.path.lexists(folder / MANIFEST):
         raise BadData(
-            f"folder '{shown(folder, 300)}' has no NAME/{FILE}; make one with 'fedepd data split FILE.npz --by owner -o NEW'"
+            f"folder '{shown(folder, 300)}' has no NAME/{FILE}; "
+            f"make one with 'fedepd data split FILE.npz --by owner -o NEW'"
         )
     _check_manifest(folder, paths)
     clients = [read_file(path) for path in paths]
@@ -141,16 +158,20 @@ def read_files(folder: str | Path) -> list[ClientFile]:
     for client, path in zip(clients, paths, strict=True):
         for what in ("num_features", "num_classes", "label_names", "is_sparse", "schema"):
             if getattr(client.graph, what) != getattr(first, what):
-                both = f"'{paths[0]}' and '{path}'"
                 raise BadData(
-                    f"{both} differ in {what}; all clients need the same columns and classes: import them with the same options"
+                    f"'{paths[0]}' and '{path}' differ in {what}, but all clients need the same columns and "
+                    f"classes; import them with the same options"
                 )
     clients = [replace(client, graph=replace(client.graph, name=folder.resolve().name)) for client in clients]
     return _numbered(clients)
 
 
 def _numbered(clients: Sequence[ClientFile]) -> list[ClientFile]:
-    """Global numbers that are 0..n-1 together: those of the files, or consecutive ones where sites numbered on their own."""
+    """Give the clients global node numbers that are 0..n-1 together.
+
+    The numbers of the files are kept if they are. If sites numbered their nodes on their own, new numbers are
+    given.
+    """
     ids = torch.cat([client.global_ids for client in clients])
     if torch.equal(ids.sort().values, torch.arange(ids.numel())):
         return list(clients)
@@ -159,7 +180,10 @@ def _numbered(clients: Sequence[ClientFile]) -> list[ClientFile]:
 
 
 def joined(clients: Sequence[ClientData | ClientFile]) -> Graph:
-    """All clients' nodes and inner edges as one graph with an owner column, for its sizes and for methods that merge clients."""
+    """All clients' nodes and inner edges as one graph with an owner column.
+
+    It is needed for the sizes of the whole, and by methods that merge clients.
+    """
     graphs = [client.graph for client in clients]
     ids = torch.cat([client.global_ids for client in clients])  # [n]
     back = torch.argsort(ids)  # [n]: position in the concatenation of each node

@@ -1,4 +1,4 @@
-"""Communities of a graph, by Louvain or METIS, and communities joined into clients by what labels they hold."""
+"""Communities of a graph, found by Louvain or METIS. Those with similar labels can be joined into clients."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 MOST_STEPS = 300
-"""k-means stops after so many steps, as scikit-learn's does."""
+"""k-means stops after this many steps, as scikit-learn's does."""
 DECIMALS = 12
-"""Distances are compared after rounding, so that processors that round sums differently choose the same clients."""
+"""Distances are rounded before they are compared.
+
+Processors that round sums differently then choose the same clients.
+"""
 MAX_SEED = 2**31 - 1
 """METIS takes a seed of 32 bits."""
 
@@ -44,7 +47,10 @@ def louvain(edge_index: Tensor, num_nodes: int, resolution: float, draws: np.ran
 
 
 def metis(graph: Graph, parts: int, draws: np.random.Generator | None) -> Ints:
-    """METIS labels 0..parts-1 of the nodes: [n]; some may be missing. With ``draws`` its seed is drawn, else it is 0."""
+    """METIS labels 0..parts-1 of the nodes: [n]. Some labels may be missing.
+
+    With ``draws``, the seed of METIS is drawn. Otherwise it is 0.
+    """
     try:
         import pymetis
     except ImportError as cause:
@@ -64,21 +70,26 @@ def metis(graph: Graph, parts: int, draws: np.random.Generator | None) -> Ints:
 
 
 def joined_by_labels(graph: Graph, community: Ints, clients: int, draws: np.random.Generator) -> Ints:
-    """The client of each node, [n]: communities with a similar share of each class go to one client, by k-means.
+    """The client of each node, [n].
 
+    Communities with similar shares of the classes go to one client, by k-means.
     ``community`` [n] must be numbered 0, 1, ... without gaps, and there must be as many as clients.
     """
     count, y = int(community.max()) + 1, graph.y.numpy()
     labelled = y >= 0
     shares = np.zeros((count, graph.num_classes))
     np.add.at(shares, (community[labelled], y[labelled]), 1.0)
-    # Choice: OpenFGL divides by the size of a community; one without any labelled node is all zeros here, where OpenFGL would fail.
+    # Choice: OpenFGL divides by the size of a community; one without any labelled node is all zeros here,
+    # where OpenFGL would fail.
     shares /= np.maximum(shares.sum(1, keepdims=True), 1.0)
     return k_means(shares, clients, draws)[community]
 
 
 def k_means(points: Floats, clusters: int, draws: np.random.Generator) -> Ints:
-    """The cluster of each point [p, d]: [p]. Starts by k-means++; no cluster is empty, even where points coincide."""
+    """The cluster of each point [p, d]: [p].
+
+    It starts with k-means++. No cluster is empty, even if points coincide.
+    """
     centres = _far_apart(points, clusters, draws)
     labels = np.full(points.shape[0], -1)
     for _ in range(MOST_STEPS):
@@ -92,7 +103,7 @@ def k_means(points: Floats, clusters: int, draws: np.random.Generator) -> Ints:
 
 
 def _far_apart(points: Floats, clusters: int, draws: np.random.Generator) -> Floats:
-    """Centres to start from: each next one is a point drawn in proportion to its squared distance from those before."""
+    """The first centres. Each is a point, drawn in proportion to its squared distance from those before."""
     chosen = [int(draws.integers(points.shape[0]))]
     nearest = _distances(points, points[chosen[0]])
     while len(chosen) < clusters:
@@ -111,7 +122,10 @@ def _distances(points: Floats, centre: Floats) -> Floats:
 
 
 def _without_empty(labels: Ints, distances: Floats) -> Ints:
-    """Each empty cluster takes the point that is farthest from its own centre, of a cluster that has others."""
+    """Give each empty cluster the point that is farthest from its centre.
+
+    The point is taken from a cluster of at least two points.
+    """
     labels = labels.copy()
     sizes = np.bincount(labels, minlength=distances.shape[1])
     for empty in np.flatnonzero(sizes == 0):

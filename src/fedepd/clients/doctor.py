@@ -1,4 +1,4 @@
-"""What a graph file is like before anyone trains on it: each finding says what it means for federated training and what to do."""
+"""Check a graph before training. Each finding says what it means for federated training and what to do."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ Floats = NDArray[np.float64]
 
 SPLIT = SplitConfig()
 SAMPLE = 20_000
-"""Nodes looked at, at most, when dense columns are searched for leaks."""
+"""Most nodes used when dense columns are searched for leaks."""
 CELLS = 2**21
-"""Numbers of a dense table made at a time."""
+"""Most numbers of a dense table that are made at a time."""
 LEAK = 0.8
-"""A column is a suspect if knowing it alone removes this share of the errors of always guessing the largest class."""
+"""A column is suspicious if it removes this share of the errors of always guessing the largest class."""
 EXACT = 0.95
-"""Or if it marks one class with at least this F1."""
+"""A column is also suspicious if it marks one class with at least this F1."""
 LARGE = 1000.0
-"""Features beyond this drown the others in a sum over neighbours."""
+"""Feature values beyond this dominate the others in a sum over neighbours."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Checkup:
 
 
 def check(graph: Graph) -> Checkup:
-    """All facts and findings of a graph."""
+    """Check a graph: all its facts and findings, errors first."""
     findings = [
         *_classes(graph),
         *_structure(graph),
@@ -103,20 +103,20 @@ def _classes(graph: Graph) -> list[Finding]:
     if not bool((SPLIT.train_share * sizes >= 1).any()):
         out.append(
             Finding(
-                "error", "no class has two labelled nodes", "nothing is left to train on", "label more nodes"
+                "error", "no class has two labelled nodes", "there is nothing to train on", "label more nodes"
             )
         )
     if small := [names[c] for c in range(graph.num_classes) if 0 < sizes[c] < 3]:
-        meaning = "such a class cannot be trained, validated and tested at once, and at most clients it does not occur"
+        meaning = "they have too few nodes for training, validation and test, and most clients lack them"
         what = f"{len(small)} classes with fewer than 3 nodes: {listed(small)}"
-        out.append(Finding("warning", what, meaning, "merge or drop them, or label more"))
+        out.append(Finding("warning", what, meaning, "merge or drop them, or label more nodes"))
     if absent := [names[c] for c in range(graph.num_classes) if sizes[c] == 0]:
         what = f"{len(absent)} classes without nodes: {listed(absent)}"
         out.append(
             Finding(
                 "warning",
                 what,
-                "the model has an output that nothing trains",
+                "the model has outputs that are never trained",
                 "drop them from the list of classes",
             )
         )
@@ -126,14 +126,14 @@ def _classes(graph: Graph) -> list[Finding]:
             Finding(
                 "note",
                 what,
-                "they pass messages, but never train, validate or test",
-                "nothing, if that is meant",
+                "they pass messages, but are not used for training, validation or testing",
+                "nothing, if this is intended",
             )
         )
     ratio = imbalance_ratio(sizes)
     if ratio >= 10:
-        what = f"the largest class is {ratio:.0f} times the smallest"
-        cure = "judge by balanced accuracy and the tail's accuracy; compare fedepd with fedavg"
+        what = f"the largest class is {ratio:.0f} times as large as the smallest"
+        cure = "look at balanced accuracy and at the accuracy of the tail; compare fedepd with fedavg"
         out.append(Finding("note", what, "plain accuracy hides the small classes", cure))
     return out
 
@@ -148,14 +148,14 @@ def _structure(graph: Graph) -> list[Finding]:
             Finding(
                 level,
                 what,
-                "they are classified by their own features alone",
-                "check the ids of the edge list, or add edges",
+                "they are classified by their own features only",
+                "check the ids in the table of edges, or add edges",
             )
         )
     share = homophily(graph.edge_index, graph.y)
     if share is not None and share < 0.3:
         meaning = "neighbours may mislead more than they help"
-        cure = "try --backbone auto; compare fedepd, which prunes where its clients' votes say it helps, with fedavg"
+        cure = "try --backbone auto, and compare fedavg with fedepd, which can prune misleading edges"
         out.append(Finding("note", f"only {share:.0%} of the edges join nodes of one class", meaning, cure))
     return out
 
@@ -171,10 +171,10 @@ def _owners(graph: Graph) -> list[Finding]:
     if len(names) == 1:
         cure = "check the owner column, or cut the graph with --partition openfgl"
         out.append(
-            Finding("warning", f"a single owner: {shown(names[0])}", "there is nobody to federate with", cure)
+            Finding("warning", f"a single owner: {shown(names[0])}", "there are no clients to federate", cure)
         )
     if few := [name for name, count in zip(names, labelled.tolist(), strict=True) if count < 10]:
-        meaning = "they hardly train and their test numbers are noise"
+        meaning = "they add little to training, and their test scores are mostly noise"
         out.append(
             Finding(
                 "warning",
@@ -184,9 +184,13 @@ def _owners(graph: Graph) -> list[Finding]:
             )
         )
     if single := [name for name, count in zip(names, kinds, strict=True) if count == 1]:
-        meaning = "what they learn alone is to answer that class always"
+        meaning = "on its own, such an owner only learns to always predict that class"
         what = f"{len(single)} owners with one class: {listed(single)}"
-        out.append(Finding("note", what, meaning, "expect it; compare with 'fedepd run isolated'"))
+        out.append(
+            Finding(
+                "note", what, meaning, "nothing, but compare with 'fedepd run isolated' to see the effect"
+            )
+        )
     src, dst = owner[graph.edge_index]
     if cut := int((src != dst).sum()):
         level: Literal["note", "warning"] = "warning" if cut > 0.5 * graph.num_edges else "note"
@@ -195,8 +199,8 @@ def _owners(graph: Graph) -> list[Finding]:
             Finding(
                 level,
                 what,
-                "no owner sees them: they are dropped from training",
-                "compare with 'fedepd run centralised'",
+                "no owner has both ends, so these edges are not used in training",
+                "compare with 'fedepd run centralised' to see what they are worth",
             )
         )
     return out
@@ -211,7 +215,9 @@ def _columns(graph: Graph) -> list[Finding]:
     if constant := [names[c] for c in np.flatnonzero(low == high)]:
         what = f"{len(constant):,} constant columns: {listed(constant)}"
         out.append(
-            Finding("warning", what, "they say nothing and cost bytes in every round", "leave them out")
+            Finding(
+                "warning", what, "they carry no information and cost bytes in every round", "leave them out"
+            )
         )
     if large := [names[c] for c in np.flatnonzero(np.maximum(-low, high) > LARGE)]:
         what = f"{len(large):,} columns with values beyond {LARGE:g}: {listed(large)}"
@@ -219,7 +225,7 @@ def _columns(graph: Graph) -> list[Finding]:
             Finding(
                 "warning",
                 what,
-                "they drown the other columns, and training may diverge",
+                "they dominate the other columns, and training may diverge",
                 "import with --scale",
             )
         )
@@ -227,7 +233,7 @@ def _columns(graph: Graph) -> list[Finding]:
 
 
 def _leaks(graph: Graph) -> list[Finding]:
-    """Columns that give the label away on their own."""
+    """Find columns that reveal the label on their own."""
     chosen = torch.nonzero(graph.y >= 0).reshape(-1).numpy()
     if chosen.size > SAMPLE and not graph.is_sparse:
         chosen = np.sort(seeded_numpy(0, "doctor").choice(chosen, SAMPLE, replace=False))
@@ -242,15 +248,15 @@ def _leaks(graph: Graph) -> list[Finding]:
     else:
         x = graph.x.numpy()[chosen]
         gain = np.array([_explained(_by_value(column, y, graph.num_classes)) for column in x.T])
-        upper = x > (x.min(0) + x.max(0)) / 2  # what a two-valued column marks, scaled or not
+        upper = x > (x.min(0) + x.max(0)) / 2  # the larger value of a two-valued column, scaled or not
         f1 = _f1(marks @ upper.astype(np.float64), y)
     suspects = [feature_names(graph)[c] for c in np.flatnonzero((gain >= LEAK) | (f1 >= EXACT))]
     if not suspects:
         return []
     meaning = (
-        "it may be the label in disguise: numbers will look too good and not hold where labels are unknown"
+        "a column may be the label in disguise: scores will look too good, and will not hold on new nodes"
     )
-    cure = "make sure it is known before the label is, or leave it out"
+    cure = "make sure that it is known before the label is known, or leave it out"
     return [
         Finding(
             "warning",
@@ -262,7 +268,10 @@ def _leaks(graph: Graph) -> list[Finding]:
 
 
 def _sparse_leaks(hits: sp.csc_matrix, y: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """What each column explains and its best F1, [d] each, from how many nodes of a class have it, [C, d]; some columns at a time."""
+    """What each column explains, and its best F1, [d] each.
+
+    ``hits`` counts the nodes of each class that have the column, [C, d]. Some columns are handled at a time.
+    """
     classes, columns = hits.shape
     sizes, step = np.bincount(y, minlength=classes)[:, None], max(1, CELLS // classes)
     parts = []
@@ -274,7 +283,10 @@ def _sparse_leaks(hits: sp.csc_matrix, y: NDArray[np.int64]) -> tuple[Floats, Fl
 
 
 def _by_value(column: NDArray[np.float32], y: NDArray[np.int64], classes: int) -> Floats:
-    """Counts [values, C] of a column's values, or of its quantiles where there are many; at least about ten nodes each on average."""
+    """Counts of a column's values by class, [values, C].
+
+    A column with many values is cut into quantiles, with about ten nodes or more in each on average.
+    """
     limit = max(2, min(max(32, 2 * classes), y.size // 10))
     values, group = np.unique(column, return_inverse=True)
     if values.size > limit:
@@ -285,14 +297,20 @@ def _by_value(column: NDArray[np.float32], y: NDArray[np.int64], classes: int) -
 
 
 def _explained(counts: Floats) -> Any:
-    """By how much guessing the largest class per value beats guessing the largest of all, as a share of the latter's errors."""
+    """The share of errors that the column removes.
+
+    Guessing the largest class for each value is compared with always guessing the largest class of all.
+    """
     best = counts.max(axis=1).sum(axis=0)  # over values; [d] or one number
     total, largest = counts.sum(axis=(0, 1)), counts.sum(axis=0).max(axis=0)
     return (best - largest) / np.maximum(total - largest, 1)
 
 
 def _f1(hits: Floats, y: NDArray[np.int64]) -> Floats:
-    """The best F1 of each column as a mark of one class, [d], among classes of 5 nodes to half of all; ``hits`` is [C, d]."""
+    """The best F1 of each column as a mark of one class, [d]. ``hits`` is [C, d].
+
+    Only classes with at least 5 nodes and at most half of all nodes count.
+    """
     sizes = np.bincount(y, minlength=hits.shape[0])[:, None]  # [C, 1]
     counted = (sizes[:, 0] >= 5) & (2 * sizes[:, 0] <= y.size)
     scores: Floats = (2 * hits / np.maximum(sizes + hits.sum(axis=0), 1))[counted].max(axis=0, initial=0)
@@ -300,7 +318,7 @@ def _f1(hits: Floats, y: NDArray[np.int64]) -> Floats:
 
 
 def _twins(graph: Graph) -> list[Finding]:
-    """Nodes with the features of another, and test nodes with those of a training node under the default split."""
+    """Find nodes with equal features, and test nodes that equal a training node in the default split."""
     row = _row_groups(graph)
     sizes = np.bincount(row)
     twins = int((sizes[row] > 1).sum())
@@ -308,22 +326,22 @@ def _twins(graph: Graph) -> list[Finding]:
         return []
     train, _, test = (mask.numpy() for mask in split(graph, SPLIT, seeded_numpy(0, "split", 0)))
     seen = int(np.isin(row[test], row[train]).sum())
-    what = f"{twins:,} nodes ({_percent(twins, graph.num_nodes)}) have the very features of another"
+    what = f"{twins:,} nodes ({_percent(twins, graph.num_nodes)}) have exactly the features of another node"
     out = [
         Finding(
             "note",
             what,
-            "a model tells them apart by their neighbours only",
+            "a model can tell them apart only by their neighbours",
             "check for rows that were entered twice",
         )
     ]
     if seen > 0.05 * test.sum():
-        what = f"{seen:,} of {int(test.sum()):,} test nodes have the very features of a training node"
+        what = f"{seen:,} of {int(test.sum()):,} test nodes have exactly the features of a training node"
         out.append(
             Finding(
                 "warning",
                 what,
-                "the test rewards remembering",
+                "the test rewards memorising",
                 "remove repeated nodes, or add features that differ",
             )
         )
@@ -343,13 +361,11 @@ def _row_groups(graph: Graph) -> NDArray[np.int64]:
 
 
 def feature_names(graph: Graph) -> list[str]:
-    """From the schema where there is one, else "feature 0", "feature 1", ..."""
+    """The names of the features: from the schema if there is one, else "feature 0", "feature 1", ..."""
     named = FeatureSchema.from_json(graph.schema).feature_names if graph.schema else ()
-    return (
-        list(named)
-        if len(named) == graph.num_features
-        else [f"feature {number}" for number in range(graph.num_features)]
-    )
+    if len(named) == graph.num_features:
+        return list(named)
+    return [f"feature {number}" for number in range(graph.num_features)]
 
 
 def _percent(part: int, whole: int) -> str:

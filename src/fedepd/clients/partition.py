@@ -21,14 +21,20 @@ from fedepd.shown import shown
 from fedepd.types import Graph, Partition
 
 Rule = Callable[[Graph, "PartitionConfig", np.random.Generator], Ints]
-"""Of a graph, the settings and the run's random numbers: the client of each node, int64 [n], from 0 to clients - 1."""
+"""Takes a graph, the settings and the run's random numbers.
+
+Returns the client of each node, int64 [n], from 0 to clients - 1.
+"""
 AUTO, OWNER = "auto", "owner"
 """What the graph decides by having an owner column or not; no rule cuts it."""
 
 GIVE_UP = 1000
-"""OpenFGL stops looking for a client with room after so many steps of its pointer."""
+"""OpenFGL stops looking for a client with room after this many steps of its pointer."""
 METIS_PARTS = 100
-"""metis+ cuts the graph into so many parts before it joins them, which is OpenFGL's default. More clients need more parts."""
+"""metis+ cuts the graph into this many parts before it joins them. More clients need more parts.
+
+It is OpenFGL's default.
+"""
 
 
 def partition_names() -> list[str]:
@@ -74,7 +80,7 @@ class PartitionConfig:
         return {f.name: "partition" for f in fields(self) if f.name not in read}
 
     def resolved(self, graph: Graph) -> PartitionConfig:
-        """What these settings mean for a graph: "auto" decided, and as many clients as owners where they decide."""
+        """The settings for this graph: "auto" becomes a rule, and with "owner" every owner is a client."""
         rule = self.partition if self.partition != AUTO else "openfgl" if graph.owner is None else OWNER
         clients = (
             self.clients if rule != OWNER or graph.owner is None else int(torch.unique(graph.owner).numel())
@@ -83,14 +89,18 @@ class PartitionConfig:
 
 
 def partition(graph: Graph, config: PartitionConfig, seed: int) -> Partition:
-    """Divide the nodes by ``config.partition``. Only ``dirichlet`` uses the seed without ``shuffle_nodes``."""
+    """Divide the nodes by ``config.partition``.
+
+    Without ``shuffle_nodes``, only ``dirichlet`` uses the seed.
+    """
     config = config.resolved(graph)
     if config.partition == OWNER:
         owner = _owner(graph)
         return Partition(torch.from_numpy(owner), int(owner.max()) + 1, config.partition)
     if config.clients > graph.num_nodes:
         raise BadConfig(
-            f"{config.clients} clients for the {graph.num_nodes} nodes of graph '{graph.name}'; lower --clients"
+            f"{config.clients} clients for the {graph.num_nodes} nodes of graph '{graph.name}'; "
+            "lower --clients"
         )
     owner = PARTITIONS[config.partition](graph, config, seeded_numpy(seed, "partition", config.partition))
     return Partition(torch.from_numpy(_fill_empty(owner, config.clients)), config.clients, config.partition)
@@ -108,7 +118,10 @@ def subgraph(graph: Graph, nodes: Tensor) -> Graph:
 
 
 def subgraphs(graph: Graph, partition: Partition) -> list[tuple[Graph, Tensor]]:
-    """Every client's induced subgraph and its nodes' numbers in the whole graph; edges between clients are dropped."""
+    """Every client's induced subgraph, and its nodes' numbers in the whole graph.
+
+    Edges between clients are dropped.
+    """
     owner, clients = partition.owner, partition.num_clients
     sizes = torch.bincount(owner, minlength=clients)  # [K]
     order = torch.argsort(owner, stable=True)  # [n]: by client, then by number, so source < target survives
@@ -144,10 +157,13 @@ def _with(graph: Graph, nodes: Tensor, edge_index: Tensor) -> Graph:
 
 
 def _openfgl(graph: Graph, config: PartitionConfig, generator: np.random.Generator) -> Ints:
-    """OpenFGL's subgraph_fl_louvain: Louvain, big communities cut by node number, pieces dealt to clients with room.
+    """OpenFGL's subgraph_fl_louvain.
 
-    Choice: OpenFGL's Louvain does not see the isolated nodes after the last edge's end and so loses them; here each is a community
-    dealt after all others of its size, so that every other node stays where OpenFGL puts it.
+    Big Louvain communities are cut by node number. The pieces are dealt to clients with room.
+
+    Choice: OpenFGL's Louvain does not see the isolated nodes after the last edge's end and so loses them;
+    here each is a community dealt after all others of its size, so that every other node stays where OpenFGL
+    puts it.
     Choice: OpenFGL fails where N // K <= delta; here a piece has at least one node.
     """
     share = graph.num_nodes // config.clients
@@ -163,9 +179,10 @@ def _openfgl(graph: Graph, config: PartitionConfig, generator: np.random.Generat
 
 
 def _cut(community: Ints, limit: int) -> tuple[Ints, Ints]:
-    """Cut communities after every ``limit`` nodes in node order: the piece of each node [n], and the pieces' sizes.
+    """Cut communities after every ``limit`` nodes, in node order.
 
-    Pieces are numbered as OpenFGL lists them: all first pieces by community, then all second pieces, and so on.
+    Returns the piece of each node [n] and the sizes of the pieces. Pieces are numbered as OpenFGL lists them:
+    all first pieces by community, then all second pieces, and so on.
     """
     count = int(community.max(initial=-1)) + 1
     by_community = np.argsort(community, kind="stable")
@@ -177,7 +194,10 @@ def _cut(community: Ints, limit: int) -> tuple[Ints, Ints]:
 
 
 def _deal(sizes: Ints, clients: int, share: int, delta: int) -> Ints:
-    """The client of each piece: [pieces]. Largest pieces first; a pointer rests on a client until it is full or a piece does not fit."""
+    """The client of each piece: [pieces]. The largest pieces are dealt first.
+
+    A pointer stays on a client until the client is full or a piece does not fit.
+    """
     held = [0] * clients
     open_clients = list(range(clients))
     pointer = 0
@@ -199,8 +219,9 @@ def _next_with_room(held: list[int], pointer: int, room: int) -> int:
     for step in range(min(count, GIVE_UP + 1)):
         if held[(pointer + step) % count] < room:
             return (pointer + step) % count
-    # Choice: OpenFGL means the client with the fewest nodes here, but measures the client it chose last instead of the one in turn;
-    # kept, because the published client sizes (coauthor CS 1072..2758, Email 79..150) come from it.
+    # Choice: OpenFGL means the client with the fewest nodes here, but measures the client it chose last
+    # instead of the one in turn; kept, because the published client sizes (coauthor CS 1072..2758, Email
+    # 79..150) come from it.
     chosen, fewest = (pointer + GIVE_UP + 1) % count, float("inf")
     for turn in range(count):
         if held[chosen] < fewest:
@@ -244,7 +265,10 @@ def _divide(graph: Graph, nodes: Ints, resolution: float, draws: np.random.Gener
 
 
 def _dirichlet(graph: Graph, config: PartitionConfig, generator: np.random.Generator) -> Ints:
-    """Each class's nodes, shuffled, go to the clients in shares drawn from Dirichlet(alpha); unlabelled nodes likewise."""
+    """Shuffle the nodes of each class and give the clients shares of them, drawn from Dirichlet(alpha).
+
+    Unlabelled nodes are divided in the same way.
+    """
     y = graph.y.numpy()
     owner = np.empty(graph.num_nodes, dtype=np.int64)
     for label in np.unique(y):
@@ -258,7 +282,8 @@ def _owner(graph: Graph) -> Ints:
     """The owner column, renumbered 0..K-1; it alone says how many clients there are."""
     if graph.owner is None:
         raise BadData(
-            f"graph '{graph.name}' has no owner column; give its file an 'owner' array or choose another partition"
+            f"graph '{graph.name}' has no owner column; "
+            "give its file an 'owner' array or choose another partition"
         )
     return np.unique(graph.owner.numpy(), return_inverse=True)[1].astype(np.int64)
 
@@ -277,7 +302,8 @@ def _metis_plus(graph: Graph, config: PartitionConfig, generator: np.random.Gene
 def _louvain_plus(graph: Graph, config: PartitionConfig, generator: np.random.Generator) -> Ints:
     """OpenFGL's subgraph_fl_louvain_plus: whole Louvain communities, joined by what labels they hold.
 
-    Choice: OpenFGL's Louvain does not see the isolated nodes after the last edge's end and so loses them; here each is a community.
+    Choice: OpenFGL's Louvain does not see the isolated nodes after the last edge's end and so loses them;
+    here each is a community.
     """
     draws = _shuffle(config, generator)
     community = louvain(graph.edge_index, graph.num_nodes, config.resolution, draws)
@@ -285,7 +311,11 @@ def _louvain_plus(graph: Graph, config: PartitionConfig, generator: np.random.Ge
 
 
 def _joined(graph: Graph, community: Ints, config: PartitionConfig, generator: np.random.Generator) -> Ints:
-    """Choice: OpenFGL's k-means has no seed; here the run's seed varies it with ``shuffle_nodes``, and else it is always the same."""
+    """Communities joined into clients by their labels.
+
+    Choice: OpenFGL's k-means has no seed; here the run's seed varies it with ``shuffle_nodes``, and otherwise
+    it is always the same.
+    """
     community = first_seen(community)
     if (found := int(community.max()) + 1) < config.clients:
         cure = "lower --clients"
@@ -352,7 +382,10 @@ _RULES: dict[str, Rule] = {
     "louvain+": _louvain_plus,
 }
 PARTITIONS: Registry[Rule] = Registry("fedepd.partitions", "partition", _RULES, plugin_partition)
-"""Every rule by its name. "owner" is none of them, because it reads the graph's owner column, and "auto" is one of the others."""
+"""Every rule by its name.
+
+"owner" is not among them, because it reads the graph's owner column. "auto" stands for one of the others.
+"""
 
 _LOUVAIN = ("partition", "clients", "resolution", "shuffle_nodes")
 READ_BY: dict[str, tuple[str, ...]] = {
@@ -367,7 +400,8 @@ READ_BY: dict[str, tuple[str, ...]] = {
 }
 """The settings that each rule of ours reads.
 
-The owner column says how many clients there are, but ``clients`` may be given beside it: a run holds the true number.
+The owner column says how many clients there are. ``clients`` may still be given, because a run stores the
+true number.
 """
 READ_BY_PLUGINS = ("partition", "clients")
 """A rule of another package is given the graph, the number of clients and a seed."""
@@ -376,7 +410,8 @@ READ_BY_PLUGINS = ("partition", "clients")
 def _fill_empty(owner: Ints, clients: int) -> Ints:
     """Give each empty client the later half of the largest one's nodes.
 
-    Choice: OpenFGL's rule may fill the first clients above the mean until nothing is left, and a Dirichlet draw may round to nothing.
+    Choice: OpenFGL's rule may fill the first clients above the mean until nothing is left, and a Dirichlet
+    draw may round to nothing.
     """
     sizes = np.bincount(owner, minlength=clients)
     for empty in np.flatnonzero(sizes == 0):

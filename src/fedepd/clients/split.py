@@ -1,4 +1,4 @@
-"""Training, validation and test nodes: per client, and per class of that client."""
+"""The split into training, validation and test nodes, made in each client and for each of its classes."""
 
 from __future__ import annotations
 
@@ -20,26 +20,31 @@ SplitRule = Literal["floor", "keep_one"]
 
 @dataclass(frozen=True)
 class SplitConfig:
-    """How each client splits its labelled nodes; the test set is what training and validation leave."""
+    """How each client splits its labelled nodes. Nodes outside training and validation are test nodes."""
 
     split: SplitRule = option(
         "floor",
-        "floor: rounded down, a class with one local node is only tested; keep_one: every local class trains",
+        "floor: round the number of training nodes down, so a class with one node at a client is only tested "
+        "there; keep_one: every class at a client has a training node",
     )
-    train_share: float = option(0.6, "share of each local class that trains")
-    val_share: float = option(0.2, "share of each local class that validates")
+    train_share: float = option(0.6, "share of a class's nodes at a client that are training nodes")
+    val_share: float = option(0.2, "share of a class's nodes at a client that are validation nodes")
 
     def __post_init__(self) -> None:
         if self.split not in get_args(SplitRule):
             raise UnknownName("split rule", self.split, get_args(SplitRule))
         if not (self.train_share > 0 and self.val_share >= 0 and self.train_share + self.val_share < 1):
             raise BadConfig(
-                f"train_share={self.train_share} and val_share={self.val_share} leave no test or training nodes; use 0.6, 0.2"
+                f"train_share={self.train_share} and val_share={self.val_share} leave no test or "
+                f"training nodes; for example, give 0.6 and 0.2"
             )
 
 
 def split(graph: Graph, config: SplitConfig, generator: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """Training, validation and test masks, bool [n] each, of one client's graph. Nodes without a label are in none."""
+    """Training, validation and test masks of one client's graph, bool [n] each.
+
+    Unlabelled nodes are in none.
+    """
     y = graph.y.numpy()
     shuffled = generator.permutation(np.flatnonzero(y >= 0))  # [labelled]
     by_class = shuffled[np.argsort(y[shuffled], kind="stable")]
@@ -51,12 +56,12 @@ def split(graph: Graph, config: SplitConfig, generator: np.random.Generator) -> 
     # OpenFGL's floor rule, in its floating point: int(0.6 * n) and int((0.6 + 0.2) * n).
     train_end = (config.train_share * sizes).astype(np.int64)  # [local classes]
     if config.split == "keep_one":
-        # Choice: not only a class with one local node, but any whose training share rounds to nothing (small shares), keeps one.
+        # Choice: every class whose training share rounds to zero keeps one training node, not only a class
+        # with a single local node.
         train_end = np.maximum(train_end, 1)
     val_end = np.maximum(train_end, ((config.train_share + config.val_share) * sizes).astype(np.int64))
-    part = (rank >= train_end[class_of]).astype(np.int64) + (
-        rank >= val_end[class_of]
-    )  # [labelled]: 0 train, 1 val, 2 test
+    # [labelled]: 0 train, 1 validation, 2 test
+    part = (rank >= train_end[class_of]).astype(np.int64) + (rank >= val_end[class_of])
 
     masks = torch.zeros(3, graph.num_nodes, dtype=torch.bool)
     masks[torch.from_numpy(part), torch.from_numpy(by_class)] = True
@@ -64,7 +69,10 @@ def split(graph: Graph, config: SplitConfig, generator: np.random.Generator) -> 
 
 
 def make_clients(graph: Graph, partition: Partition, config: SplitConfig, seed: int) -> list[ClientData]:
-    """Cut the graph and split every client by its own random stream. True labels inside: the caller hides them (``ClientData.hidden``)."""
+    """Cut the graph into clients and split each with its own random stream.
+
+    The result holds the true labels. The caller hides them with ``ClientData.hidden``.
+    """
     clients = []
     for client, (local, global_ids) in enumerate(subgraphs(graph, partition)):
         train, val, test = split(local, config, seeded_numpy(seed, "split", client))

@@ -1,4 +1,4 @@
-"""Every graph by a name or a path: official files, ready-made npz files, synthetic graphs."""
+"""A name or a file comes in, a ``Graph`` goes out: npz files, tables, official datasets, synthetic graphs."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class Dataset:
 
     description: str
     table1: Table1 | None
-    """What the paper says of it; None for synthetic graphs."""
+    """Its row in the paper's Table 1; None for synthetic graphs."""
     read: Callable[[Path], Graph]
-    """Data folder -> graph."""
+    """Reads the graph from the data folder."""
     files: tuple[str, ...] = ()
-    """What ``read`` needs in the data folder."""
+    """The files that ``read`` needs in the data folder."""
 
 
 def _official(name: str, description: str) -> Dataset:
@@ -131,7 +131,7 @@ _OURS: dict[str, Dataset] = {
     ),
     "email": _official("email", "Email: messages between members of 42 departments"),
     **{
-        f"twin:{name}": _synthetic(partial(twin, name), f"synthetic graph of the shape of {row.title}")
+        f"twin:{name}": _synthetic(partial(twin, name), f"synthetic graph with the sizes of {row.title}")
         for name, row in TABLE1.items()
     },
 }
@@ -160,7 +160,8 @@ def load(name_or_path: str | Path, data_dir: str | Path | None = None) -> Graph:
     """Read a graph by its name or from an npz file.
 
     Args:
-        name_or_path: An npz file, a key of ``fedepd.DATASETS``, or the NAME of a file ``graphs/NAME.npz`` in the data folder.
+        name_or_path: An npz file, a key of ``fedepd.DATASETS``, or the NAME of a file ``graphs/NAME.npz`` in
+            the data folder.
         data_dir: The data folder, if it is not ``$FEDEPD_DATA``.
 
     Returns:
@@ -177,7 +178,7 @@ def load(name_or_path: str | Path, data_dir: str | Path | None = None) -> Graph:
         (1500, 10)
     """
     name, folder = str(name_or_path), data_folder(data_dir)
-    if name.endswith(".npz") or os.path.isfile(name):  # unlike Path.is_file, no name makes it fail
+    if name.endswith(".npz") or os.path.isfile(name):  # Path.is_file raises on some names, this does not
         return read_npz(name)
     dataset, ready = DATASETS.get(name), folder / "graphs" / f"{name}.npz"
     if dataset and not dataset.files:
@@ -189,13 +190,14 @@ def load(name_or_path: str | Path, data_dir: str | Path | None = None) -> Graph:
         raise UnknownName("dataset", shown(name), [listed.name for listed in available(folder)])
     if missing := [file for file in dataset.files if not os.path.isfile(folder / file)]:
         raise BadData(
-            f"dataset '{name}' is not in '{folder}': put {', '.join(missing)} there or run 'fedepd data fetch {name}'"
+            f"dataset '{name}' is not in '{folder}'; "
+            f"put {', '.join(missing)} there or run 'fedepd data fetch {name}'"
         )
     return dataset.read(folder)
 
 
 def available(data_dir: str | Path | None = None) -> list[Listed]:
-    """All datasets that have a name, and whether ``load`` would find their files."""
+    """All named datasets, and whether their files are on this machine."""
     folder = data_folder(data_dir)
     ready = {path.stem for path in sorted((folder / "graphs").glob("*.npz"))}
     rows = [
@@ -242,7 +244,7 @@ def describe(graph: Graph) -> dict[str, Any]:
 
 
 def graph_sha256(graph: Graph) -> str:
-    """Hash of features, edges and labels; names do not count."""
+    """Hash of features, edges and labels. Names are not part of it."""
     x = graph.x
     parts = {"edge_index": graph.edge_index, "y": graph.y}
     parts |= (

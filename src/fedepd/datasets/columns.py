@@ -1,4 +1,4 @@
-"""Tables from CSV, Parquet, Arrow or plain lists, read strictly: every complaint names the file, the line and the cure."""
+"""Tables from CSV, Parquet, Arrow or plain lists. Every error names the file, the line and the cure."""
 
 from __future__ import annotations
 
@@ -25,20 +25,24 @@ from fedepd.shown import shown
 Floats = NDArray[np.float64]
 
 MAX_LINE = 2**22
-"""No line of a CSV file may be longer; 100,000 numbers fit."""
+"""Largest length of a line of a CSV file in bytes. 100,000 numbers fit."""
 MAX_COLUMNS = 2**17
-"""Of a table; each of its columns costs time and memory of its own."""
+"""Most columns of a table. Each column costs time and memory of its own."""
 BLOCK, BLOCK_CELLS = 4096, 2**20
-"""Rows, and cells, that are held as Python strings at a time."""
+"""Most rows, and most cells, that are held as Python strings at the same time."""
 CELL = 64
-"""Bytes that a text cell takes beside its characters while it is a Python string; a number takes 8."""
+"""Bytes that a Python string takes in addition to its characters. A number takes 8 bytes."""
 MAX_WHOLE = 2**53
 DELIMITERS = (",", ";", "\t")
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """Either numbers (NaN where a cell is missing), or text in blocks of UTF-8 with NUL between cells: an eighth of Python strings."""
+    """Numbers (NaN where a cell is missing), or text.
+
+    Text is kept in blocks of UTF-8 with NUL between cells. That takes an eighth of the memory of Python
+    strings.
+    """
 
     data: Floats | list[bytes]
 
@@ -47,16 +51,14 @@ class Column:
         return isinstance(self.data, list)
 
     def texts(self) -> list[str]:
-        """Whole numbers without a decimal point; a missing cell is ''."""
+        """Every cell as text. A whole number has no decimal point, and a missing cell is ''."""
         if isinstance(self.data, list):
             return [cell for block in self.data for cell in block.decode().split("\0")]
-        return [
-            "" if math.isnan(v) else str(int(v)) if v.is_integer() else repr(v) for v in self.data.tolist()
-        ]
+        return [_as_text(value) for value in self.data.tolist()]
 
     @cached_property
     def numbers(self) -> Floats | int:
-        """float64 [rows], NaN where a cell is missing; or the row of the first cell that is no number."""
+        """float64 [rows], NaN where a cell is missing; or the row of the first cell that is not a number."""
         if not isinstance(self.data, list):
             return self.data
         blocks: list[Floats] = []
@@ -70,6 +72,12 @@ class Column:
         return np.concatenate(blocks)
 
 
+def _as_text(value: float) -> str:
+    if math.isnan(value):
+        return ""
+    return str(int(value)) if value.is_integer() else repr(value)
+
+
 def _is_number(cell: str) -> bool:
     try:
         float(cell)
@@ -80,13 +88,13 @@ def _is_number(cell: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Named columns of equal length, and where each row stands in its file."""
+    """Named columns of equal length, and the line of each row in its file."""
 
     name: str
     columns: Mapping[str, Column]
     rows: int
     lines: Sequence[int] = ()
-    """The line of each row, where the table is a text file."""
+    """The line of each row if the table is a text file, else empty."""
 
     def place(self, row: int) -> str:
         return f"{self.name} line {self.lines[row]}" if self.lines else f"{self.name} row {row + 1}"
@@ -100,7 +108,10 @@ class Table:
 
 
 def listed(names: Collection[str], most: int = 20) -> str:
-    """Names of columns or classes as a message shows them: cut where they are long or many."""
+    """Names of columns or classes for a message.
+
+    Long names are cut, and of many only the first are listed.
+    """
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(shown(name) for name in islice(names, most)) + more
 
@@ -121,31 +132,33 @@ def _read_csv(file: IO[bytes], name: str) -> Table:
     memory.check(memory.COPIES * size_of(file), f"file '{name}'")
     lines = _lines(file, name)
     header = next(lines, "")
-    # Choice: quotes are read strictly, because a stray one swallows lines without a word.
+    # Choice: quotes are read strictly, because a stray quote would silently swallow lines.
     reader = csv.reader(chain([header], lines), delimiter=max(DELIMITERS, key=header.count), strict=True)
     try:
         return _collect(reader, name)
     except csv.Error as error:
         raise BadData(
-            f"{name} line {reader.line_num}: {error}; check the quotes of this line and of those above it"
+            f"{name} line {reader.line_num}: {error}; check the quotes of this line and of the lines above it"
         ) from None
 
 
 def _lines(file: IO[bytes], path: str) -> Iterator[str]:
-    """The lines of a text file, checked; memory never holds more than one."""
+    """The checked lines of a text file. Only one is in memory at a time."""
     for number in count(1):
         line = file.readline(MAX_LINE + 1)
         if not line:
             return
         if len(line) > MAX_LINE:
             raise BadData(
-                f"{path} line {number} has more than {MAX_LINE:,} bytes; end rows with line breaks, or use --features-npz"
+                f"{path} line {number} has more than {MAX_LINE:,} bytes; "
+                f"end rows with line breaks, or use --features-npz"
             )
         if number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
             raise BadData(f"{path} line 1: the file is UTF-16; save it as CSV in UTF-8")
         if b"\0" in line:
             raise BadData(
-                f"{path} line {number} holds a NUL character; remove it, or write the file again as CSV in UTF-8"
+                f"{path} line {number} holds a NUL character; "
+                f"remove it, or write the file again as CSV in UTF-8"
             )
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -156,10 +169,11 @@ def _lines(file: IO[bytes], path: str) -> Iterator[str]:
 def _header(cells: list[str], path: str) -> list[str]:
     header = [cell.strip() for cell in cells]
     if not header:
-        raise BadData(f"{path} line 1 is empty; begin the file with a line of column names")
+        raise BadData(f"{path} line 1 is empty; start the file with a line of column names")
     if len(header) > MAX_COLUMNS:
         raise BadData(
-            f"{path} line 1 has {len(header):,} columns, more than {MAX_COLUMNS:,}; give features by --features-npz"
+            f"{path} line 1 has {len(header):,} columns, more than {MAX_COLUMNS:,}; "
+            f"give features with --features-npz"
         )
     seen: set[str] = set()
     for name in header:
@@ -187,7 +201,8 @@ def _collect(reader: Any, path: str) -> Table:
             continue
         if len(row) != len(header):
             raise BadData(
-                f"{path} line {reader.line_num} has {len(row)} cells where the header has {len(header)}; correct this line"
+                f"{path} line {reader.line_num} has {len(row)} cells, but the header has {len(header)}; "
+                f"correct this line"
             )
         rows.append(row)
         lines.append(reader.line_num)
@@ -201,7 +216,7 @@ def _collect(reader: Any, path: str) -> Table:
 
 
 def needs(module: str) -> ModuleType:
-    """An optional package, or a sentence that says how to get it."""
+    """An optional package. If it is missing, the error says how to install it."""
     from importlib import import_module
 
     try:
@@ -220,7 +235,7 @@ def _read_parquet(file: IO[bytes], name: str) -> Table:
             memory.check_growth(8 * facts.num_rows * facts.num_columns, size_of(file), f"file '{name}'", cure)
             stated = sum(facts.row_group(group).total_byte_size for group in range(facts.num_row_groups))
             memory.check_growth(stated, size_of(file), f"file '{name}'", cure)
-        # A text that stands in a million cells is stored once: it is kept so until we know what all its copies would take.
+        # A text that is in a million cells is stored once. It stays so until the size of all copies is known.
         texts = [field.name for field in schema if _is_text(field.type)]
         with parquet.ParquetFile(file, read_dictionary=texts) as again:
             batches, cells = [], 0
@@ -233,8 +248,8 @@ def _read_parquet(file: IO[bytes], name: str) -> Table:
             )
     except FedEPDError:
         raise
-    except Exception as error:  # whatever Arrow makes of foreign bytes
-        raise BadData(f"file '{name}' is not a sound Parquet file ({reason(error)}); {cure}") from None
+    except Exception as error:  # Arrow can raise anything on foreign bytes
+        raise BadData(f"file '{name}' is not a valid Parquet file ({reason(error)}); {cure}") from None
 
 
 def _is_text(kind: Any) -> bool:
@@ -243,7 +258,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _cell_bytes(values: Any) -> int:
-    """What the cells of a column take once each has its own text."""
+    """The bytes that a column's cells take once each has its own text."""
     types, compute = needs("pyarrow").types, needs("pyarrow.compute")
     if not types.is_dictionary(values.type):
         return 8 * len(values)
@@ -254,10 +269,11 @@ def _cell_bytes(values: Any) -> int:
 
 
 def _check_types(schema: Any, name: str) -> None:
-    """Refuse columns that are no list of cells before any is read."""
+    """Refuse a column whose cells are not single numbers or texts, before any column is read."""
     if len(schema.names) > MAX_COLUMNS:
         raise BadData(
-            f"{name} has {len(schema.names):,} columns, more than {MAX_COLUMNS:,}; give features by --features-npz"
+            f"{name} has {len(schema.names):,} columns, more than {MAX_COLUMNS:,}; "
+            f"give features with --features-npz"
         )
     types = needs("pyarrow").types
     seen: set[str] = set()
@@ -282,7 +298,7 @@ def _textual(types: Any) -> tuple[Callable[[Any], bool], ...]:
 
 
 def arrow_table(table: Any, name: str) -> Table:
-    """From a pyarrow table: numbers and truth values as numbers, text and dates as text."""
+    """A table from a pyarrow table. Numbers and truth values become numbers, text and dates become text."""
     types = needs("pyarrow").types
     _check_types(table.schema, name)
     columns: dict[str, Column] = {}
@@ -299,13 +315,13 @@ def arrow_table(table: Any, name: str) -> Table:
 
 
 def _exceeds_float(values: Any) -> bool:
-    """Whether float64 would confuse whole numbers, such as long account numbers; they stay text."""
+    """Whether float64 would round whole numbers, such as long account numbers. Those stay text."""
     ends = needs("pyarrow.compute").min_max(values).as_py()
     return any(end is not None and abs(end) > MAX_WHOLE for end in ends.values())
 
 
 def list_column(values: Sequence[Any]) -> Column:
-    """From Python values: numbers where each is a number or None, else text."""
+    """A column from Python values: numbers if each value is a number or None, else text."""
     if all(
         v is None
         or isinstance(v, (bool, float, np.number, np.bool_))

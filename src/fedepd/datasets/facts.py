@@ -1,4 +1,4 @@
-"""What can be said of any graph: how large its classes are, and how its edges join them."""
+"""Facts of any graph: how large its classes are, and how its edges join them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from fedepd.types import HIDDEN, Graph
 
 
 def class_sizes(graph: Graph) -> Tensor:
-    """Labelled nodes of each class, int64 [C]."""
+    """The number of labelled nodes per class, int64 [C]."""
     return torch.bincount(graph.y[graph.y != HIDDEN], minlength=graph.num_classes)
 
 
 def homophily(edges: Tensor, y: Tensor) -> float | None:
-    """The share of edges, both ends labelled, that join nodes of one class; None where there is no such edge."""
+    """The share of edges that join nodes of one class, among edges with two labelled ends;
+
+    None if there are none.
+    """
     src, dst = edges
     labelled = (y[src] != HIDDEN) & (y[dst] != HIDDEN)
     if not bool(labelled.any()):

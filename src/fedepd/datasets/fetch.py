@@ -1,4 +1,4 @@
-"""The only code that downloads: the official raw files, from where their authors published them."""
+"""The only code that downloads. It fetches the official raw files from where their authors published them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,18 @@ from fedepd.errors import BadData, UnknownName
 from fedepd.files import DAMAGE, swapped_in
 
 MAX_DOWNLOAD = 4 * 2**30
-"""Bytes of one file, packed or not; the largest of the six datasets has a third of a gigabyte."""
+"""Largest size of one file in bytes, packed or not.
+
+The largest of the six datasets has a third of a gigabyte.
+"""
 TIMEOUT = 60
-"""Seconds without a byte before a download is given up."""
+"""Seconds without a byte after which a download fails."""
 
 HETEROPHILOUS = "https://github.com/yandex-research/heterophilous-graphs/raw/main/data"
-# Commits, not branches: at these the files are known to exist.
-GPN = "https://raw.githubusercontent.com/kaize0409/GPN_Graph-Few-shot/916034b9caa6f0c90d42daa18c213931fb815b6a/few_shot_data"
-TAIL_GNN = "https://raw.githubusercontent.com/shuaiOKshuai/Tail-GNN/3289bd5628269b72fb948e9f55c5c29a733ae02e/dataset/email"
+# Commits instead of branches, because the files are known to exist at these commits.
+RAW_GITHUB = "https://raw.githubusercontent.com"
+GPN = f"{RAW_GITHUB}/kaize0409/GPN_Graph-Few-shot/916034b9caa6f0c90d42daa18c213931fb815b6a/few_shot_data"
+TAIL_GNN = f"{RAW_GITHUB}/shuaiOKshuai/Tail-GNN/3289bd5628269b72fb948e9f55c5c29a733ae02e/dataset/email"
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Download:
 
     url: str
     files: Mapping[str, str]
-    """Member of the zip archive -> path in the data folder; the member of anything else is ''."""
+    """From a member of the zip archive to a path in the data folder. The member of any other file is ''."""
 
 
 def _one(url: str, path: str) -> Download:
@@ -43,14 +47,14 @@ def _one(url: str, path: str) -> Download:
 
 
 def _amazon(name: str) -> tuple[Download, ...]:
-    # Choice: the authors' code reads these six files from this folder, but the listing we could see lacks both train.mat and the
-    # test.mat of electronics; their addresses are unverified.
+    # Choice: the authors' code reads these six files from this folder. The listing that we could see lacks
+    # both train.mat files and the test.mat of electronics, so their addresses are not verified.
     files = [f"{AMAZON[name]}_{part}" for part in ("network", "train.mat", "test.mat")]
     return tuple(_one(f"{GPN}/{file}", f"raw/amazon_gpn/{file}") for file in files)
 
 
 DOWNLOADS: dict[str, tuple[Download, ...]] = {
-    # Despite its name this is CoraFull; torch_geometric fetches the same file.
+    # Despite its name, this file is CoraFull. torch_geometric fetches the same file.
     "corafull": (
         _one(
             "https://github.com/abojchevski/graph2gauss/raw/master/data/cora.npz",
@@ -66,8 +70,8 @@ DOWNLOADS: dict[str, tuple[Download, ...]] = {
     "electronics": _amazon("electronics"),
     "clothing": _amazon("clothing"),
     "roman_empire": (_one(f"{HETEROPHILOUS}/roman_empire.npz", "raw/heterophilous/roman_empire.npz"),),
-    # Choice: edges and departments from SNAP, features from Tail-GNN, which republishes SNAP's two files under the names used here;
-    # that the two publications are line for line the same is unverified.
+    # Choice: edges and departments come from SNAP, features from Tail-GNN. Tail-GNN republishes SNAP's two
+    # files under the names used here. We have not verified that the two publications agree line for line.
     "email": (
         _one("https://snap.stanford.edu/data/email-Eu-core.txt.gz", "raw/email/edges.txt"),
         _one("https://snap.stanford.edu/data/email-Eu-core-department-labels.txt.gz", "raw/email/labels.txt"),
@@ -77,7 +81,10 @@ DOWNLOADS: dict[str, tuple[Download, ...]] = {
 
 
 def fetch(name: str, data_dir: str | Path | None = None) -> str:
-    """Download what is missing of an official dataset; say in a sentence what came. Files that are there already are kept."""
+    """Download the missing files of an official dataset. Returns a sentence that says what was fetched.
+
+    Files that are already there are kept.
+    """
     if name not in DOWNLOADS:
         raise UnknownName("dataset to fetch", name, DOWNLOADS)
     folder = data_folder(data_dir)
@@ -87,11 +94,9 @@ def fetch(name: str, data_dir: str | Path | None = None) -> str:
         if not all(path.is_file() for path in targets.values()):
             _download(download.url, targets)
             fetched += [path.name for path in targets.values()]
-    return (
-        f"{name}: fetched {', '.join(fetched)} into '{folder}'"
-        if fetched
-        else f"{name}: all files are in '{folder}' already"
-    )
+    if not fetched:
+        return f"{name}: all files are already in '{folder}'"
+    return f"{name}: fetched {', '.join(fetched)} into '{folder}'"
 
 
 def _download(url: str, targets: Mapping[str, Path]) -> None:
@@ -107,7 +112,7 @@ def _download(url: str, targets: Mapping[str, Path]) -> None:
         _unpack(archive, url, targets)
     except (*DAMAGE, HTTPException) as error:
         places = ", ".join(f"'{path}'" for path in targets.values())
-        cure = f"download it by hand where there is a network and put it at {places}"
+        cure = f"download it on a machine with a network and put it at {places}"
         raise BadData(f"cannot download {url} ({reason(error)}); {cure}") from None
     finally:
         archive.unlink(missing_ok=True)
@@ -128,7 +133,10 @@ def _unpack(archive: Path, url: str, targets: Mapping[str, Path]) -> None:
 
 
 def _copy(source: Any, target: IO[bytes]) -> None:
-    """All of a stream, as long as it ends: neither a server nor a packed file may fill the disk."""
+    """Copy a stream of at most ``MAX_DOWNLOAD`` bytes.
+
+    Neither a server nor a packed file can fill the disk.
+    """
     left = MAX_DOWNLOAD
     while part := source.read(2**20):
         left -= len(part)

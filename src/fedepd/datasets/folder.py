@@ -1,4 +1,4 @@
-"""Where datasets lie on this machine."""
+"""Where the datasets are on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Graphs from other programs' files: NetworkX and GraphML, torch_geometric, scipy and numpy. Nothing is unpickled or executed."""
+"""Graphs from files of other programs: NetworkX and GraphML, torch_geometric, scipy and numpy.
+
+Nothing is unpickled or executed.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +34,14 @@ if TYPE_CHECKING:
     import networkx
 
 
-# --- NetworkX and GraphML ----------------------------------------------------------------------------------------------------------------
+# --- NetworkX and GraphML -----------------------------------------------------------------------------------
 
 
 def from_networkx(graph: networkx.Graph, name: str = "graph", **roles: Any) -> Graph:
-    """Node attributes are the label, the owner and the features; one that is a list of numbers gives a feature per number."""
+    """A graph from a NetworkX graph. Node attributes are the label, the owner and the features.
+
+    An attribute that is a list of numbers gives one feature per number.
+    """
     return import_networkx(graph, Roles(**roles), name)[0]
 
 
@@ -49,7 +55,8 @@ def import_networkx(graph: networkx.Graph, roles: Roles, name: str) -> tuple[Gra
         )
     columns: dict[str, Column] = {roles.id: list_column([str(node) for node, _ in nodes])}
     for key in keys:
-        if key != roles.id:  # Choice: a NetworkX node is its own id; an attribute of that name is no feature
+        # Choice: a NetworkX node is its own id, so an attribute with the name of the id is not a feature.
+        if key != roles.id:
             columns |= _attribute(str(key), [data.get(key) for _, data in nodes], name)
     table = Table(f"{name}: nodes", columns, len(nodes))
     ends = list(zip(*((str(a), str(b)) for a, b in graph.edges()), strict=True)) or [(), ()]
@@ -68,13 +75,14 @@ def _attribute(key: str, values: Sequence[Any], name: str) -> dict[str, Column]:
         matrix = np.empty(0)
     if matrix.ndim != 2:
         raise BadData(
-            f"{name}: the node attribute '{shown(key)}' must be a list of equally many numbers at every node; correct or drop it"
+            f"{name}: the node attribute '{shown(key)}' must be a list of numbers, "
+            f"equally long at every node; correct or drop it"
         )
     return {f"{key}{i}": Column(matrix[:, i]) for i in range(matrix.shape[1])}
 
 
 MAX_DEPTH = 64
-"""Levels of XML; GraphML has four."""
+"""Most levels of nested XML. GraphML has four."""
 PLAIN_XML = re.compile(
     rb"""\s*<\?xml[^>]*encoding\s*=\s*["'](utf-8|us-ascii|ascii|iso-8859-1|latin-1|windows-1252)["']""",
     re.IGNORECASE,
@@ -82,11 +90,11 @@ PLAIN_XML = re.compile(
 
 
 def import_graphml(path: str | Path, roles: Roles) -> tuple[Graph, list[str]]:
-    """A GraphML file as NetworkX reads it."""
+    """A graph from a GraphML file, as NetworkX reads it, and notes about what was changed."""
     networkx, where = needs("networkx"), spelled(path)
     with open_file(path) as file:
         size = size_of(file)
-        memory.check(10 * memory.COPIES * size, f"file '{where}'")  # a tree of Python objects
+        memory.check(10 * memory.COPIES * size, f"file '{where}'")  # it becomes a tree of Python objects
         content = file.read()
     from xml.parsers.expat import ExpatError
 
@@ -99,11 +107,11 @@ def import_graphml(path: str | Path, roles: Roles) -> tuple[Graph, list[str]]:
     except (ExpatError, SyntaxError) as error:
         line = getattr(error, "lineno", None) or getattr(error, "position", (1, 0))[0]
         raise BadData(
-            f"{where} line {line} is not sound XML ({reason(error)}); write the file again"
+            f"{where} line {line} is not valid XML ({reason(error)}); write the file again"
         ) from None
-    except Exception as error:  # whatever NetworkX makes of foreign text
+    except Exception as error:  # NetworkX can raise anything on foreign text
         raise BadData(
-            f"file '{where}' is not GraphML that NetworkX reads ({reason(error)}); write it again"
+            f"file '{where}' is not GraphML that NetworkX can read ({reason(error)}); write it again"
         ) from None
     memory.check_growth(
         cells, size, f"file '{where}'", "give every attribute to every node, without long defaults"
@@ -112,16 +120,17 @@ def import_graphml(path: str | Path, roles: Roles) -> tuple[Graph, list[str]]:
 
 
 def _check_xml(content: bytes, where: str) -> None:
-    """Refuse what hides from a reader: other encodings, document types, endless nesting."""
+    """Refuse unusual encodings, document types and endless nesting, in which harmful content can hide."""
     from xml.parsers.expat import ParserCreate
 
     refusal = BadData(f"file '{where}' has a document type or is not UTF-8; write it again as plain GraphML")
     start = content.removeprefix(b"\xef\xbb\xbf")
     other = b"encoding" in start[:200].partition(b"?>")[0] and not PLAIN_XML.match(start)
-    # Choice: in these encodings a document type is spelled as in ASCII, so that no second reading is needed to find one.
+    # Choice: only encodings that spell a document type as ASCII does are allowed. One search then finds it.
     if other or b"\0" in content or content[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise refusal
-    # Choice: no GraphML program writes a document type; one can hide entities that unfold without end.
+    # Choice: a document type is refused. No GraphML program writes one, and it can define entities that
+    # expand without end.
     if b"<!DOCTYPE" in content or b"<!ENTITY" in content:
         raise refusal
     parser, depth = ParserCreate(), 0
@@ -141,16 +150,17 @@ def _check_xml(content: bytes, where: str) -> None:
     def refuse(*_: Any) -> None:
         raise refusal
 
-    parser.StartElementHandler, parser.EndElementHandler, parser.StartDoctypeDeclHandler = (
-        enter,
-        leave,
-        refuse,
-    )
+    parser.StartElementHandler = enter
+    parser.EndElementHandler = leave
+    parser.StartDoctypeDeclHandler = refuse
     parser.Parse(content, True)
 
 
 def _graphml_cells(graph: networkx.Graph) -> int:
-    """Bytes that the table of nodes would take: a value at one node, or a default, is a cell at every node."""
+    """Bytes that the table of nodes would take.
+
+    A value at one node, or a default, becomes a cell at every node.
+    """
     keys = {key for _, data in graph.nodes(data=True) for key in data}
     texts = sum(
         len(value) for _, data in graph.nodes(data=True) for value in data.values() if isinstance(value, str)
@@ -158,11 +168,15 @@ def _graphml_cells(graph: networkx.Graph) -> int:
     return 8 * len(keys) * len(graph) + texts
 
 
-# --- torch_geometric ---------------------------------------------------------------------------------------------------------------------
+# --- torch_geometric ----------------------------------------------------------------------------------------
 
 
 def import_pyg(path: str | Path) -> Graph:
-    """A file of ``torch.save``: a dict of tensors x, edge_index and y, or a torch_geometric ``Data``. Nothing else is ever loaded."""
+    """A graph from a file of ``torch.save``.
+
+    The file must hold a dict of the tensors x, edge_index and y, or a torch_geometric ``Data``. Nothing else
+    is loaded.
+    """
     path = Path(path)
     parts = _tensors(_load_tensors(path), spelled(path))
     x, y = parts["x"], parts["y"]
@@ -173,7 +187,7 @@ def import_pyg(path: str | Path) -> Graph:
             or not (x.is_floating_point() or x.dtype in (torch.int64, torch.int32))
         ):
             raise BadData(
-                f"x is {x.dtype} and y is {y.dtype}; x must hold numbers and y whole numbers, one class per node"
+                f"x is {x.dtype} and y is {y.dtype}; x must hold numbers, and y one whole number per node"
             )
         return Graph.make(x.to(torch.float32), parts["edge_index"], y.reshape(-1), name=shown(path.stem, 300))
     except BadData as error:
@@ -207,14 +221,17 @@ def _load_tensors(path: Path) -> Any:
                 return torch.load(file, map_location="cpu", weights_only=True)
         except FedEPDError:
             raise
-        except Exception:  # whatever torch makes of foreign bytes
+        except Exception:  # torch can raise anything on foreign bytes
             raise BadData(
-                f"{where} holds more than tensors or is damaged, and is not loaded; {cure}"
+                f"{where} is damaged or holds more than tensors, so it is not loaded; {cure}"
             ) from None
 
 
 def _allowing_data() -> Any:
-    """Let torch's safe loader make torch_geometric's ``Data``, where that is installed; its classes hold tensors and do nothing."""
+    """Let torch's safe loader build torch_geometric's ``Data``, if that package is installed.
+
+    These classes only hold tensors. Building one runs no code of the file.
+    """
     try:
         from torch_geometric.data.data import Data, DataEdgeAttr, DataTensorAttr
         from torch_geometric.data.storage import GlobalStorage
@@ -229,21 +246,23 @@ def _tensors(content: Any, path: str) -> dict[str, Tensor]:
         value = content.get(name) if isinstance(content, Mapping) else getattr(content, name, None)
         if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_complex():
             raise BadData(
-                f"file '{path}' has no dense tensor '{name}'; save a dict of tensors x [n, d], edge_index [2, e] and y [n]"
+                f"file '{path}' has no dense tensor '{name}'; "
+                f"save a dict of tensors x [n, d], edge_index [2, e] and y [n]"
             )
         if value.numel() * value.element_size() > value.untyped_storage().nbytes():
             raise BadData(
-                f"file '{path}': tensor '{name}' claims more numbers than the file holds; save it with .contiguous()"
+                f"file '{path}': tensor '{name}' claims more numbers than the file holds; "
+                f"save it with .contiguous()"
             )
         out[name] = value
     return out
 
 
-# --- scipy and numpy ---------------------------------------------------------------------------------------------------------------------
+# --- scipy and numpy ----------------------------------------------------------------------------------------
 
 
 def import_matrices(adjacency: str | Path, x: str | Path, y: str | Path) -> Graph:
-    """From an adjacency matrix (scipy.sparse.save_npz), features (npz or npy) and labels (npy)."""
+    """A graph from an adjacency matrix (scipy.sparse.save_npz), features (npz or npy) and labels (npy)."""
     edges, features, labels = sp.coo_matrix(read_matrix(adjacency)), read_features(x), _read_npy(Path(y))
     if (
         edges.shape[0] != edges.shape[1]
@@ -252,7 +271,8 @@ def import_matrices(adjacency: str | Path, x: str | Path, y: str | Path) -> Grap
     ):
         shapes = f"{list(edges.shape)}, features {list(features.shape)} and labels {list(labels.shape)}"
         raise BadData(
-            f"file '{spelled(adjacency)}': adjacency {shapes} do not fit together; they must be [n, n], [n, d] and [n]"
+            f"file '{spelled(adjacency)}': adjacency {shapes} do not fit together; "
+            f"they must be [n, n], [n, d] and [n]"
         )
     if labels.dtype.kind not in "iuU":
         raise BadData(
@@ -264,12 +284,12 @@ def import_matrices(adjacency: str | Path, x: str | Path, y: str | Path) -> Grap
         )
     present = edges.data != 0
     ends = torch.from_numpy(np.stack([edges.row[present], edges.col[present]]).astype(np.int64))
-    # Choice: numbers are kept as they are, so that -1 is an unknown class and a class may be missing; text is sorted.
-    names, numbers = (
-        np.unique(labels, return_inverse=True)
-        if labels.dtype.kind == "U"
-        else (np.empty(0), labels.astype(np.int64))
-    )
+    # Choice: numbers are kept as they are. So -1 is an unknown class, and a class may be missing. Text is
+    # sorted.
+    if labels.dtype.kind == "U":
+        names, numbers = np.unique(labels, return_inverse=True)
+    else:
+        names, numbers = np.empty(0), labels.astype(np.int64)
     label_names = tuple(map(str, names))
     return Graph.make(
         features,
@@ -281,16 +301,19 @@ def import_matrices(adjacency: str | Path, x: str | Path, y: str | Path) -> Grap
 
 
 def read_features(path: str | Path) -> Tensor:
-    """Features [n, d], dense or CSR, from a npy file or an npz file with ``x``, ``x_data`` ... or scipy's parts."""
+    """Features [n, d], dense or CSR, from an npy file or an npz file.
+
+    The npz file holds ``x``, or ``x_data`` and the other CSR parts, or what ``scipy.sparse.save_npz`` writes.
+    """
     matrix = read_matrix(path)
     if sp.issparse(matrix):
         return csr_tensor(matrix)
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
+    with np.errstate(over="ignore"):  # a number too large for float32 becomes infinite and is refused later
         return torch.from_numpy(np.ascontiguousarray(matrix, dtype=np.float32))
 
 
 def read_matrix(path: str | Path) -> sp.csr_matrix | NDArray[Any]:
-    """A matrix of numbers."""
+    """A matrix of numbers from an npy or npz file."""
     path = Path(path)
     try:
         if path.suffix == ".npy":
@@ -318,7 +341,8 @@ def _scipy_parts(arrays: Mapping[str, NDArray[Any]]) -> sp.csr_matrix:
     )
     if kind not in wanted or any(part not in arrays for part in wanted[kind]):
         raise BadData(
-            f"it holds {sorted(arrays)}; save a matrix with scipy.sparse.save_npz (csr, csc or coo), or an array x"
+            f"it holds {sorted(arrays)}; "
+            f"save a matrix with scipy.sparse.save_npz (csr, csc or coo), or an array x"
         )
     if kind == "csr":
         return checked_csr(arrays, "")
@@ -335,7 +359,8 @@ def _scipy_parts(arrays: Mapping[str, NDArray[Any]]) -> sp.csr_matrix:
         size and (min(row.min(), column.min()) < 0 or row.max() >= shape[0] or column.max() >= shape[1])
     ):
         raise BadData(
-            f"its rows and columns leave the shape {shape.tolist()}; save the matrix again with scipy.sparse.save_npz"
+            f"its row and column numbers do not fit the shape {shape.tolist()}; "
+            f"save the matrix again with scipy.sparse.save_npz"
         )
     return sp.csr_matrix(sp.coo_matrix((data, (row, column)), shape=tuple(shape.tolist())))
 
@@ -345,15 +370,15 @@ def _read_npy(path: Path) -> NDArray[Any]:
     with open_file(path) as file:
         memory.check(memory.COPIES * size_of(file), f"file '{where}'")
     try:
-        mapped = open_memmap(
-            path, mode="r"
-        )  # never unpickles, and a shape that the file cannot hold is refused
+        # open_memmap never unpickles, and it refuses a shape that the file cannot hold.
+        mapped = open_memmap(path, mode="r")
         if mapped.dtype.kind not in PLAIN or (mapped.size and not mapped.dtype.itemsize):
             raise ValueError(f"it holds {mapped.dtype}")
         array = np.array(mapped)
     except DAMAGE as error:
         raise BadData(
-            f"file '{where}' is not a sound npy file of numbers ({reason(error)}); write it again with numpy.save"
+            f"file '{where}' is not a valid npy file of numbers ({reason(error)}); "
+            f"write it again with numpy.save"
         ) from None
     if array.dtype.kind == "U":
         check_text(array, f"file '{where}'")

@@ -1,6 +1,7 @@
-"""Matrices from MATLAB files of version 5, each size checked before it is used.
+"""Matrices from MATLAB files of version 5. Each size is checked before it is used.
 
-Choice: not scipy.io.loadmat, because a damaged file makes it read outside its memory, and that ends the process without a word.
+Choice: scipy.io.loadmat is not used, because a damaged file makes it read outside its memory. That ends the
+process without a message.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ NUMBERS = {
     12: "<i8",
     13: "<u8",
 }
-"""The format's types of stored numbers."""
+"""The types of numbers in the format."""
 MATRIX, PACKED = 14, 15
 SPARSE, DENSE = 5, range(6, 16)
-"""Its classes of arrays; texts, cells, objects and functions are none of these."""
+"""The classes of numeric arrays in the format. Texts, cells, objects and functions are other classes."""
 COMPLEX = 0x0800
 
 
 class BadMatrix(ValueError):
-    """A file that is not as the format says."""
+    """A file that does not follow the format."""
 
 
 def read_matrices(file: IO[bytes], name: str) -> dict[str, Matrix]:
-    """Every numeric matrix of a file by its name; others are passed over."""
+    """Every numeric matrix of a file by its name. Other content is skipped."""
     head = file.read(128)
     if len(head) < 128 or head[126:128] != b"IM":
         raise BadMatrix("it has no header of version 5")
@@ -62,7 +63,7 @@ def read_matrices(file: IO[bytes], name: str) -> dict[str, Matrix]:
 
 
 def _unpacked(content: bytes, file: IO[bytes], before: int, name: str) -> bytes:
-    """What zlib packed, as long as it stays in proportion to the file."""
+    """Unpack zlib content. Refuses content that is out of proportion to the size of the file."""
     unpack, parts, size = zlib.decompressobj(), [], 0
     while content:
         part = unpack.decompress(content, 2**20)
@@ -74,7 +75,10 @@ def _unpacked(content: bytes, file: IO[bytes], before: int, name: str) -> bytes:
 
 
 def _elements(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """The parts of a matrix: type and bytes; up to 4 bytes stand in the tag itself, all else is filled up to 8."""
+    """The parts of a matrix as type and bytes.
+
+    Up to 4 bytes are stored inside the tag itself. Longer content is padded to a multiple of 8 bytes.
+    """
     at = 0
     while at + 8 <= len(content):
         kind, small = (int.from_bytes(content[at + shift : at + shift + 2], "little") for shift in (0, 2))
@@ -110,19 +114,22 @@ def _matrix(content: bytes) -> dict[str, Matrix]:
     if flags & 0xFF == SPARSE:
         return {name: _sparse(shape, arrays)}
     if len(arrays) != 1 or arrays[0].size != shape[0] * shape[1]:
-        raise BadMatrix("a matrix does not have as many numbers as its sizes say")
+        raise BadMatrix("the number of values in a matrix does not match its sizes")
     return {name: arrays[0].reshape(shape, order="F")}
 
 
 def _sparse(shape: tuple[int, int], arrays: list[NDArray[Any]]) -> sp.csc_matrix:
-    """Row numbers, where each column starts, and the values; the first and the last may be longer than what is in use."""
+    """A sparse matrix from row numbers, the start of each column, and values.
+
+    The arrays of rows and values may be longer than the part in use.
+    """
     if len(arrays) != 3 or arrays[1].size != shape[1] + 1:
-        raise BadMatrix("a sparse matrix lacks a part, or has not a start per column")
+        raise BadMatrix("a sparse matrix lacks a part, or does not have one start per column")
     rows, starts, values = arrays
     starts = starts.astype(np.int64)
     used = int(starts[-1])
     if starts[0] != 0 or (np.diff(starts) < 0).any() or used > min(rows.size, values.size):
-        raise BadMatrix("the columns of a sparse matrix do not follow each other")
+        raise BadMatrix("the column starts of a sparse matrix are not in order")
     rows = rows[:used].astype(np.int64)
     if used and (rows.min() < 0 or rows.max() >= shape[0]):
         raise BadMatrix("a sparse matrix names rows that it does not have")

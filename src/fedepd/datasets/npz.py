@@ -1,8 +1,13 @@
-"""A graph as one npz file: ``edge_index``, ``y`` and features, dense (``x``) or CSR (``x_data``, ``x_indices``, ``x_indptr``, ``x_shape``).
+"""A graph as one npz file.
 
-Optional: ``label_values`` (original label ids) or ``label_names``, ``num_classes``, ``owner`` with ``owner_names``, ``proxy_features``,
-``node_ids`` (what the nodes are called) and ``schema`` (JSON text: how columns of a table become features).
-Nothing is unpickled, and nothing is allocated before the declared sizes have been checked.
+Required arrays: ``edge_index``, ``y`` and the features. Features are dense (``x``) or CSR (``x_data``,
+``x_indices``, ``x_indptr``, ``x_shape``).
+
+Optional arrays: ``label_values`` (original label ids) or ``label_names``, ``num_classes``, ``owner`` with
+``owner_names``, ``proxy_features``, ``node_ids`` (names of the nodes) and ``schema`` (JSON text that says how
+columns of a table become features).
+
+Nothing is unpickled. Memory is allocated only after the declared sizes have been checked.
 """
 
 from __future__ import annotations
@@ -43,14 +48,17 @@ OPTIONAL = (
 )
 
 MAX_CLASSES = 10_000
-"""Distinct names of classes or owners in a table."""
+"""Most distinct names of classes or owners in a table."""
 
 MAX_COLUMNS, COLUMNS_PER_VALUE = 2**17, 100
-"""CSR features may have this many columns, or this many per stored number: a model has a row of weights for each."""
+"""CSR features may have this many columns, or this many per stored number if that is more.
+
+A model has a row of weights for each column.
+"""
 
 
 def read_npz(path: str | Path, part: bool = False) -> Graph:
-    """The graph in an npz file, or the ``part`` of one that a client holds; a file that cannot be used is refused in one sentence."""
+    """The graph in an npz file. With ``part``, the file holds what one client has of a larger graph."""
     path = Path(path)
     arrays = read_arrays(path, required=("edge_index", "y"), optional=OPTIONAL)
     try:
@@ -60,7 +68,7 @@ def read_npz(path: str | Path, part: bool = False) -> Graph:
 
 
 def read_unlabelled(path: str | Path, num_classes: int) -> Graph:
-    """The graph in an npz file whose nodes are to be classified: no labels are needed, and none are read."""
+    """The graph in an npz file whose nodes are to be classified. Labels are not needed and not read."""
     path = Path(path)
     arrays = read_arrays(path, ("edge_index",), ("x", *CSR_PARTS, "node_ids", "schema"))
     try:
@@ -73,9 +81,10 @@ def read_unlabelled(path: str | Path, num_classes: int) -> Graph:
 
 
 def write_npz(graph: Graph, path: str | Path, more: Mapping[str, NDArray[Any]] | None = None) -> None:
-    """Write a graph so that ``read_npz`` gives it back; a half-written file is never seen under ``path``.
+    """Write a graph so that ``read_npz`` gives it back.
 
-    ``more``: arrays that are stored beside the graph, by name.
+    The file appears at ``path`` only when it is complete. ``more`` holds further arrays, by name, that are
+    stored beside the graph.
     """
     path = Path(path)
     arrays: Arrays = {
@@ -109,9 +118,9 @@ def write_npz(graph: Graph, path: str | Path, more: Mapping[str, NDArray[Any]] |
         with swapped_in(path) as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
             if 2 * sum(array.nbytes for array in arrays.values()) > max(FREE, RATIO * file.tell()):
-                file.seek(
-                    0
-                )  # Choice: what shrinks like a bomb is stored as it is, so that readers believe it
+                # Choice: an honest graph that compresses like a zip bomb is stored uncompressed. Otherwise
+                # readers would refuse it.
+                file.seek(0)
                 file.truncate()
                 np.savez(file, allow_pickle=False, **arrays)
     except OSError as error:
@@ -129,7 +138,8 @@ def _graph(arrays: Mapping[str, NDArray[Any]], name: str, part: bool) -> Graph:
         owner = integers(arrays, "owner")
         if owner_names and owner.max(initial=-1) >= len(owner_names):
             raise BadData(
-                f"owner names client {owner.max()}, but owner_names has {len(owner_names)} entries; correct one of them"
+                f"owner names client {owner.max()}, but owner_names has {len(owner_names)} entries; "
+                f"correct one of them"
             )
     return Graph.make(
         x=_features(arrays),
@@ -159,18 +169,20 @@ def _label_values(arrays: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
 
 def _num_classes(arrays: Mapping[str, NDArray[Any]], y: NDArray[np.int64], names: tuple[str, ...]) -> int:
     if "num_classes" not in arrays:
-        # Choice: without a list of classes, a label beyond the number of nodes is a mistake; C x C tables must stay small.
+        # Choice: without a list of classes, a label larger than the number of nodes is a mistake, because C x
+        # C tables must stay small.
         return len(names) or min(int(y.max(initial=-1)) + 1, y.size)
     given = integers(arrays, "num_classes")
     if given.size != 1 or (names and given.item() != len(names)):
         raise BadData(
-            f"num_classes is {shown(given.tolist())}; it must be one number, that of the label names where there are some"
+            f"num_classes is {shown(given.tolist())}; "
+            f"it must be one number, and equal to the number of label names if there are any"
         )
     return int(given.item())
 
 
 def integers(arrays: Mapping[str, NDArray[Any]], name: str, also: str = "") -> NDArray[np.int64]:
-    """An array of whole numbers; ``also``: another kind that counts as such."""
+    """An array of whole numbers. ``also`` names another numpy kind that is accepted."""
     array = arrays[name]
     if array.dtype.kind not in f"iu{also}":
         raise BadData(f"{name} has type {array.dtype}; it must hold integers")
@@ -187,7 +199,8 @@ def _unicode(arrays: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.str_]:
     array = arrays[name]
     if array.ndim != 1 or array.dtype.kind != "U":
         raise BadData(
-            f"{name} has type {array.dtype} and shape {list(array.shape)}; it must be a list of unicode strings"
+            f"{name} has type {array.dtype} and shape {list(array.shape)}; "
+            f"it must be a list of unicode strings"
         )
     check_text(array, name)
     return array
@@ -197,7 +210,8 @@ def _features(arrays: Mapping[str, NDArray[Any]]) -> Tensor:
     present = [part for part in CSR_PARTS if part in arrays]
     if ("x" in arrays) == bool(present):
         raise BadData(
-            f"it needs features either as 'x' or as CSR parts {list(CSR_PARTS)}, not both and not neither; save one of the two"
+            f"it must hold features either as 'x' or as CSR parts {list(CSR_PARTS)}; "
+            f"save exactly one of the two"
         )
     if not present:
         if arrays["x"].ndim != 2:
@@ -205,7 +219,8 @@ def _features(arrays: Mapping[str, NDArray[Any]]) -> Tensor:
         return torch.from_numpy(floats(arrays, "x"))
     if len(present) < len(CSR_PARTS):
         raise BadData(
-            f"it has no array '{next(p for p in CSR_PARTS if p not in arrays)}'; sparse features need {list(CSR_PARTS)}"
+            f"it has no array '{next(p for p in CSR_PARTS if p not in arrays)}'; "
+            f"sparse features need {list(CSR_PARTS)}"
         )
     return csr_tensor(checked_csr(arrays, "x_"))
 
@@ -214,12 +229,15 @@ def floats(arrays: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.float32]
     """An array of real numbers."""
     if arrays[name].dtype.kind not in "fiub":
         raise BadData(f"{name} has type {arrays[name].dtype}; it must hold real numbers")
-    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
+    with np.errstate(over="ignore"):  # a number too large for float32 becomes infinite and is refused later
         return arrays[name].astype(np.float32)
 
 
 def checked_csr(arrays: Mapping[str, NDArray[Any]], prefix: str) -> sp.csr_matrix:
-    """The CSR matrix whose parts are called ``{prefix}data``, ``indices``, ``indptr`` and ``shape``; they must agree with each other."""
+    """The CSR matrix with the parts ``{prefix}data``, ``indices``, ``indptr`` and ``shape``.
+
+    They must agree.
+    """
     if missing := [
         part for part in ("data", "indices", "indptr", "shape") if f"{prefix}{part}" not in arrays
     ]:
@@ -233,24 +251,28 @@ def checked_csr(arrays: Mapping[str, NDArray[Any]], prefix: str) -> sp.csr_matri
     rows, columns = shape.tolist()
     if columns > max(MAX_COLUMNS, COLUMNS_PER_VALUE * data.size):
         raise BadData(
-            f"{prefix}shape asks for {columns:,} columns for {data.size:,} numbers; leave out the columns that are empty"
+            f"{prefix}shape asks for {columns:,} columns for {data.size:,} numbers; leave out empty columns"
         )
     if data.ndim != 1 or data.shape != indices.shape:
         raise BadData(
-            f"{prefix}data {list(data.shape)} and {prefix}indices {list(indices.shape)} must be equally long; write them again"
+            f"{prefix}data {list(data.shape)} and {prefix}indices {list(indices.shape)} "
+            f"must be equally long; write them again"
         )
     if indptr.shape != (rows + 1,):
         raise BadData(
-            f"{prefix}indptr has shape {list(indptr.shape)} where {prefix}shape asks for [{rows + 1}]; write the CSR parts again"
+            f"{prefix}indptr has shape {list(indptr.shape)}, but {prefix}shape asks for [{rows + 1}]; "
+            f"write the CSR parts again"
         )
     if indptr[0] != 0 or indptr[-1] != indices.size or (np.diff(indptr) < 0).any():
         raise BadData(
-            f"{prefix}indptr must rise from 0 to {indices.size}, the length of {prefix}indices; write the CSR parts again"
+            f"{prefix}indptr must rise from 0 to {indices.size}, the length of {prefix}indices; "
+            f"write the CSR parts again"
         )
     if indices.size and (indices.min() < 0 or indices.max() >= columns):
         raise BadData(
-            f"{prefix}indices leave the range 0..{columns - 1} given by {prefix}shape; write the CSR parts again"
+            f"{prefix}indices leave the range 0..{columns - 1} given by {prefix}shape; "
+            f"write the CSR parts again"
         )
     matrix = sp.csr_matrix((data, indices, indptr), shape=(rows, columns))
-    matrix.sum_duplicates()  # also sorts: torch relies on rows that are sorted and without repeats
+    matrix.sum_duplicates()  # it also sorts; torch relies on rows that are sorted and without repeats
     return matrix

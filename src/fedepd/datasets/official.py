@@ -1,7 +1,8 @@
-"""Readers of the files in which the six datasets of the paper are published, from ``DATA/raw/<source>/``.
+"""Readers of the published files of the paper's six datasets, from ``DATA/raw/<source>/``.
 
-Choice: torch_geometric has classes for CoraFull and Roman-Empire, but they want their own folder layout, save pickled copies beside
-the files, and make CoraFull's features dense (690 MB, twice); the tests check that these readers give the same graphs.
+Choice: torch_geometric's classes for CoraFull and Roman-Empire are not used. They need their own folder
+layout, save pickled copies beside the files, and make CoraFull's features dense (690 MB, twice). The tests
+check that the readers here give the same graphs.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from fedepd.network.sparse import csr_tensor
 from fedepd.types import Graph
 
 AMAZON = {"clothing": "Amazon_clothing", "electronics": "Amazon_eletronics"}
-"""The published file names; the second is misspelled there."""
+"""The published file names. The second is misspelled by its authors."""
 ARXIV_FILES = (
     "edge.csv.gz",
     "node-feat.csv.gz",
@@ -49,7 +50,7 @@ RAW_FILES: dict[str, tuple[str, ...]] = {
     "roman_empire": ("raw/heterophilous/roman_empire.npz",),
     "email": ("raw/email/edges.txt", "raw/email/labels.txt", "raw/email/graph.embeddings"),
 }
-"""What each dataset is read from, inside the data folder."""
+"""The files of each dataset inside the data folder."""
 
 
 def read_official(name: str, data_dir: Path) -> Graph:
@@ -76,7 +77,8 @@ def read_amazon(raw: Path, name: str) -> tuple[Graph, int]:
     n = int(edges.max()) + 1
     if n != index.size or not np.array_equal(np.sort(index), np.arange(n)):
         raise BadData(
-            f"'{stem}_train.mat' and '_test.mat' do not name each of the network's {n} nodes once; fetch the three files again"
+            f"'{stem}_train.mat' and '_test.mat' do not name each of the network's {n} nodes once; "
+            f"fetch the three files again"
         )
     order = np.argsort(index)
     attributes = sp.vstack([part[2] for part in parts], format="csr")[order]
@@ -86,7 +88,10 @@ def read_amazon(raw: Path, name: str) -> tuple[Graph, int]:
 
 
 def read_arxiv(raw: Path, name: str) -> tuple[Graph, int]:
-    """The OGB layout; the official time split is left aside, since the paper splits every client 60/20/20."""
+    """Read the OGB layout.
+
+    The official time split is not used, because the paper splits every client 60/20/20.
+    """
     folder = raw / "ogbn_arxiv"
     edges = read_numbers(folder / "edge.csv.gz", np.int64, columns=2)
     labels = read_numbers(folder / "node-label.csv.gz", np.int64, columns=1)[:, 0]
@@ -96,13 +101,14 @@ def read_arxiv(raw: Path, name: str) -> tuple[Graph, int]:
         count = int(read_numbers(folder / file, np.int64, columns=1)[0, 0])
         if any(len(table) != count for table in tables):
             raise BadData(
-                f"'{folder / file}' says {count} rows, the files beside it hold {[len(t) for t in tables]}; fetch them again"
+                f"'{folder / file}' says {count} rows, but the files beside it hold "
+                f"{[len(t) for t in tables]}; fetch them again"
             )
     return _graph(features, edges.T, labels, name, folder), len(edges)
 
 
 def read_email(raw: Path, name: str) -> tuple[Graph, int]:
-    """The largest component of email-Eu-core, with the embedding that Tail-GNN published as features."""
+    """Read the largest component of email-Eu-core. Its features are the embedding that Tail-GNN published."""
     folder = raw / "email"
     edges = read_numbers(folder / "edges.txt", np.int64, columns=2)
     labels = read_numbers(folder / "labels.txt", np.int64, columns=2)
@@ -112,23 +118,24 @@ def read_email(raw: Path, name: str) -> tuple[Graph, int]:
     nodes = np.arange(n)
     if not (np.array_equal(table[order, 0], nodes + 1) and np.array_equal(np.sort(labels[:, 0]), nodes)):
         raise BadData(
-            f"'{folder}': labels.txt must list nodes 0..{n - 1} and graph.embeddings the same as 1..{n}; fetch them again"
+            f"'{folder}': labels.txt must list the nodes as 0..{n - 1}, and graph.embeddings as 1..{n}; "
+            f"fetch them again"
         )
     if edges.min() < 0 or edges.max() >= n:
         raise BadData(
-            f"'{folder / 'edges.txt'}' names node {edges.max()}, but labels.txt has {n} nodes; fetch both again"
+            f"'{folder / 'edges.txt'}' names node {edges.max()}, but labels.txt has {n} nodes; "
+            f"fetch both again"
         )
     y = labels[np.argsort(labels[:, 0]), 1]
-    # Choice: only the largest component reproduces the edges and the ratio of Table 1, see TABLE1["email"].
+    # Choice: only the largest component has the edges and the ratio of Table 1, see TABLE1["email"].
     _, component = sp.csgraph.connected_components(
         sp.coo_matrix((np.ones(len(edges)), edges.T), shape=(n, n)), directed=False
     )
     keep = component == np.bincount(component).argmax()
     new_id = np.cumsum(keep) - 1
     edges = new_id[edges[keep[edges].all(1)]]
-    printed = 2 * len(edges) - int(
-        (edges[:, 0] == edges[:, 1]).sum()
-    )  # every line mirrored, a self-loop is its own mirror
+    # The paper counts every line in both directions, and a self-loop once.
+    printed = 2 * len(edges) - int((edges[:, 0] == edges[:, 1]).sum())
     values, y = np.unique(y[keep], return_inverse=True)
     return _graph(table[order][keep, 1:], edges.T, y, name, folder, tuple(map(str, values))), printed
 
@@ -144,20 +151,23 @@ READERS: dict[str, Callable[[Path, str], tuple[Graph, int]]] = {
 
 
 def read_gnn_benchmark(path: Path, name: str) -> Graph:
-    """The npz format of CoraFull: adjacency and features as CSR parts."""
+    """Read the npz format of CoraFull: adjacency and features as CSR parts."""
     parts = (f"{kind}_{part}" for kind in ("adj", "attr") for part in ("data", "indices", "indptr", "shape"))
     arrays = read_arrays(path, required=("labels", *parts))
     try:
         attributes, adj = checked_csr(arrays, "attr_"), checked_csr(arrays, "adj_").tocoo()
     except BadData as error:
         raise BadData(f"file '{path}': {error}") from None
-    # Choice: words are 0/1, as torch_geometric's reader makes them; the paper's edge count is torch_geometric's too.
+    # Choice: words are 0/1, as in torch_geometric's reader. The paper's edge count is torch_geometric's too.
     attributes.data[attributes.data > 0] = 1
     return _graph(attributes, np.stack([adj.row, adj.col]), arrays["labels"], name, path)
 
 
 def read_heterophilous(path: Path, name: str) -> Graph:
-    """The npz format of Roman-Empire; its ten official splits are left aside, since the paper splits every client 60/20/20."""
+    """Read the npz format of Roman-Empire.
+
+    Its ten official splits are not used, because the paper splits every client 60/20/20.
+    """
     arrays = read_arrays(path, required=("node_features", "node_labels", "edges"))
     return _graph(arrays["node_features"], arrays["edges"].T, arrays["node_labels"], name, path)
 
@@ -170,16 +180,18 @@ def read_mat(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64], sp.csr_m
             table = read_matrices(file, where)
             index, label = (_whole(table[key]) for key in ("Index", "Label"))
             attributes = table["Attributes"]
-            # Before the conversion: rows that are not there would take memory.
+            # Checked before the conversion, because rows that do not exist would take memory.
             fits = len(index) == len(label) == attributes.shape[0] and attributes.shape[1] <= MAX_COLUMNS
             rows = sp.csr_matrix(attributes, dtype=np.float32) if fits else None
         except (zlib.error, *DAMAGE) as error:
             raise BadData(
-                f"'{where}' is not a MATLAB file with Index, Label and Attributes ({reason(error)}); fetch it again"
+                f"'{where}' is not a MATLAB file with Index, Label and Attributes ({reason(error)}); "
+                f"fetch it again"
             ) from None
     if rows is None:
         raise BadData(
-            f"'{where}': Index, Label and Attributes differ in length, or have too many columns; fetch it again"
+            f"'{where}': Index, Label and Attributes differ in length, or have too many columns; "
+            f"fetch it again"
         )
     return index, label, rows
 
@@ -191,13 +203,13 @@ def _whole(matrix: Matrix) -> NDArray[np.int64]:
 
 
 MAX_LINE = 2**20
-"""Bytes of a line of numbers."""
+"""Largest length of a line of numbers in bytes."""
 
 
 def read_numbers(
     path: Path, dtype: type[np.generic], columns: int | None = None, skip: int = 0
 ) -> NDArray[Any]:
-    """A text table, gzipped or not, separated by commas or blanks: [rows, columns]."""
+    """Read a text table, gzipped or not, separated by commas or blanks: [rows, columns]."""
     delimiter, where = "," if ".csv" in path.name else None, spelled(path)
     with _opened(path) as file:
         try:
@@ -211,13 +223,17 @@ def read_numbers(
             raise BadData(f"'{where}' is not a table of numbers ({reason(error)}); fetch it again") from None
     if table.size == 0 or (columns is not None and table.shape[1] != columns):
         raise BadData(
-            f"'{where}' has shape {list(table.shape)}, not rows of {columns or 'several'} numbers; fetch it again"
+            f"'{where}' has shape {list(table.shape)}, not rows of {columns or 'several'} numbers; "
+            f"fetch it again"
         )
     return table
 
 
 def _lines(file: IO[bytes], packed: bool, where: str) -> Iterator[str]:
-    """The lines of a text file, one at a time, as long as they stay in proportion to the file."""
+    """The lines of a text file, one at a time.
+
+    Refuses content that is out of proportion to the file's size.
+    """
     text: Any = gzip.GzipFile(fileobj=file) if packed else file
     unfolded = 0
     for number in count(1):
@@ -239,7 +255,7 @@ def _opened(path: Path) -> IO[bytes]:
         if path.exists():
             raise
         raise BadData(
-            f"{str(error).partition(';')[0]}; put it there by hand or run fedepd data fetch"
+            f"{str(error).partition(';')[0]}; put it there by hand or run 'fedepd data fetch'"
         ) from None
 
 

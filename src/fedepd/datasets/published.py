@@ -1,4 +1,4 @@
-"""What Table 1 of the paper says of the six official datasets, and the check of a loaded graph against it."""
+"""Table 1 of the paper with its six official datasets, and the check of a loaded graph against it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from fedepd.types import Graph
 
 @dataclass(frozen=True)
 class Table1:
-    """One row, plus the number of undirected edges, which the paper counts in four different ways."""
+    """One row of the table, and the number of undirected edges.
+
+    The paper counts edges in four different ways.
+    """
 
     title: str
     nodes: int
@@ -21,9 +24,9 @@ class Table1:
     classes: int
     imbalance_ratio: float
     edges: int
-    """Undirected, each once, without self-loops; what the printed number was made from."""
+    """Undirected edges, each counted once, without self-loops. The printed number was made from these."""
     printed_nodes: int | None = None
-    """Where the printed number of nodes is not that of the graph the other columns were counted on."""
+    """The printed number of nodes, if the other columns were counted on a graph with another number."""
 
 
 TABLE1 = {
@@ -35,23 +38,25 @@ TABLE1 = {
     "electronics": Table1("Amazon-Electronics", 42_318, 8_669, 129_430, 167, 9.36, edges=43_556),
     "clothing": Table1("Amazon-Clothing", 24_919, 9_034, 208_279, 77, 10.29, edges=91_680),
     "roman_empire": Table1("Roman-Empire", 22_662, 300, 65_854, 18, 10.14, edges=32_927),
-    # Choice: the paper prints the 1,005 nodes of the published files, but its 50,481 edges and its ratio of 107.0 hold only for
-    # the largest component, 986 nodes (all 1,005: 50,500 edges and 109.0); the graph it trained on has 986.
+    # Choice: the paper prints the 1,005 nodes of the published files. But its 50,481 edges and its ratio of
+    # 107.0 hold only for the largest component, which has 986 nodes. All 1,005 nodes have 50,500 edges and a
+    # ratio of 109.0. So the graph that it trained on has 986 nodes.
     "email": Table1("Email", 986, 128, 50_481, 42, 107.0, edges=16_064, printed_nodes=1_005),
 }
 
 
 def check_table1(graph: Graph, row: Table1, printed_edges: int | None = None) -> Graph:
-    """The graph itself if it is the one of Table 1; ``printed_edges`` is the count made the paper's way, where the files allow it."""
+    """Return the graph if it is the one of Table 1, else refuse it.
+
+    ``printed_edges`` is the number of edges counted as in the paper, if the files allow it.
+    """
     expected = {"nodes": row.nodes, "features": row.features, "classes": row.classes}
     found = {"nodes": graph.num_nodes, "features": graph.num_features, "classes": graph.num_classes}
     if printed_edges is None:
         expected["undirected edges"], found["undirected edges"] = row.edges, graph.num_edges
     else:
-        expected["edges counted the paper's way"], found["edges counted the paper's way"] = (
-            row.printed_edges,
-            printed_edges,
-        )
+        expected["edges, counted as in the paper"] = row.printed_edges
+        found["edges, counted as in the paper"] = printed_edges
     for what, number in expected.items():
         if found[what] != number:
             raise _mismatch(graph, row, f"{found[what]:,} {what}", f"{number:,}")
@@ -63,6 +68,6 @@ def check_table1(graph: Graph, row: Table1, printed_edges: int | None = None) ->
 
 def _mismatch(graph: Graph, row: Table1, found: str, expected: str) -> BadData:
     return BadData(
-        f"dataset '{graph.name}' has {found} where {row.title} of Table 1 has {expected}; "
+        f"dataset '{graph.name}' has {found}, but {row.title} in Table 1 has {expected}; "
         f"replace its files by the official ones, or load it by its path to use it as your own graph"
     )

@@ -1,4 +1,7 @@
-"""Seeded long-tailed, partly heterophilic attributed graphs: a degree-corrected block model over classes and communities."""
+"""Seeded long-tailed graphs with features, partly heterophilic.
+
+The model is a degree-corrected block model over classes and communities.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,9 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 MAX_DRAWS = 100
-"""After so many rounds without all edges placed, there is no room for them."""
+"""If not all edges are placed after this many rounds of drawing, there is no room for them."""
 DEGREE_EXPONENT = 2.5
-"""Of the power law of degrees; citation and co-purchase graphs lie between 2 and 3."""
+"""Exponent of the power law of degrees. Citation and co-purchase graphs lie between 2 and 3."""
 
 
 def synthetic(
@@ -42,16 +45,19 @@ def synthetic(
     seed: int = 0,
     name: str = "synthetic",
 ) -> Graph:
-    """A graph with exactly these nodes, edges and classes; class 0 is the largest.
+    """A graph with exactly these numbers of nodes, edges and classes. Class 0 is the largest.
 
-    imbalance: largest over smallest class; smallest: the size of that one; None: what a power law gives.
-    homophily_head, homophily_tail: share of a node's edges that stay in its class, for the largest and the smallest class, the
-    others between by rank; the rest goes to nodes of other classes in proportion to their degrees, so mostly to head classes
-    (and where the head is the less homophilic one, its many foreign edges lower the tail's share).
-    communities, inside: how many, and the share of edges that stay in one, as far as there is room.
-    community_skew: Dirichlet parameter of each class over the communities; the smaller, the fewer communities hold a class.
-    signal: how far apart the classes' features lie. Dense: Gaussians around class means at this distance from the origin.
-    Sparse: about words_per_node words, of which signal / (1 + signal) come from the class's own tenth of the vocabulary.
+    imbalance: size of the largest class divided by the size of the smallest. smallest: size of the smallest
+    class. None: the size that a power law gives. homophily_head, homophily_tail: share of a node's edges that
+    stay in its class, for the largest and the smallest class. The other classes lie between by rank. The
+    remaining edges go to nodes of other classes in proportion to their degrees, so mostly to head classes. If
+    the head is less homophilic than the tail, its many edges to other classes lower the tail's share.
+    communities: number of communities. inside: share of edges that stay inside a community, as far as there
+    is room. community_skew: Dirichlet parameter of each class over the communities. The smaller it is, the
+    fewer communities hold a class. signal: distance between the features of different classes. Dense features
+    are Gaussians around class means at this distance from the origin. Sparse features are about
+    words_per_node words. A share signal / (1 + signal) of them comes from the class's own tenth of the
+    vocabulary.
     """
     _check(
         nodes,
@@ -84,7 +90,10 @@ def synthetic(
 
 
 def class_sizes(nodes: int, classes: int, imbalance: float, smallest: int | None = None) -> Ints:
-    """Descending power-law sizes that add up to ``nodes`` and whose first over last is ``imbalance`` as nearly as integers allow."""
+    """Descending power-law class sizes that add up to ``nodes``.
+
+    The first divided by the last is ``imbalance``, as nearly as integers allow.
+    """
     law = np.arange(1, classes + 1) ** -(np.log(imbalance) / np.log(classes))
     if smallest is None:
         ideal = nodes * law[-1] / law.sum()
@@ -97,7 +106,8 @@ def class_sizes(nodes: int, classes: int, imbalance: float, smallest: int | None
     largest = nodes - smallest if classes == 2 else round(imbalance * smallest)
     if smallest < 1 or not _fits(nodes, classes, smallest, largest):
         raise BadConfig(
-            f"synthetic: {nodes} nodes cannot form {classes} classes of {smallest} to {largest}; change nodes or imbalance"
+            f"synthetic: {nodes} nodes cannot form {classes} classes of {smallest} to {largest} nodes; "
+            f"change nodes or imbalance"
         )
     shape = (law - law[-1]) / max(law[0] - law[-1], 1e-12)  # from 1 down to 0
     low, high = 1e-6, 1e6
@@ -138,11 +148,15 @@ class _Blocks(NamedTuple):
 
 
 def _edges(rng: np.random.Generator, count: int, blocks: _Blocks, inside: float) -> Ints:
-    """``count`` distinct undirected edges, [2, e]; every node is the source of one where there are enough edges."""
+    """``count`` distinct undirected edges, [2, e].
+
+    Every node is the source of one if there are enough edges.
+    """
     n = blocks.label.size
     starts = rng.permutation(n)[:count]
     same = rng.random(starts.size) < blocks.homophily[starts]
-    # Seen from both ends: a class keeps its share of homophily, so it has 1 - homophily of its ends left for the others.
+    # An edge is seen from both ends: a class uses its share of homophily for itself, so 1 - homophily of its
+    # ends remain for other classes.
     within, across = blocks.weight * blocks.homophily, blocks.weight * (1 - blocks.homophily)
     share = within.sum() / blocks.weight.sum()
     num_same = min(max(int(same.sum()) + round(share * (count - starts.size)), 0), count)
@@ -162,7 +176,10 @@ def _edges_of_kind(
     blocks: _Blocks,
     inside: float,
 ) -> Ints:
-    """``count`` distinct edges inside classes or between them, as keys low * n + high; ``source`` are the first to get one."""
+    """``count`` distinct edges inside classes or between them, as keys low * n + high.
+
+    The nodes in ``source`` get an edge first.
+    """
     n, cumulative = weight.size, weight.cumsum()
     everywhere = np.zeros_like(blocks.community)
     keys = np.empty(0, dtype=np.int64)
@@ -170,7 +187,7 @@ def _edges_of_kind(
         local = rng.random(source.size) < inside
         target = source.copy()
         target[local] = _draw(rng, source[local], same_class, blocks.label, blocks.community, weight)
-        alone = target == source  # drawn from everywhere, or nobody suitable in the community
+        alone = target == source  # not local, or the community has no suitable node
         target[alone] = _draw(rng, source[alone], same_class, blocks.label, everywhere, weight)
         low, high = np.minimum(source, target), np.maximum(source, target)
         drawn = np.concatenate([keys, (low * n + high)[low != high]])
@@ -183,14 +200,15 @@ def _edges_of_kind(
         source = np.concatenate([source[low == high], more])
     kind = "inside classes" if same_class else "between classes"
     raise BadConfig(
-        f"synthetic: only {keys.size} of {count} distinct edges {kind} fit; ask for fewer edges or another homophily"
+        f"synthetic: only {keys.size} of {count} distinct edges {kind} fit; "
+        f"ask for fewer edges or another homophily"
     )
 
 
 def _draw(
     rng: np.random.Generator, source: Ints, same_class: bool, label: Ints, group: Ints, weight: Floats
 ) -> Ints:
-    """For each source a node of its group, of its own class or of any other; the source itself where there is none."""
+    """For each source, a node of its group, in its class or another; the source itself if there is none."""
     order = np.lexsort((label, group))
     total = np.concatenate([[0.0], weight[order].cumsum()])
     classes = int(label.max()) + 1
@@ -203,9 +221,8 @@ def _draw(
         position = start + u * (end - start)
     else:
         position = first + u * (last - first - (end - start))
-        position = np.where(
-            position >= start, position + (end - start), position
-        )  # step over the source's own class
+        # Skip the source's own class.
+        position = np.where(position >= start, position + (end - start), position)
     found = order[(np.searchsorted(total, position, side="right") - 1).clip(max=label.size - 1)]
     allowed = (group[found] == group[source]) & ((label[found] == label[source]) == same_class)
     return np.where(allowed, found, source)
@@ -220,7 +237,10 @@ def _gaussians(rng: np.random.Generator, y: Ints, features: int, signal: float) 
 def _bags_of_words(
     rng: np.random.Generator, y: Ints, features: int, words_per_node: float, signal: float
 ) -> torch.Tensor:
-    """0/1 CSR: common words have low numbers; every class also has a topic, a random tenth of the vocabulary."""
+    """0/1 features in CSR. Common words have low numbers.
+
+    Every class also has a topic, a tenth of the vocabulary.
+    """
     topic_size = max(1, features // 10)
     topics = rng.integers(features, size=(int(y.max()) + 1, topic_size))
     row = np.repeat(np.arange(y.size), rng.poisson(words_per_node, size=y.size).clip(min=1))
@@ -235,20 +255,24 @@ def _bags_of_words(
 TWINS: dict[str, dict[str, Any]] = {
     "corafull": {"homophily": 0.57, "smallest": 15, "sparse": True, "words_per_node": 60.0},
     "arxiv": {"homophily": 0.65, "smallest": 29},
-    # Choice: no homophily is published for the Amazon sets; 0.75 is that of the 20 Clothing classes whose labels are at hand.
+    # Choice: no homophily is published for the Amazon datasets. 0.75 is that of the 20 Clothing classes whose
+    # labels we have.
     "electronics": {"homophily": 0.75, "sparse": True, "words_per_node": 59.0},
     "clothing": {"homophily": 0.75, "smallest": 101, "sparse": True, "words_per_node": 33.0},
     "roman_empire": {"homophily": 0.05, "smallest": 312},
     "email": {"homophily": 0.34, "smallest": 1},
 }
-"""What a twin shares with its original beyond Table 1: share of same-class edges, size of the smallest class, kind of features."""
+"""What a twin shares with its original beyond Table 1.
+
+These are the share of edges inside a class, the size of the smallest class and the kind of features.
+"""
 
 TAIL_OF_HEAD = 0.6
-"""Homophily of a twin's smallest class over that of its largest."""
+"""Homophily of a twin's smallest class divided by that of its largest."""
 
 
 def twin(name: str, seed: int = 0) -> Graph:
-    """A graph with the nodes, undirected edges, features, classes and imbalance ratio of one row of Table 1."""
+    """A graph with the sizes and the imbalance ratio of one row of Table 1."""
     row, more = TABLE1[name], dict(TWINS[name])
     sizes = class_sizes(row.nodes, row.classes, row.imbalance_ratio, more.get("smallest"))
     mean_rank = (np.linspace(0, 1, row.classes) * sizes).sum() / row.nodes
@@ -284,12 +308,11 @@ def _check(
             f"synthetic: classes is {classes}; give at least 2 and at most {nodes}, the number of nodes"
         )
     if not 0 <= edges <= nodes * (nodes - 1) // 4:
-        raise BadConfig(
-            f"synthetic: edges is {edges}; {nodes} nodes allow 0..{nodes * (nodes - 1) // 4}, half of all pairs"
-        )
+        most = nodes * (nodes - 1) // 4
+        raise BadConfig(f"synthetic: edges is {edges}; {nodes} nodes allow 0..{most}, half of all pairs")
     if imbalance < 1:
         raise BadConfig(
-            f"synthetic: imbalance is {imbalance}; the largest class over the smallest is at least 1"
+            f"synthetic: imbalance is {imbalance}; it is largest class / smallest class, so give at least 1"
         )
     for what, share in (
         ("homophily_head", homophily_head),
@@ -300,5 +323,6 @@ def _check(
             raise BadConfig(f"synthetic: {what} is {share}; it is a share and must lie in 0..1")
     if min(positive) <= 0:
         raise BadConfig(
-            f"synthetic: features, communities, community_skew and signal must be positive, but one is {min(positive)}"
+            f"synthetic: features, communities, community_skew and signal must be positive, "
+            f"but one is {min(positive)}"
         )

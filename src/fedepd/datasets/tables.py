@@ -1,4 +1,7 @@
-"""A graph from a table of nodes and a table of edges, with the names that let predictions speak of the same nodes, classes and columns."""
+"""A graph from a table of nodes and a table of edges.
+
+The graph keeps the names of nodes, classes and columns, so that predictions can use the same names.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,13 @@ if TYPE_CHECKING:
     import pandas
 
 MAX_CATEGORIES = 1000
-"""A column with more different values, or with mostly different ones, is text or an identifier, no category."""
+"""Most categories of a column.
+
+A column with more values, or with mostly distinct ones, is text or an identifier.
+"""
 
 MAX_NAME = 200
-"""Characters of an id, class or owner: they are kept in arrays as wide as the longest."""
+"""Most characters of an id, class or owner. Names are kept in arrays that are as wide as the longest name."""
 
 MISSING = frozenset({"", "NA", "NaN", "nan", "null", "NULL"})
 """How a missing label or owner is written."""
@@ -39,19 +45,24 @@ MISSING = frozenset({"", "NA", "NaN", "nan", "null", "NULL"})
 
 @dataclass(frozen=True)
 class Roles:
-    """Which columns mean what, and what becomes of the features."""
+    """Which column has which meaning, and how features are made."""
 
     id: str = "id"
     label: str = "label"
     owner: str | None = None
     source: str | None = None
-    """Of the table of edges; None: the column of this name where there is one, else the first; likewise the second."""
+    """The column of an edge's first end. None: the column "source" if there is one, else the first column."""
     target: str | None = None
+    """The column of an edge's second end.
+
+    None: the column "target" if there is one, else the second column.
+    """
     features: tuple[str, ...] | None = None
-    """None: every column of the table of nodes that has no other role."""
+    """The columns to use as features. None: every column of the table of nodes that has no other role."""
     scale: bool = False
+    """Whether every column of numbers is scaled to mean 0 and deviation 1."""
     one_hot: bool | tuple[str, ...] = False
-    """True: every feature that is no number; names: just these, numbers too."""
+    """The columns to use as categories. True: every column that does not hold numbers."""
 
 
 @dataclass(frozen=True)
@@ -65,16 +76,14 @@ class FeatureRule:
 
     @property
     def feature_names(self) -> list[str]:
-        return (
-            [self.name]
-            if self.categories is None
-            else [f"{self.name}={category}" for category in self.categories]
-        )
+        if self.categories is None:
+            return [self.name]
+        return [f"{self.name}={category}" for category in self.categories]
 
 
 @dataclass(frozen=True)
 class FeatureSchema:
-    """How columns become features, so that new tables are treated as those of the training were."""
+    """How columns become features, so that a new table is treated like the table of the training."""
 
     rules: tuple[FeatureRule, ...]
 
@@ -84,29 +93,30 @@ class FeatureSchema:
 
     @classmethod
     def fit(cls, table: Table, roles: Roles) -> FeatureSchema:
-        """Means, deviations and categories of a table's feature columns.
+        """The means, deviations and categories of a table's feature columns.
 
-        Choice: they are taken over all nodes of all owners, as if agreed beforehand; a real federation must agree on them in advance.
+        Choice: they are computed over all nodes of all owners, as if the owners had agreed on them. A real
+        federation must agree on them in advance.
         """
         taken = {roles.id, roles.label, roles.owner}
-        names = (
-            roles.features
-            if roles.features is not None
-            else tuple(name for name in table.columns if name not in taken)
-        )
+        names = roles.features
+        if names is None:
+            names = tuple(name for name in table.columns if name not in taken)
         for name, times in Counter(names).items():
             if name in taken or times > 1:
                 why = "named twice" if times > 1 else "the id, label or owner"
                 raise BadData(f"feature '{shown(name)}' of {table.name} is {why}; remove it from --features")
         if not names:
             raise BadData(
-                f"{table.name} has no feature columns beside {sorted(filter(None, taken))}; add some or give --features-npz"
+                f"{table.name} has no feature columns besides {sorted(filter(None, taken))}; "
+                f"add some or give --features-npz"
             )
         chosen = roles.one_hot if isinstance(roles.one_hot, tuple) else ()
         known = set(names)
         if unknown := [name for name in chosen if name not in known]:
             raise BadData(
-                f"'{shown(unknown[0])}' of --one-hot is no feature of {table.name}; choose from {listed(names)}"
+                f"'{shown(unknown[0])}' in --one-hot is not a feature of {table.name}; "
+                f"choose from {listed(names)}"
             )
         category = frozenset(chosen)
         return cls(
@@ -114,7 +124,7 @@ class FeatureSchema:
         )
 
     def apply(self, table: Table) -> Tensor:
-        """Features of every row, float32 [n, d]. A category that the schema does not know is all zeros, as is a missing one."""
+        """The features of every row, float32 [n, d]. An unknown or missing category gives only zeros."""
         width = len(self.feature_names)
         memory.check(
             memory.COPIES * 4 * table.rows * width, f"{table.name}: {table.rows:,} rows of {width:,} features"
@@ -122,7 +132,7 @@ class FeatureSchema:
         out = np.zeros((table.rows, width), dtype=np.float32)
         at = 0
         for rule in self.rules:
-            column = table.column(rule.name, "add it, the features were made from it")
+            column = table.column(rule.name, "add it, because the features are made from it")
             if rule.categories is None:
                 out[:, at] = (_finite(table, rule.name, column) - rule.mean) / rule.std
             else:
@@ -146,7 +156,7 @@ class FeatureSchema:
 
 
 def _rule_from(fields: dict[str, Any]) -> FeatureRule:
-    """One rule of a schema that somebody else may have written."""
+    """One rule of a schema, checked, because somebody else may have written it."""
     categories = fields["categories"]
     rule = FeatureRule(**{**fields, "categories": categories and tuple(categories)})
     if (
@@ -155,9 +165,9 @@ def _rule_from(fields: dict[str, Any]) -> FeatureRule:
         or not math.isfinite(rule.std)
         or rule.std <= 0
     ):
-        raise ValueError("a name, mean or std is not one")
+        raise ValueError("a name, mean or std has a wrong type or value")
     if rule.categories is not None and not all(isinstance(category, str) for category in rule.categories):
-        raise ValueError("a category is no text")
+        raise ValueError("a category is not a text")
     return rule
 
 
@@ -177,8 +187,9 @@ def _categories(table: Table, name: str, column: Column) -> tuple[str, ...]:
     seen = Counter(text for text in column.texts() if text not in MISSING)
     if len(seen) > MAX_CATEGORIES or len(seen) > max(20, table.rows // 2):
         raise BadData(
-            f"{table.name}: column '{shown(name)}' has {len(seen):,} different values and looks like text or an identifier; "
-            f"leave it out with --features, or turn it into numbers first (a text embedding, say) and give them by --features-npz"
+            f"{table.name}: column '{shown(name)}' has {len(seen):,} different values and looks like "
+            f"text or an identifier; leave it out with --features, or turn it into numbers first "
+            f"(for example a text embedding) and give these with --features-npz"
         )
     return tuple(sorted(seen))
 
@@ -186,16 +197,17 @@ def _categories(table: Table, name: str, column: Column) -> tuple[str, ...]:
 def _finite(table: Table, name: str, column: Column) -> NDArray[np.float64]:
     numbers = column.numbers
     if isinstance(numbers, int):
+        text = _short(column.texts()[numbers])
         raise BadData(
-            f"{table.place(numbers)}: column '{shown(name)}' holds the text '{_short(column.texts()[numbers])}'; correct the number, "
-            f"or leave the column out with --features, or make categories into numbers with --one-hot"
+            f"{table.place(numbers)}: column '{shown(name)}' holds the text '{text}'; correct the number, "
+            f"or leave the column out with --features, or turn categories into numbers with --one-hot"
         )
     bad = np.flatnonzero(~np.isfinite(numbers) | (np.abs(numbers) > np.finfo(np.float32).max))
     if bad.size:
         value = numbers[bad[0]]
         what = "has no value" if math.isnan(value) else f"is {value:g}, too large"
         more = f" ({bad.size:,} such rows)" if bad.size > 1 else ""
-        cure = "fill it in, with the column's mean say, or drop the row"
+        cure = "fill it in, for example with the column's mean, or drop the row"
         raise BadData(f"{table.place(int(bad[0]))}: column '{shown(name)}' {what}{more}; {cure}")
     return numbers
 
@@ -207,26 +219,34 @@ def _short(text: str) -> str:
 def import_tables(
     nodes: Table, edges: Table, roles: Roles | None = None, x: Tensor | None = None, name: str = "graph"
 ) -> tuple[Graph, list[str]]:
-    """A graph and what was done silently otherwise, one sentence each. ``x`` replaces the feature columns, row by row."""
+    """A graph, and notes about what was dropped or merged, one sentence each.
+
+    ``x`` replaces the feature columns and has one row per node.
+    """
     roles = roles or Roles()
     ids = node_ids(nodes, roles.id)
     edge_index, notes = read_edges(edges, ids, roles)
     y, label_names = _named(nodes, roles.label, "name the column of classes with --label", HIDDEN)
     if unlabelled := int((y == HIDDEN).sum()):
         notes.append(
-            f"{unlabelled:,} of {nodes.rows:,} nodes have no label: they pass messages, but never train, validate or test"
+            f"{unlabelled:,} of {nodes.rows:,} nodes have no label: they pass messages, "
+            f"but are not used for training, validation or testing"
         )
     owner, owner_names = None, tuple[str, ...]()
     if roles.owner is not None:
         owner, owner_names = _named(nodes, roles.owner, "correct --owner", None)
-    schema = None if x is not None else FeatureSchema.fit(nodes, roles)
-    if x is not None and x.shape[0] != nodes.rows:
+    schema = ""
+    if x is None:
+        rules = FeatureSchema.fit(nodes, roles)
+        x, schema = rules.apply(nodes), rules.to_json()
+    elif x.shape[0] != nodes.rows:
         raise BadData(
-            f"the feature file has {x.shape[0]:,} rows but {nodes.name} has {nodes.rows:,}; give one row per node, in that order"
+            f"the feature file has {x.shape[0]:,} rows, but {nodes.name} has {nodes.rows:,}; "
+            f"give one row per node, in the order of the table"
         )
     try:
         graph = Graph.make(
-            x=schema.apply(nodes) if schema is not None else torch.empty(0) if x is None else x,
+            x=x,
             edge_index=edge_index,
             y=y,
             num_classes=len(label_names),
@@ -235,7 +255,7 @@ def import_tables(
             owner=owner,
             owner_names=owner_names,
             node_ids=np.array(ids, dtype=np.str_),
-            schema=schema.to_json() if schema is not None else "",
+            schema=schema,
         )
     except BadData as error:
         raise BadData(f"{nodes.name}: {error}") from None
@@ -245,7 +265,7 @@ def import_tables(
 def new_graph(
     nodes: Table, edges: Table, schema: FeatureSchema, num_classes: int, roles: Roles | None = None
 ) -> Graph:
-    """Nodes to predict, all without labels; not checked as training data would be."""
+    """A graph of nodes to predict, all without labels. It is not checked as training data would be."""
     roles = roles or Roles()
     ids = node_ids(nodes, roles.id)
     edge_index, _ = read_edges(edges, ids, roles)
@@ -261,7 +281,7 @@ def new_graph(
 
 
 def node_ids(nodes: Table, column: str) -> list[str]:
-    """Every node's id; each must be there once."""
+    """Every node's id. Each id must occur once."""
     if nodes.rows == 0:
         raise BadData(f"{nodes.name} has no rows after its line 1; give one row per node")
     ids = nodes.column(column, "name the column of node ids with --id").texts()
@@ -270,28 +290,28 @@ def node_ids(nodes: Table, column: str) -> list[str]:
         if not 0 < len(node) <= MAX_NAME:
             what = f"the node's id has {len(node):,} characters" if node else "the node has no id"
             raise BadData(
-                f"{nodes.place(row)}: {what} in column '{shown(column)}'; give it one of 1 to {MAX_NAME} or drop the row"
+                f"{nodes.place(row)}: {what} in column '{shown(column)}'; "
+                f"give it an id of 1 to {MAX_NAME} characters or drop the row"
             )
         if first.setdefault(node, row) != row:
             before = nodes.place(first[node]).removeprefix(f"{nodes.name} ")
             raise BadData(
-                f"{nodes.place(row)}: node '{_short(node)}' was in {before} already; keep one row per node"
+                f"{nodes.place(row)}: node '{_short(node)}' is already in {before}; keep one row per node"
             )
     return ids
 
 
 def read_edges(edges: Table, ids: Sequence[str], roles: Roles) -> tuple[Tensor, list[str]]:
-    """Undirected edges by node number [2, e], each once, and what was dropped."""
+    """Undirected edges by node number [2, e], each once, and notes about what was dropped."""
     names = list(edges.columns)
     if len(names) < 2:
         raise BadData(
-            f"{edges.name} has the column '{shown(names[0])}' only; it needs two, the ends of each edge (commas between cells?)"
+            f"{edges.name} has only the column '{shown(names[0])}'; "
+            f"give two columns for the ends of each edge, and check that commas separate the cells"
         )
     both = "source" in names and "target" in names
-    source, target = (
-        roles.source or ("source" if both else names[0]),
-        roles.target or ("target" if both else names[1]),
-    )
+    source = roles.source or ("source" if both else names[0])
+    target = roles.target or ("target" if both else names[1])
     number = {node: position for position, node in enumerate(ids)}
     ends = []
     for column in (source, target):
@@ -300,7 +320,7 @@ def read_edges(edges: Table, ids: Sequence[str], roles: Roles) -> tuple[Tensor, 
         if (found < 0).any():
             row = int(found.argmin())
             more = f" ({int((found < 0).sum()):,} such edges)" if (found < 0).sum() > 1 else ""
-            what = f"'{_short(cells[row])}' in column '{shown(column)}' is no node's id{more}"
+            what = f"'{_short(cells[row])}' in column '{shown(column)}' is not the id of a node{more}"
             raise BadData(f"{edges.place(row)}: {what}; add the node or drop the edge")
         ends.append(found)
     pairs = np.stack([np.minimum(*ends), np.maximum(*ends)])  # [2, rows]
@@ -309,32 +329,34 @@ def read_edges(edges: Table, ids: Sequence[str], roles: Roles) -> tuple[Tensor, 
     notes = []
     if loops.any():
         notes.append(
-            f"{int(loops.sum()):,} self-loops dropped, the first in {edges.place(int(loops.argmax()))}"
+            f"{int(loops.sum()):,} self-loops were dropped, the first in {edges.place(int(loops.argmax()))}"
         )
     if repeated := int((~loops).sum()) - kept.shape[1]:
         notes.append(
-            f"{repeated:,} edges given again, in the same or the other direction, merged into {kept.shape[1]:,} undirected edges"
+            f"{repeated:,} edges repeat another one in the same or the other direction; "
+            f"{kept.shape[1]:,} undirected edges remain"
         )
     if unused := [name for name in names if name not in (source, target)]:
-        notes.append(f"edge columns not used: {listed(unused)}")
+        notes.append(f"these edge columns are not used: {listed(unused)}")
     return torch.from_numpy(kept), notes
 
 
 def _named(table: Table, column: str, cure: str, missing: int | None) -> tuple[Tensor, tuple[str, ...]]:
-    """Numbers 0, 1, ... for the sorted names in a column [n], and the names; a missing one is ``missing``, or refused."""
+    """The names in a column as numbers 0, 1, ... in sorted order [n], and the names.
+
+    A missing name becomes ``missing``. If that is None, it is refused.
+    """
     texts = table.column(column, cure).texts()
     names = sorted(set(texts) - MISSING, key=_by_number)
     if len(names) > MAX_CLASSES or max(map(len, names), default=0) > MAX_NAME:
         what = f"holds {len(names):,} different values, some long, and looks like text"
         raise BadData(f"{table.name}: column '{shown(column)}' {what}; {cure}")
     number = {name: position for position, name in enumerate(names)}
-    if (
-        missing is None
-        and (gap := next((row for row, text in enumerate(texts) if text not in number), None)) is not None
-    ):
-        raise BadData(
-            f"{table.place(gap)}: the node has no value in column '{shown(column)}'; fill it in or drop the row"
-        )
+    if missing is None:
+        for row, text in enumerate(texts):
+            if text not in number:
+                what = f"the node has no value in column '{shown(column)}'"
+                raise BadData(f"{table.place(row)}: {what}; fill it in or drop the row")
     return torch.tensor([number.get(text, HIDDEN) for text in texts], dtype=torch.int64), tuple(names)
 
 
@@ -346,21 +368,24 @@ def _by_number(name: str) -> tuple[bool, int, str]:
 def import_files(
     nodes: str | Path, edges: str | Path, roles: Roles | None = None, x: Tensor | None = None
 ) -> tuple[Graph, list[str]]:
-    """From two files, CSV or Parquet each."""
+    """A graph from two files, CSV or Parquet each, and notes about what was dropped."""
     return import_tables(read_table(nodes), read_table(edges), roles, x, Path(nodes).stem)
 
 
 def from_pandas(nodes: pandas.DataFrame, edges: pandas.DataFrame, name: str = "graph", **roles: Any) -> Graph:
-    """From two data frames; an index that has the id column's name counts as that column."""
+    """A graph from two data frames. An index with the name of the id column counts as that column."""
     chosen = Roles(**roles)
     if chosen.id not in nodes.columns and nodes.index.name == chosen.id:
         nodes = nodes.reset_index()
     arrow = needs("pyarrow")
     try:
-        tables = [arrow_table(arrow.Table.from_pandas(frame, preserve_index=False), f"the data frame of {what}")
-                  for what, frame in (("nodes", nodes), ("edges", edges))]  # fmt: skip
+        tables = [
+            arrow_table(arrow.Table.from_pandas(frame, preserve_index=False), f"the data frame of {what}")
+            for what, frame in (("nodes", nodes), ("edges", edges))
+        ]
     except arrow.ArrowException as error:
         raise BadData(
-            f"a data frame has a column of mixed types ({' '.join(str(error).split())}); give each column one type"
+            f"a data frame has a column of mixed types ({' '.join(str(error).split())}); "
+            f"give each column one type"
         ) from None
     return import_tables(tables[0], tables[1], chosen, name=name)[0]

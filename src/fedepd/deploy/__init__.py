@@ -1,1 +1,1 @@
-"""A real federation: every owner's graph stays at its site, NVFlare carries the messages, the round loop is the simulator's."""
+"""A task, kits and each site's own graph come in; training over NVFlare; a run folder goes out."""

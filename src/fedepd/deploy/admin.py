@@ -1,4 +1,4 @@
-"""The coordinator's hand on a running federation: submit, look, supervise, stop, fetch."""
+"""The coordinator's actions on a running federation: submit a run, follow it, stop it, fetch its results."""
 
 from __future__ import annotations
 
@@ -28,24 +28,27 @@ from fedepd.runs.folder import FILES, check_new_run, is_finished
 from fedepd.shown import listed, sentence, shown
 
 RUNS = "runs.jsonl"
-"""In the admin kit: every job ever submitted with it, and for which task."""
+"""A file in the admin kit that lists every job submitted with this kit, and its task."""
 LOST_AFTER = 45.0
-"""Seconds in which a job may be listed as running without answering: a restarted server lists jobs it has lost."""
+"""Seconds after which a job that is listed as running but does not answer counts as lost.
+
+A restarted server still lists the jobs that it lost.
+"""
 GIVE_UP = 5
-"""So many resumed jobs in a row without one more round end the supervision."""
+"""Supervision ends after this many resumed jobs in a row that did not complete another round."""
 MAX_RUNS, MAX_STATUS, MAX_RESULT = 256 * 2**20, 2**20, 8 * 2**30
-"""Bytes of the list of runs, of a job's last word and of a fetched run."""
+"""Largest size in bytes of the list of runs, of a job's final status and of a fetched run."""
 RESULT_FILES = (*FILES, LAST_WORD)
-"""What the server's ledger writes, and the controller's last word."""
+"""The files that the server's ledger writes, and the controller's final status."""
 STATUS_TYPES: dict[str, dict[str, tuple[type, ...]]] = {
     "training": {
-        "round": (int,), "rounds": (int,), "seconds": (int, float), "loss": (int, float, type(None)), "answered": (list,),
-        "missing": (list,), "refused": (list,), "val": (dict, type(None)),
+        "round": (int,), "rounds": (int,), "seconds": (int, float), "loss": (int, float, type(None)),
+        "answered": (list,), "missing": (list,), "refused": (list,), "val": (dict, type(None)),
     },
     "done": {"digest": (str,)},
     "failed": {"error": (str,)},
 }  # fmt: skip
-"""What a server says of a run, by the run's state."""
+"""The fields of a server's status report and their types, by the state of the run."""
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -60,7 +63,7 @@ class Submitted:
 
 @contextmanager
 def session(kit: Path, timeout: float = 15.0) -> Iterator[Any]:
-    """A session of the coordinator; whatever NVFlare raises inside becomes one sentence."""
+    """Open a session of the coordinator. Any exception of NVFlare inside it becomes one sentence."""
     user = prepare_admin(kit).name
     opened = None
     try:
@@ -72,7 +75,8 @@ def session(kit: Path, timeout: float = 15.0) -> Iterator[Any]:
     except Exception as cause:
         what = shown(" ".join(str(cause).split()) or type(cause).__name__, 500)
         raise BadMessage(
-            f"the federation's server refused or did not answer ({what}); start it, or give its admin kit"
+            f"the federation's server did not answer or refused the request ({what}); "
+            f"start the server, or give the admin kit of this federation"
         ) from cause
     finally:
         if opened is not None:
@@ -82,7 +86,7 @@ def session(kit: Path, timeout: float = 15.0) -> Iterator[Any]:
 def submit(kit: Path, task: FederationTask, resume: bool = False) -> Submitted:
     if not resume and any(line["task"]["run"] == task.run for line in submitted(kit)):
         raise BadConfig(
-            f"a run '{task.run}' was submitted before; add --resume to go on with it or give another --run"
+            f"a run '{task.run}' was submitted before; add --resume to continue it, or give another --run"
         )
     with tempfile.TemporaryDirectory() as folder:
         job_folder = Path(folder) / task.run
@@ -94,7 +98,7 @@ def submit(kit: Path, task: FederationTask, resume: bool = False) -> Submitted:
 
 
 def write_job(folder: Path, task: FederationTask, resume: bool) -> None:
-    """A job is settings alone: no code travels."""
+    """Write a job folder. A job holds settings only; no code is sent."""
     config = folder / "app" / "config"
     config.mkdir(parents=True)
     for name, content in templates.job(task.to_json(), resume).items():
@@ -117,7 +121,7 @@ def last_job(kit: Path, run: str | None = None) -> Submitted:
 
 
 def submitted(kit: Path) -> list[dict[str, Any]]:
-    """Every line of the kit's own list of jobs, checked: the file lies open in a folder."""
+    """Every line of the kit's list of jobs. Each is checked, because anyone can edit the file."""
     if not (kit / RUNS).exists():
         return []
     lines = read_bytes(kit / RUNS, MAX_RUNS).splitlines()
@@ -145,7 +149,7 @@ def connected(kit: Path) -> list[str]:
 
 
 def look(open_session: Any, job: Submitted) -> dict[str, Any]:
-    """NVFlare's word on the job, and the controller's own while it runs."""
+    """The job's state according to NVFlare and, while the job runs, the controller's own status."""
     status = str(open_session.get_job_meta(job.id)["status"])
     if status != "RUNNING":
         return {"job": status, "state": "ended" if status.startswith("FINISHED") else "waiting"}
@@ -156,22 +160,25 @@ def look(open_session: Any, job: Submitted) -> dict[str, Any]:
 
 
 def checked_status(now: Any) -> dict[str, Any]:
-    """The server's word on a run, if it has the form that ``describe`` reads."""
+    """The server's status of a run, checked to have the fields that ``describe`` reads."""
     if not isinstance(now, dict) or not isinstance(now.get("state"), str):
         raise BadMessage(
-            "the server's word on the run cannot be read; install the same fedepd version everywhere"
+            "the server's status of the run cannot be read; install the same fedepd version everywhere"
         )
-    for state, needed in STATUS_TYPES.items():
-        for name, types in needed.items() if state == now["state"] else ():
-            if not isinstance(now.get(name, ...), types) or isinstance(now[name], bool):
-                raise BadMessage(
-                    f"the server's word on the run has no usable '{name}'; install the same fedepd version everywhere"
-                )
+    for name, types in STATUS_TYPES.get(now["state"], {}).items():
+        if not isinstance(now.get(name, ...), types) or isinstance(now[name], bool):
+            raise BadMessage(
+                f"the server's status of the run has no usable '{name}'; "
+                f"install the same fedepd version everywhere"
+            )
     return now
 
 
 def describe(now: dict[str, Any]) -> str:
-    """One line about a run; every name and reason in it was written elsewhere."""
+    """One line about a run.
+
+    Names and reasons come from other machines, so each is cleaned before it is shown.
+    """
     if now.get("state") != "training":
         return " ".join(sentence(now[name]) for name in ("state", "job", "error") if name in now)
     parts = [
@@ -195,7 +202,7 @@ def describe(now: dict[str, Any]) -> str:
 def supervise(
     kit: Path, job: Submitted, tell: Tell, patience: float = 600.0, resume: bool = True
 ) -> dict[str, Any]:
-    """Follow a run to its end; a job that dies is submitted again and goes on from its checkpoint."""
+    """Follow a run to its end. A job that dies is submitted again and continues from its checkpoint."""
     reached, fruitless = 0, 0
     while True:
         outcome, latest = follow(kit, job, tell, patience)
@@ -209,7 +216,8 @@ def supervise(
         reached = max(reached, latest)
         if fruitless == GIVE_UP:
             raise BadMessage(
-                f"the run '{job.task.run}' was resumed {GIVE_UP} times without one more round; look at the server's log"
+                f"the run '{job.task.run}' was resumed {GIVE_UP} times and did not complete another round; "
+                f"look at the server's log"
             )
         wait_for_sites(kit, job.task.min_sites, patience)
         job = submit(kit, job.task, resume=True)
@@ -217,7 +225,7 @@ def supervise(
 
 
 def follow(kit: Path, job: Submitted, tell: Tell, patience: float) -> tuple[dict[str, Any], int]:
-    """Until the job ends or is lost: how, and the last round seen."""
+    """Follow a job until it ends or is lost. Returns its outcome and the last round seen."""
     heard = time.monotonic()
     latest = 0
     told: dict[str, Any] = {}
@@ -248,7 +256,7 @@ def follow(kit: Path, job: Submitted, tell: Tell, patience: float) -> tuple[dict
 
 
 def outcome(open_session: Any, job: Submitted, ended: dict[str, Any]) -> dict[str, Any]:
-    """The controller's last word, from the job's result."""
+    """The controller's final status, read from the job's result."""
     with tempfile.TemporaryDirectory() as folder:
         result = downloaded(open_session, job, Path(folder))
         if result is None or not (result / LAST_WORD).is_file():
@@ -257,12 +265,16 @@ def outcome(open_session: Any, job: Submitted, ended: dict[str, Any]) -> dict[st
 
 
 def downloaded(open_session: Any, job: Submitted, folder: Path) -> Path | None:
-    """The controller's folder in a job's result; a result with a link, a pipe or too much in it is refused."""
+    """The controller's folder in a job's result.
+
+    A result that is too large or holds a link or pipe is refused.
+    """
     place = Path(open_session.download_job_result(job.id, str(folder)))
     found = entries(place)
     if sum((place / path).stat().st_size for path, is_folder in found.items() if not is_folder) > MAX_RESULT:
         raise BadMessage(
-            f"the result of run '{job.task.run}' is larger than {MAX_RESULT:,} bytes; look at the server's folder"
+            f"the result of run '{job.task.run}' is larger than {MAX_RESULT:,} bytes; "
+            f"look at the server's folder"
         )
     inside = sorted(
         path for path, is_folder in found.items() if is_folder and path.rpartition("/")[2] == RESULT
@@ -281,7 +293,8 @@ def wait_for_sites(kit: Path, wanted: int, patience: float) -> list[str]:
             return here
         if time.monotonic() > end:
             raise BadMessage(
-                f"{len(here)} of at least {wanted} sites are connected after {patience:g} s; start the others"
+                f"too few sites are connected after {patience:g} s: {len(here)} instead of "
+                f"at least {wanted}; start the others"
             )
         time.sleep(1)
 
@@ -292,7 +305,7 @@ def stop(kit: Path, job: Submitted) -> None:
 
 
 def fetch(kit: Path, job: Submitted, out: Path) -> None:
-    """The run folder of a finished run, as ``fedepd run --out`` would have written it."""
+    """Fetch the folder of a finished run. It looks as if ``fedepd run --out`` had written it."""
     check_new_run(out)
     with tempfile.TemporaryDirectory() as folder, session(kit) as open_session:
         result = downloaded(open_session, job, Path(folder))
@@ -304,12 +317,13 @@ def fetch(kit: Path, job: Submitted, out: Path) -> None:
 
 
 def copy_run(result: Path, out: Path) -> None:
-    """The files of a run folder, each looked at first; what a run folder does not have is refused, and nothing is copied."""
+    """Copy the files of a run. If the result holds anything else, it is refused before a file is copied."""
     found = entries(result)
     for path, is_folder in found.items():
         if is_folder or path not in RESULT_FILES:
             raise BadData(
-                f"the fetched run holds '{shown(path)}', which is no file of a run; look at the server's folder"
+                f"the fetched run holds '{shown(path)}', which does not belong to a run; "
+                f"look at the server's folder"
             )
     out.mkdir(parents=True, exist_ok=True)
     for path in found:

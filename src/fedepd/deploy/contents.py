@@ -1,4 +1,8 @@
-"""Which files may be in a kit, by exact name: what the manifest lists, what fedepd and NVFlare write, what the owner may write."""
+"""Which files may be in a kit, by exact name.
+
+A kit holds the files that its manifest lists, those that fedepd and NVFlare write, and those that the owner
+may write. Nothing else.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ SIGNED = {
     "client": ("startup/rootCA.pem", "startup/client.crt", "startup/client.key", "local/federation.json"),
     "admin": ("startup/rootCA.pem", "startup/client.crt", "startup/client.key", "local/federation.json"),
 }
-"""What ``init`` puts into a kit, by kind, beside the manifest: certificates, a key, and what the federation agreed on."""
+"""What ``init`` puts into a kit beside the manifest, by kind: certificates, a key and the agreement."""
 WRITTEN = {
     "server": (
         "startup/fed_server.json",
@@ -36,44 +40,51 @@ WRITTEN = {
     ),
     "admin": ("startup/fed_admin.json", "local/resources.json", "runs.jsonl"),
 }
-"""Written afresh by ``start``, ``join`` and the admin's commands; what stands there before is not used."""
+"""Files that ``start``, ``join`` and the admin's commands write anew. What they held before is not used."""
 OWNERS = {"server": (), "client": ("local/privacy.json", "local/limits.toml"), "admin": ()}
-"""What an owner may write; each is checked where it is read."""
+"""Files that an owner may write. Each is checked where it is read."""
 FOLDERS = {
     "server": ("startup", "local", "runs", "jobs", "snapshots", "transfer"),
     "client": ("startup", "local", "state", "transfer"),
     "admin": ("startup", "local", "transfer"),
 }
-"""``startup`` and ``local`` hold nothing but the files above. The others fill while a federation runs; no code is loaded from them."""
+"""Folders of a kit. ``startup`` and ``local`` hold only the files above.
+
+The other folders fill while a federation runs. No code is loaded from them.
+"""
 LEFT_BEHIND = re.compile(
-    r"((log|log_fl|error_log)\.txt|log\.json)(\.[0-9]{1,3})?|audit\.log|console\.log|(pid|daemon_pid|restart|shutdown)\.fl"
+    r"((log|log_fl|error_log)\.txt|log\.json)(\.[0-9]{1,3})?"
+    r"|audit\.log|console\.log"
+    r"|(pid|daemon_pid|restart|shutdown)\.fl"
 )
-"""Files of a running NVFlare beside the folders."""
+"""Files that a running NVFlare writes beside the folders."""
 JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""Jobs have such names, and no others: their folders stand beside ``local``."""
+"""The only form that a job's name may have. The folders of jobs are beside ``local``."""
 CODE = "custom"
-"""In a job's folder: where NVFlare would look for code. No job of ours has it."""
+"""The folder inside a job's folder where NVFlare looks for code. No job of ours has one."""
 PART = re.compile(r"\.[^/]*\.part")
-"""Left behind by a write that was cut short."""
+"""A file left behind by an interrupted write."""
 MAX_ENTRIES, MAX_DEPTH = 200_000, 16
 
 
 def check_contents(kit: Path, kind: str, signed: Collection[str], found: Mapping[str, bool]) -> None:
-    """Refuse a kit with an entry that has no reason to be there, or without one that must be; it is named.
+    """Refuse a kit that holds an unexpected entry or lacks a required one. The error names the entry.
 
-    ``signed`` are the files of the manifest, ``found`` the kit's ``entries``.
+    ``signed`` are the files that the manifest lists, ``found`` is what ``entries`` returned for the kit.
     """
     if sorted(signed) != sorted(SIGNED[kind]):
         odd = sorted(set(signed) ^ set(SIGNED[kind]))[0]
         raise BadData(
-            f"the manifest of '{shown(kit, 300)}' is wrong about '{shown(odd)}'; ask for a kit made by this version of fedepd"
+            f"the manifest of '{shown(kit, 300)}' is wrong about '{shown(odd)}'; "
+            f"ask for a kit made by this version of fedepd"
         )
     known = {*SIGNED[kind], *WRITTEN[kind], *OWNERS[kind], MANIFEST, SIGNATURE}
     for path, is_folder in found.items():
         if not _expected(path, is_folder, kind, known):
             what = "a folder" if is_folder else "a file"
             raise BadData(
-                f"'{shown(kit, 300)}' holds {what} '{shown(path)}' that fedepd did not write; remove it or ask for the kit again"
+                f"'{shown(kit, 300)}' holds {what} '{shown(path)}' that fedepd did not write; "
+                f"remove it or ask for the kit again"
             )
     for path in SIGNED[kind]:
         if found.get(path) is not False:
@@ -83,22 +94,24 @@ def check_contents(kit: Path, kind: str, signed: Collection[str], found: Mapping
 def _expected(path: str, is_folder: bool, kind: str, known: Collection[str]) -> bool:
     top, _, rest = path.partition("/")
     if top in ("startup", "local"):
-        return (
-            is_folder if not rest else not is_folder and (path in known or PART.fullmatch(rest) is not None)
-        )
+        if not rest:
+            return is_folder
+        return not is_folder and (path in known or PART.fullmatch(rest) is not None)
     if kind != "admin" and JOB.fullmatch(top):
         return is_folder if not rest else CODE not in rest.split("/")
     if rest:
-        return (
-            True  # inside a folder that fills while a federation runs; the folder itself was looked at before
-        )
+        # The top folder fills while a federation runs. It was checked itself as an entry of its own.
+        return True
     if is_folder:
         return top in FOLDERS[kind]
     return path in known or LEFT_BEHIND.fullmatch(top) is not None or PART.fullmatch(top) is not None
 
 
 def entries(folder: Path) -> dict[str, bool]:
-    """Every path below a folder, and whether it is a folder; links, pipes, devices and unprintable names are refused."""
+    """Every path below ``folder``, and whether it is a folder.
+
+    Refuses links, pipes, devices and unprintable names.
+    """
     found: dict[str, bool] = {}
     waiting = [("", 0)]
     while waiting:
@@ -114,12 +127,14 @@ def entries(folder: Path) -> dict[str, bool]:
                 or "\\" in entry.name
             ):
                 raise BadData(
-                    f"'{shown(folder, 300)}' holds '{shown(path)}', a name with signs that are not shown; remove it"
+                    f"'{shown(folder, 300)}' holds '{shown(path)}', a name with unprintable characters or a "
+                    f"backslash; remove it"
                 )
             found[path] = stat.S_ISDIR(mode)
             if len(found) > MAX_ENTRIES or depth > MAX_DEPTH:
                 raise BadData(
-                    f"'{shown(folder, 300)}' holds more than {MAX_ENTRIES:,} entries or {MAX_DEPTH} levels; clear it up"
+                    f"'{shown(folder, 300)}' holds more than {MAX_ENTRIES:,} entries or {MAX_DEPTH} levels; "
+                    f"remove what does not belong there"
                 )
             if found[path]:
                 waiting.append((path, depth + 1))
@@ -132,20 +147,23 @@ def _scan(folder: Path) -> list[os.DirEntry[str]]:
             return list(listing)
     except OSError as cause:
         raise BadData(
-            f"cannot read '{shown(folder, 300)}': {cause.strerror}; check its name and rights"
+            f"cannot read '{shown(folder, 300)}': {cause.strerror}; check its name and permissions"
         ) from cause
 
 
 def check_components(kit: Path, kind: str, ours: Collection[str]) -> None:
-    """A configuration with a component that no template of ours has is refused and named, though it would be written anew."""
+    """Refuse a configuration file that names a component which no template of ours has.
+
+    The file would be written anew anyway. The owner is told because such a component hints at an attack.
+    """
     for path in WRITTEN[kind]:
         if not path.endswith(".json") or not (kit / path).exists():
             continue
         for name in component_paths(read_json(kit / path)):
             if name not in ours:
                 raise BadData(
-                    f"{path} in '{shown(kit, 300)}' names the component '{shown(name)}' that fedepd did not write; "
-                    f"remove that file, and ask the coordinator where it comes from"
+                    f"{path} in '{shown(kit, 300)}' names the component '{shown(name)}' "
+                    f"that fedepd did not write; remove the file and ask the coordinator where it comes from"
                 )
 
 

@@ -1,4 +1,7 @@
-"""The certificates and the key of a kit: they parse, they belong together, they are the named party's, they have not ended."""
+"""Checks of a kit's certificates and key.
+
+They must parse, belong together, be issued to the named party and be valid today.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,11 @@ from fedepd.shown import shown
 ROOT = "startup/rootCA.pem"
 MAX_PEM = 64 * 2**10
 MAX_COMMON_NAME = 64
-"""Longer host names are cut in a certificate's common name."""
+"""A certificate's common name holds at most this many characters. Longer host names are cut."""
 
 
 def root_certificate(kit: Path) -> x509.Certificate:
-    """The federation's own certificate: one certificate, which signs certificates, signed by itself."""
+    """The federation's root certificate. It must be signed by itself and allowed to sign others."""
     root = _certificate(kit, ROOT)
     try:
         root.verify_directly_issued_by(root)
@@ -41,20 +44,25 @@ def fingerprint(root: x509.Certificate) -> str:
 
 
 def check_credentials(kit: Path, root: x509.Certificate, stem: str, name: str) -> None:
-    """``startup/STEM.crt`` is ``name``'s, signed by the root and in force; ``startup/STEM.key`` is its key."""
+    """Check that ``startup/STEM.crt`` belongs to ``name``, is signed by the root and is valid today.
+
+    ``startup/STEM.key`` must be its private key.
+    """
     path = f"startup/{stem}.crt"
     own = _certificate(kit, path)
     try:
         own.verify_directly_issued_by(root)
     except (InvalidSignature, ValueError, TypeError) as cause:
         raise BadData(
-            f"'{path}' in '{shown(kit, 300)}' is not signed by the kit's root certificate; ask for the kit again"
+            f"'{path}' in '{shown(kit, 300)}' is not signed by the kit's root certificate; "
+            f"ask for the kit again"
         ) from cause
     names = [str(each.value) for each in own.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     if names != [name[:MAX_COMMON_NAME]]:
         found = ", ".join(shown(each) for each in names) or "nobody"
         raise BadData(
-            f"'{path}' in '{shown(kit, 300)}' is the certificate of {found}, not of '{shown(name)}'; ask for the kit again"
+            f"'{path}' in '{shown(kit, 300)}' is the certificate of {found}, not of '{shown(name)}'; "
+            f"ask for the kit again"
         )
     for certificate, where in ((root, ROOT), (own, path)):
         _check_dates(certificate, where, kit)
@@ -65,11 +73,13 @@ def _check_dates(certificate: x509.Certificate, path: str, kit: Path) -> None:
     now = datetime.now(UTC)
     if now > certificate.not_valid_after_utc:
         ended = certificate.not_valid_after_utc.date().isoformat()
-        raise BadData(f"'{path}' in '{shown(kit, 300)}' ended on {ended}; ask the coordinator for a new kit")
+        raise BadData(
+            f"'{path}' in '{shown(kit, 300)}' expired on {ended}; ask the coordinator for a new kit"
+        )
     if now < certificate.not_valid_before_utc:
         begins = certificate.not_valid_before_utc.isoformat()
         raise BadData(
-            f"'{path}' in '{shown(kit, 300)}' is valid from {begins} only; set this machine's clock"
+            f"'{path}' in '{shown(kit, 300)}' is not valid before {begins}; check this machine's clock"
         )
 
 
@@ -83,7 +93,8 @@ def _check_key(kit: Path, path: str, public: Any) -> None:
     form = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     if key.public_key().public_bytes(*form) != public.public_bytes(*form):
         raise BadData(
-            f"'{path}' in '{shown(kit, 300)}' is not the key of the certificate beside it; ask for the kit again"
+            f"'{path}' in '{shown(kit, 300)}' is not the key of the certificate beside it; "
+            f"ask for the kit again"
         )
 
 
@@ -96,6 +107,7 @@ def _certificate(kit: Path, path: str) -> x509.Certificate:
         ) from cause
     if len(found) != 1:
         raise BadData(
-            f"'{path}' in '{shown(kit, 300)}' holds {len(found)} certificates instead of one; ask for the kit again"
+            f"'{path}' in '{shown(kit, 300)}' holds {len(found)} certificates instead of one; "
+            f"ask for the kit again"
         )
     return found[0]

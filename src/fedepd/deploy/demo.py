@@ -1,4 +1,4 @@
-"""A server and some sites on this machine, on a graph everybody has. A simulation must reach their digest."""
+"""Run a server and some sites on this machine, and compare the result's digest with the simulation's."""
 
 from __future__ import annotations
 
@@ -43,9 +43,8 @@ def demo(method: str, rounds: int, sites: int, data: str, out: str | None, say: 
         start = time.perf_counter()
         federation = stack.enter_context(Loopback(folder / "federation", files))
         federation.wait()
-        say(
-            f"{time.perf_counter() - start:.1f} s: server and {sites} sites connected, mutual TLS on one port"
-        )
+        elapsed = time.perf_counter() - start
+        say(f"{elapsed:.1f} s: server and {sites} sites connected by mutual TLS on one port")
         job = admin.submit(federation.admin, task)
         end = admin.supervise(
             federation.admin,
@@ -56,21 +55,19 @@ def demo(method: str, rounds: int, sites: int, data: str, out: str | None, say: 
             say(f"the run ended without results: {end.get('error', end['state'])}")
             return False
         admin.fetch(federation.admin, admin.last_job(federation.admin), folder / "run")
-        lines = read_rounds(folder / "run")
-        say("seconds per round: " + " ".join(f"{line['seconds']:.2f}" for line in lines))
-        median = statistics.median([line["seconds"] for line in lines[1:]] or [0.0])
-        say(f"median after the first round: {median:.2f} s")
+        seconds = [line["seconds"] for line in read_rounds(folder / "run")]
+        say("seconds per round: " + " ".join(f"{each:.2f}" for each in seconds))
+        if len(seconds) > 1:
+            say(f"median after the first round: {statistics.median(seconds[1:]):.2f} s")
         say(f"federation {end['digest']}", f"simulation {expected}")
-    say(
-        "the same bits; everything is stopped"
-        if end["digest"] == expected
-        else "THE DIGESTS DIFFER; everything is stopped"
-    )
-    return bool(end["digest"] == expected)
+    same = bool(end["digest"] == expected)
+    result = "the two results are equal bit for bit" if same else "THE DIGESTS DIFFER"
+    say(f"{result}; all processes are stopped")
+    return same
 
 
 def cut(graph: Graph, experiment: Experiment, folder: Path, names: list[str]) -> dict[str, Path]:
-    """One client file per name, cut and split as a simulation would."""
+    """Write one client file per name, partitioned and split as in a simulation."""
     folder.mkdir(parents=True)
     files = {name: folder / f"{name}.npz" for name in names}
     for client, file in zip(build(experiment, graph).clients, files.values(), strict=True):

@@ -1,4 +1,8 @@
-"""The exchange of a deployed run: one NVFlare task per site and step, a deadline, a pulse, a quorum."""
+"""How a deployed run exchanges messages with its sites.
+
+Each step is one NVFlare task per site with a deadline. A pulse of pings notices dead sites, and a step fails
+if too few sites answer.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +40,13 @@ from fedepd.types import Reply, Sizes, Tensors
 
 PING_EVERY, PING_TIMEOUT, GONE_AFTER = 2.0, 2.0, 8.0
 START_UP = 120.0
-"""Seconds a site has to load torch and its graph before silence counts."""
+"""Seconds a site has to load torch and its graph before its silence counts against it."""
 
 T = TypeVar("T")
 
 
 class QuorumLost(BadMessage):
-    """Too few sites answered: the run stops at its last checkpoint and can be resumed."""
+    """Too few sites answered. The run stops at its last checkpoint and can be resumed."""
 
 
 class Stopped(Exception):
@@ -50,7 +54,7 @@ class Stopped(Exception):
 
 
 class Pulse:
-    """Pings every site of the job all the time, so that a dead or frozen one is noticed within ten seconds."""
+    """Pings every site of the job, so that a dead or frozen one is noticed within ten seconds."""
 
     def __init__(self, engine: Any, sites: Sequence[str]) -> None:
         self._engine, self._end = engine, threading.Event()
@@ -62,7 +66,10 @@ class Pulse:
         return site in self._seen and time.monotonic() - self._seen[site] < GONE_AFTER
 
     def heard(self, site: str) -> None:
-        """A sign of life: an answer to a ping or to anything else. The first one ends the time to start up."""
+        """Note a sign of life: an answer to a ping or to anything else.
+
+        The first one ends the start-up time.
+        """
         if site in self._seen:
             self._seen[site] = time.monotonic()
 
@@ -82,7 +89,7 @@ class Pulse:
 
 
 class OverNVFlare:
-    """Carries messages to the sites; what comes back late, broken or not at all is named in ``refusals``."""
+    """Carries messages to the sites. An answer that is late, broken or missing is noted in ``refusals``."""
 
     def __init__(
         self,
@@ -99,13 +106,13 @@ class OverNVFlare:
         here = {client.name for client in fl_ctx.get_engine().get_clients()}
         self._pulse = Pulse(fl_ctx.get_engine(), [site for site in task.sites if site in here])
         self.refusals: list[Refusal] = []
-        """What was refused before it became a reply; what admission refuses is in the round."""
+        """Answers that were refused before they became a reply. Admission's own refusals are in the round."""
         self.counts: dict[int, Tensors] = {}
-        """What each client of the last step counted by class."""
+        """For each client of the last step: its counts per class."""
         self.sizes = dict(declared)
-        """As each client declared them, for the whole run: a site that is started again is held to its first word."""
+        """The sizes that each client declared first. A restarted site cannot change them during the run."""
         self._label_names, self._schema = task.label_names, task.schema_sha256
-        """What classes and columns are: as agreed in the kits, else by the first sites that said so."""
+        """The meaning of classes and columns: as agreed in the kits, else as most of the first sites say."""
 
     def declared(self, clients: Sequence[int]) -> dict[int, Sizes]:
         new: dict[int, Tensors] = {client: {} for client in clients if client not in self.sizes}
@@ -149,12 +156,13 @@ class OverNVFlare:
         if len(out) < needed:
             why = "; ".join(f"{self.task.sites[r.client]}: {r.field} {r.reason}" for r in self.refusals)
             raise QuorumLost(
-                f"{len(out)} of at least {needed} sites answered {name} in round {round} ({why}); resume when they are back"
+                f"too few sites answered {name} in round {round}: {len(out)} instead of at least {needed} "
+                f"({why}); resume when the others are back"
             )
         return out
 
     def _read(self, answers: Mapping[int, Any], read: Callable[[Any], T]) -> dict[int, T]:
-        """The answers that can be read; the others are named in ``refusals``."""
+        """The answers that can be read. The others are noted in ``refusals``."""
         out: dict[int, T] = {}
         for client, answer in sorted(answers.items()):
             fault = self._intake.take(self.task.sites[client]) or missing(answer)
@@ -168,7 +176,7 @@ class OverNVFlare:
         return out
 
     def _ask(self, name: str, round: int, messages: Mapping[int, Tensors]) -> dict[int, Any]:
-        """By client: its record, or why there is none."""
+        """For each client: its record, or a text that says why there is none."""
         answers: dict[int, Any] = {}
         ready = threading.Condition()
         tasks = {}
@@ -214,12 +222,12 @@ class OverNVFlare:
 
 
 def missing(answer: Any) -> Fault | None:
-    """Why an answer holds nothing that could be judged: it did not come, or the site says that it failed."""
+    """Why there is nothing to check in an answer: it did not arrive, or the site reports a failure."""
     if isinstance(answer, str):
         return Fault(answer, offence=False)
     if answer.get_return_code() == ReturnCode.OK:
         return None
-    why = shown(answer.get_header(REASON) or "its own log says why", 300)
+    why = shown(answer.get_header(REASON) or "the site's own log says why", 300)
     return Fault(f"failed at the site ({shown(answer.get_return_code())}); {why}", offence=False)
 
 
@@ -227,19 +235,26 @@ T_co = TypeVar("T_co", str, tuple[str, ...])
 
 
 def common(said: Sequence[T_co]) -> T_co | None:
-    """What most sites say; the longest, then the first, of what is said equally often. Who says nothing does not count."""
+    """What most sites say. A tie goes to the longest, then to the first.
+
+    Sites that say nothing do not count.
+    """
     given = [each for each in said if each]
     return max(given, key=lambda each: (given.count(each), len(each)), default=None)
 
 
 def disagreement(site: Declaration, label_names: Sequence[str], schema: str) -> tuple[str, str] | None:
-    """A field in which a site contradicts the others, and how. To say nothing, or to lack the last classes, is no contradiction."""
+    """The field in which a site contradicts the others, and how.
+
+    A site that says nothing, or that lacks the last classes, contradicts nobody.
+    """
     known = site.label_names[: len(label_names)]
     if known and (difference := differences((known, ""), (label_names, ""))):
         return "label_names", difference
     if site.schema_sha256 and schema and site.schema_sha256 != schema:
         return (
             "schema_sha256",
-            "says that its columns or their scaling are not the others'; import it with the federation's schema",
+            "differs: the site's columns or their scaling are not the others'; "
+            "import its tables with the federation's schema",
         )
     return None

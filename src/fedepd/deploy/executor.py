@@ -1,4 +1,7 @@
-"""One site: holds its graph and one ``Participant``, answers steps, evaluations and pings. Nothing else leaves the house."""
+"""One site. It holds its graph and one ``Participant``, and answers steps, evaluations and pings.
+
+Nothing but these answers leaves the site.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ from fedepd.types import Tensors
 
 @dataclass(frozen=True)
 class Admitted:
-    """A run that the owner's limits allow, and what it may send."""
+    """A run that the owner's limits allow, and the messages that it may send."""
 
     participant: Participant
     states: SiteState
@@ -55,10 +58,10 @@ class Admitted:
     evaluate_every: int
 
     def check(self, task_name: str, round: int, message: Tensors) -> None:
-        """Before any data is touched: a message that an honest server would send, in a round that the run has."""
+        """Refuse, before any data is touched, a message or a round that an honest server would not send."""
         last = self.participant.last_round
         if not 1 <= round <= last:
-            raise BadMessage(f"the server asks for round {round} of {last}")
+            raise BadMessage(f"the server asks for round {round}, but the run has rounds 1 to {last}")
         if task_name == EVALUATE and round % self.evaluate_every and round != last:
             raise BadMessage(
                 f"the server asks for an evaluation in round {round}, which the run does not evaluate"
@@ -102,26 +105,23 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         settings = workspace.get_file_path_in_site_config(SITE_FILE)
         if not os.path.lexists(settings):
             raise BadConfig(
-                f"the kit has no local/{SITE_FILE}; start the site with 'fedepd federation join KIT --data FILE.npz'"
+                f"the kit has no local/{SITE_FILE}; "
+                f"start the site with 'fedepd federation join KIT --data FILE.npz'"
             )
         data = site_data(task, site, json.loads(Path(settings).read_bytes())["data"])
         participant = task.participant(data)
         participant.prepare()
         folder = Path(workspace.get_root_dir()) / "state"
-        states, tally = (
-            SiteState(folder / task.run, task.identity()),
-            Tally(folder / "answers" / f"{task.run}.json", limits),
-        )
-        expected, every = (
-            expected_message(task, participant.client_id),
-            task.experiment().protocol.evaluate_every,
-        )
+        states = SiteState(folder / task.run, task.identity())
+        tally = Tally(folder / "answers" / f"{task.run}.json", limits)
+        expected = expected_message(task, participant.client_id)
+        every = task.experiment().protocol.evaluate_every
         self._open.enter_context(guarded(Intake(message_bytes(task, participant.client_id))))
         self._agreement = data.graph.label_names, schema_sha256(data.graph.schema)
         self._admitted = Admitted(participant, states, tally, limits, expected, every)
 
     def _limits(self, workspace: Any, task: FederationTask, allowed: Sequence[str]) -> Limits:
-        """The owner's limits, if they allow this run; a kit without the file has the safe ones."""
+        """The owner's limits, if they allow this run. A kit without the file has the safe limits."""
         path = workspace.get_file_path_in_site_config(LIMITS_FILE)
         limits = Limits.read(Path(path)) if os.path.lexists(path) else Limits()
         refusal = limits.refusal(task, allowed)
@@ -148,7 +148,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
             participant.state = self._admitted.states.before(round + 1)
             return Shareable(confusions_record(round, participant.evaluate(round, message)))
         except (FedEPDError, Refused, OSError) as fault:
-            # The reason stays in the site's own log: an exception's text can hold data.
+            # The reason stays in the site's own log, because an exception's text can hold data.
             self.log_error(fl_ctx, f"{task_name} failed: {fault}")
             return make_reply(ReturnCode.EXECUTION_EXCEPTION)
 

@@ -1,4 +1,7 @@
-"""Filters an owner may switch on in the kit's ``local/privacy.json``; they run at the site, whatever a job says, and fail closed."""
+"""Filters that an owner can switch on in the kit's ``local/privacy.json``.
+
+They run at the site, and a job cannot switch them off. If a filter fails, nothing is sent.
+"""
 
 from __future__ import annotations
 
@@ -15,29 +18,38 @@ from fedepd.shown import shown
 
 COUNT = ".count"
 PRESENCE = ("gradient.present", "owned")
-"""Fields of CReFF and LWS that say which classes a site has, but not of how many nodes."""
+"""Fields of CReFF and LWS that say which classes a site has, but not how many nodes each has."""
 
 
 class MinCount(Filter):  # type: ignore[misc]
-    """Send zeros in place of counts below ``k``: it hides *numbers* of nodes, not which classes a site has.
+    """Send zeros in place of counts below ``k``. This hides class sizes, but not which classes a site has.
 
-    What becomes zero: the row of a class in ``X.count`` and in all ``X.*`` where ``X.count`` is below ``k``; the row of a class
-    with fewer than ``k`` held-out nodes in a confusion matrix; every entry below ``k`` in the class sizes of a declaration.
+    What becomes zero:
 
-    What stays visible: which classes are here, in the updates of the model (the sign of a class's entry in ``classifier.bias``
-    tells, in every method that sends a model); how many nodes the hidden classes have together, because ``num_nodes``,
-    ``num_train`` and ``loss`` pass unchanged; every tensor without a ``.count`` beside it (the model, FedGTA's moments,
-    GraphFedMig's class means). So this is no protection of rare classes against the server, only of exact counts and of
-    prototypes of few nodes.
+    - the row of a class in ``X.count`` and in all ``X.*``, where ``X.count`` is below ``k``;
+    - the row of a class with fewer than ``k`` held-out nodes in a confusion matrix;
+    - every entry below ``k`` in the class sizes of a declaration.
 
-    Refused, because it names classes in another way: the fields in ``PRESENCE`` (CReFF, LWS), and any unknown record.
+    What stays visible:
+
+    - which classes the site has: with every method that sends a model, the sign of a class's entry in
+      ``classifier.bias`` tells;
+    - how many nodes the hidden classes have together, because ``num_nodes``, ``num_train`` and ``loss`` pass
+      unchanged;
+    - every tensor without a ``.count`` beside it (the model, FedGTA's moments, GraphFedMig's class means).
+
+    So the filter protects exact counts and prototypes of few nodes. It does not hide rare classes from the
+    server.
+
+    What is refused: the fields in ``PRESENCE`` (CReFF, LWS), which name classes in another way, and any
+    unknown record.
     """
 
     def __init__(self, k: int = 10) -> None:
         super().__init__()
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise BadConfig(
-                f"MinCount's k is {shown(k)}; give a whole number, 1 or more, in local/privacy.json"
+                f"k of MinCount is {shown(k)}; give a whole number, 1 or more, in local/privacy.json"
             )
         self.k = k
 
@@ -55,7 +67,7 @@ class MinCount(Filter):  # type: ignore[misc]
         tensors = shareable["tensors"]
         for name in PRESENCE:
             if name in tensors:
-                raise Refused(name, "says which classes are here, which MinCount cannot hide")
+                raise Refused(name, "says which classes this site has, which MinCount cannot hide")
         for name in [name for name in tensors if name.endswith(COUNT)]:
             few = tensors[name] < self.k  # [C]
             for other in [other for other in tensors if other.startswith(name.removesuffix("count"))]:
@@ -66,7 +78,7 @@ class MinCount(Filter):  # type: ignore[misc]
         return shareable
 
     def _hidden(self, name: str, sizes: NDArray[Any]) -> NDArray[Any]:
-        """The declared sizes of a part, without those of small classes."""
+        """The declared class sizes of one split, with zeros for small classes."""
         if sizes.dtype != np.int64 or sizes.ndim != 1:
             raise Refused(name, f"is {sizes.dtype} {list(sizes.shape)}, not a count for each class")
         return np.where(sizes < self.k, 0, sizes)

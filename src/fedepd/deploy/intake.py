@@ -1,13 +1,17 @@
-"""A bound on bytes before NVFlare decodes anything: what a peer may send follows from the job's own fields.
+"""A limit on the bytes that a peer may send, enforced before NVFlare decodes anything.
 
-NVFlare 2.9 takes a task result in two parts. The record comes as a stream ("blob") into memory, and FOBS
-decodes it. Its arrays stay behind as references; FOBS fetches them from the sender, as npz files in chunks of
-any size, and ``numpy.load`` unpacks them. Its own limit is 4 GiB per stream and none per array, and a record
-that cannot be decoded ends the whole job process. Here both parts are counted first: a stream by the size
-that it declares and by what arrives, an array by its header before memory is asked for. What is too large or
-broken is dropped and named; the job goes on without it.
+The limit follows from the fields that the job's method exchanges.
 
-The hooks live in the process of one job, and only for its time.
+NVFlare 2.9 receives a task result in two parts. The record arrives in memory as a stream ("blob"), and FOBS
+decodes it. The record holds references instead of arrays. FOBS fetches the arrays from the sender as npz
+files, in chunks of any size, and ``numpy.load`` unpacks them. NVFlare itself allows 4 GiB per stream and sets
+no limit per array. A record that it cannot decode ends the whole job process.
+
+Here both parts are counted first. A stream is counted by the size that it declares and by what arrives. An
+array is counted by its header, before memory is allocated. Anything too large or broken is dropped and
+reported, and the job continues without it.
+
+The hooks are installed in the process of one job and removed when it ends.
 """
 
 from __future__ import annotations
@@ -48,29 +52,29 @@ from fedepd.shown import shown
 from fedepd.types import Fields
 
 SLACK = 2**20
-"""Bytes for names, headers and NVFlare's own entries."""
+"""Bytes allowed for names, headers and NVFlare's own entries."""
 PER_ARRAY = 1024
-"""Bytes of an npz around one small array, and more."""
+"""Bytes allowed for the npz around each array; a real one needs less."""
 SPENT = "fedepd_bytes"
-"""In the context of one decoding: bytes of arrays fetched so far."""
+"""Key in the context of one decoding: the bytes of arrays fetched so far."""
 
 
 class TooLarge(ValueError):
-    """More than the job's fields can be."""
+    """Data that the job's fields cannot produce: too large, or not an array of numbers."""
 
 
 class Dropped(BaseException):
-    """Not an Exception: on one of those NVFlare ends the whole job process when it decodes a task result."""
+    """Raised to drop a task result. If it were an ``Exception``, NVFlare would end the whole job process."""
 
 
 class Fault(NamedTuple):
     reason: str
     offence: bool
-    """False where the line was broken and nobody is to blame."""
+    """False if the connection broke and nobody is to blame."""
 
 
 class Intake:
-    """How much each peer of this job may send, and whose last answer was more or could not be read."""
+    """How many bytes each peer of this job may send, and whose last answer was too large or unreadable."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -79,7 +83,11 @@ class Intake:
         self._lock = threading.Lock()
 
     def note(self, origin: Any, reason: str, offence: bool = True) -> None:
-        """``origin``: a cell's full name, bound to the site's token by the server. A broken line is no ``offence``."""
+        """Remember what is wrong with the current answer of a peer.
+
+        ``origin`` is the cell's full name, which the server ties to the site's token. A broken connection is
+        not an ``offence``.
+        """
         site = site_of(origin)
         with self._lock:
             self._faults.setdefault(site, Fault(reason, offence))
@@ -88,17 +96,17 @@ class Intake:
             signal.trigger(reason)
 
     def take(self, site: str) -> Fault | None:
-        """What is wrong with the site's answer to this question, once."""
+        """What is wrong with the site's current answer. The note is removed, so it is returned once."""
         with self._lock:
             return self._faults.pop(site, None)
 
     def noted(self, site: str) -> bool:
-        """Whether there is no use in waiting for the site's answer."""
+        """Whether the site's answer is already known to be bad, so that waiting for it is useless."""
         return site in self._faults
 
     @contextmanager
     def fetching(self, origin: str, parent: Any) -> Iterator[Signal]:
-        """A signal that ends the fetching of arrays as soon as something is wrong with their sender."""
+        """A signal that stops fetching arrays as soon as something is wrong with their sender."""
         signal, site = Signal(parent=parent), site_of(origin)
         with self._lock:
             self._fetching.setdefault(site, set()).add(signal)
@@ -109,7 +117,7 @@ class Intake:
                 self._fetching[site].discard(signal)
 
     def fault(self, origin: Any, size: Any) -> str | None:
-        """Why a stream of that declared size is not read at all."""
+        """Why a stream that declares this size is refused; None if it may be read."""
         if type(size) is not int or size < 0:
             return "declares no usable size"
         return f"is {size:,} bytes, but at most {self.limit:,} are expected" if size > self.limit else None
@@ -120,7 +128,7 @@ def site_of(origin: Any) -> str:
 
 
 def reply_bytes(task: FederationTask) -> int:
-    """The most that one answer of a site can hold: a step's tensors, or the matrices of an evaluation."""
+    """The largest possible answer of a site in bytes: a step's tensors, or the matrices of an evaluation."""
     server, method, classes = task.server(), task.experiment().method, task.num_classes
     tensors = method.server_init(server, server.model.initial(server.info, server.seed))
     stages = (method.reply_fields(replace(server, round=round), tensors) for round in (1, server.last_round))
@@ -129,12 +137,12 @@ def reply_bytes(task: FederationTask) -> int:
 
 
 def message_bytes(task: FederationTask, client_id: int) -> int:
-    """The most that one message of the server can hold."""
+    """The largest possible message of the server in bytes."""
     return _with_slack(sum(value.nbytes + PER_ARRAY for value in expected_message(task, client_id).values()))
 
 
 def _field_bytes(fields: Fields, classes: int) -> int:
-    # A row for each of some classes is the only size that a method leaves open.
+    # The only size that a method leaves open is the number of classes with a row of their own.
     return sum(
         4 * math.prod(classes if size < 0 else size for size in field.shape) + PER_ARRAY
         for field in fields.values()
@@ -147,7 +155,7 @@ def _with_slack(size: int) -> int:
 
 @contextmanager
 def guarded(intake: Intake) -> Iterator[Intake]:
-    """Count everything that arrives in this process against ``intake``, until the block ends."""
+    """Check everything that arrives in this process against ``intake``, until the block ends."""
     hooks: list[tuple[Any, str, Any]] = [
         (blob_module, "BlobTask", _bounded_stream(intake, blob_module.BlobTask)),
         (cell_module, "decode_payload", _bounded_decoding(intake, cell_module.decode_payload)),
@@ -173,7 +181,10 @@ def guarded(intake: Intake) -> Iterator[Intake]:
 
 def _bounded_stream(intake: Intake, original: Any) -> Any:
     class BoundedTask(original):  # type: ignore[misc]
-        """NVFlare's buffer for one stream, made when its first chunk is there; an error here refuses the rest."""
+        """NVFlare's buffer for one stream, made when the first chunk arrives.
+
+        An error here refuses the rest.
+        """
 
         def __init__(
             self, future: Any, stream: Any, max_size: int = 0, preserve_chunks: bool = False
@@ -184,17 +195,16 @@ def _bounded_stream(intake: Intake, original: Any) -> Any:
                 intake.note(origin, fault)
                 raise BlobSizeError(f"the stream {fault}")
             future.add_done_callback(_note_overrun, intake, origin, future)
-            super().__init__(
-                future, stream, intake.limit, preserve_chunks
-            )  # what declares no size is cut at the limit
+            # NVFlare cuts a stream that declares no size at this limit.
+            super().__init__(future, stream, intake.limit, preserve_chunks)
 
     return BoundedTask
 
 
 def _note_overrun(intake: Intake, origin: Any, future: Any) -> None:
-    # NVFlare has no type for it; other errors are those of the line.
+    # NVFlare has no error type for an overrun. All its other errors come from the connection.
     if "more data than" in str(future.error):
-        intake.note(origin, f"is more than at most {intake.limit:,} bytes, or than it declared")
+        intake.note(origin, f"is larger than the limit of {intake.limit:,} bytes, or larger than it declared")
 
 
 def _bounded_decoding(intake: Intake, original: Callable[..., None]) -> Callable[..., None]:
@@ -217,7 +227,7 @@ def _bounded_decoding(intake: Intake, original: Callable[..., None]) -> Callable
 
 
 def _bounded_frame(intake: Intake, original: Callable[..., None]) -> Callable[..., None]:
-    """Messages outside streams, and the frames of streams."""
+    """Check messages outside streams, and the frames of streams."""
 
     def decode_payload(message: Any, *args: Any, **kwargs: Any) -> None:
         size, most = buffer_len(message.payload), intake.limit + SLACK
@@ -237,7 +247,7 @@ def _own_arrays(original: Callable[..., Any]) -> Callable[..., Any]:
         if type(decomposer) is not NumpyArrayDecomposer:
             raise TooLarge(f"refers to objects of {type(decomposer).__name__}; only arrays are expected")
         if not isinstance(ref, Mapping) or ref.get("fqcn") != origin:
-            raise TooLarge("refers to arrays of somebody else")
+            raise TooLarge("refers to arrays of another participant")
         return original(decomposer, fobs_ctx, ref)
 
     return _download_from_remote_cell
@@ -252,14 +262,17 @@ def _bounded_download(intake: Intake) -> Callable[..., tuple[str | None, Any]]:
             download_object(from_fqcn=from_fqcn, consumer=consumer, abort_signal=signal, **more)
         if consumer.fault:
             intake.note(from_fqcn, consumer.fault)
-        # The record still arrives, with empty arrays: NVFlare knows whose answer it is, and the site can go on.
-        return (None, Nothing()) if consumer.fault or signal.value else (consumer.error, consumer.result)
+        if consumer.fault or signal.value:
+            # The record still arrives, with empty arrays. NVFlare can then tell whose answer it is, and the
+            # site can continue.
+            return None, Nothing()
+        return consumer.error, consumer.result
 
     return download
 
 
 class Nothing(dict[str, Any]):
-    """Stands for arrays that were not fetched: an empty one under any name."""
+    """Stands in for arrays that were not fetched: gives an empty array for any name."""
 
     def __contains__(self, name: object) -> bool:
         return True
@@ -269,9 +282,12 @@ class Nothing(dict[str, Any]):
 
 
 class _Counting(ArrayConsumer):  # type: ignore[misc]
-    """Takes the arrays of one record while they stay below the limit; each is measured before it is unpacked."""
+    """Takes the arrays of one record as long as they stay below the limit.
 
-    supports_pipelining = False  # else the next chunk is on its way while this one is refused
+    Each is measured before unpacking.
+    """
+
+    supports_pipelining = False  # otherwise the next chunk is already on its way when this one is refused
 
     def __init__(self, limit: int, fobs_ctx: dict[str, Any]) -> None:
         super().__init__(None, {})
@@ -297,14 +313,17 @@ class _Counting(ArrayConsumer):  # type: ignore[misc]
 
 
 def read_npz(content: bytes, limit: int) -> dict[str, NDArray[Any]]:
-    """Arrays of an npz that is not compressed, as NVFlare writes them: it holds no more than its own bytes."""
+    """The arrays of an uncompressed npz, as NVFlare writes it.
+
+    It cannot unpack to more than its own bytes.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
             for member in members:
                 if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size:
                     raise TooLarge(
-                        f"holds the compressed array '{shown(member.filename)}'; arrays travel as they are"
+                        f"holds the compressed array '{shown(member.filename)}'; arrays are sent uncompressed"
                     )
             if sum(member.file_size for member in members) > min(limit, len(content)):
                 raise TooLarge("holds an archive that claims more bytes than it has")
@@ -317,7 +336,7 @@ def read_npz(content: bytes, limit: int) -> dict[str, NDArray[Any]]:
 
 
 def read_array(content: Any, limit: int) -> NDArray[Any]:
-    """One npy file of numbers: its header must fit its bytes before memory is asked for."""
+    """One npy file of numbers. Its header must match its bytes before memory is allocated."""
     stream = io.BytesIO(content)
     try:
         version = npy.read_magic(stream)
@@ -325,12 +344,10 @@ def read_array(content: Any, limit: int) -> NDArray[Any]:
         if read_header is None:
             raise TooLarge(f"holds an array of an unknown format {version}")
         shape, fortran, dtype = read_header(stream)
+    except TooLarge:
+        raise
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, EOFError) as cause:
-        raise (
-            cause
-            if isinstance(cause, TooLarge)
-            else TooLarge(f"holds an array that cannot be read ({shown(cause)})")
-        ) from cause
+        raise TooLarge(f"holds an array that cannot be read ({shown(cause)})") from cause
     size = math.prod(shape) * dtype.itemsize
     if dtype.kind not in KINDS or dtype.hasobject or any(type(n) is not int or n < 0 for n in shape):
         raise TooLarge(f"holds an array of {shown(dtype)}, not of numbers")
@@ -340,4 +357,4 @@ def read_array(content: Any, limit: int) -> NDArray[Any]:
         flat = np.frombuffer(content, dtype, math.prod(shape), stream.tell())
         return flat.reshape(shape, order="F" if fortran else "C")
     except (ValueError, OverflowError) as cause:
-        raise TooLarge(f"holds an array of a shape that cannot be ({shown(cause)})") from cause
+        raise TooLarge(f"holds an array of an impossible shape ({shown(cause)})") from cause

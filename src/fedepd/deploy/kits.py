@@ -1,9 +1,10 @@
-"""Kits: one folder per party with its certificate, and the configuration that each party writes for itself.
+"""Kits: one folder per party, with its certificate and the configuration that it writes for itself.
 
 The parties of a federation are its server, its sites and its admin.
 
-From a kit are taken: certificates and a key, the server's address, names, and what the federation agreed on. All of it stands in the
-signed manifest and is checked before use. Everything else that NVFlare reads is written here from templates, anew at every start.
+What is read from a kit: certificates and a key, the server's address, names, and what the federation agreed
+on. The signed manifest covers all of it, and all of it is checked before use. Every other file that NVFlare
+reads is written here from templates at each start.
 """
 
 from __future__ import annotations
@@ -35,9 +36,12 @@ from fedepd.shown import shown
 
 ADMIN = "coordinator@fedepd.local"
 ABOUT = "federation.json"
-"""In every kit's ``local`` folder: the server's address, the sites, and what the coordinator says of classes and columns."""
+"""A file in every kit's ``local`` folder: the server's address, the sites, the agreed classes and columns."""
 SITE_FILE = "fedepd.json"
-"""In a site's ``local`` folder, written by ``fedepd federation join``: where the owner's graph is. Never part of a job."""
+"""A file in a site's ``local`` folder that says where the owner's graph is.
+
+``fedepd federation join`` writes it. It is never part of a job.
+"""
 ROOT_DAYS = 3650
 KINDS = ("server", "client", "admin")
 HOST = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*")
@@ -47,7 +51,7 @@ KEYS = ("host", "port", "sites", "features", "classes", "label_names", "schema")
 
 @dataclass(frozen=True)
 class Kit:
-    """What was taken from a kit, checked."""
+    """What was read from a kit, after all checks."""
 
     folder: Path
     kind: str
@@ -70,7 +74,10 @@ def provision(
     sizes: dict[str, int],
     agreed: Agreement = NOTHING_AGREED,
 ) -> dict[str, Path]:
-    """New kits ``out/server``, ``out/admin``, ``out/SITE``; the certificate authority stays in ``out/authority``."""
+    """Make the kits ``out/server``, ``out/admin`` and ``out/SITE``.
+
+    The certificate authority is ``out/authority``.
+    """
     about = {
         "host": host,
         "port": port,
@@ -90,19 +97,9 @@ def provision(
     authority.mkdir(parents=True, mode=0o700)
     project = authority / "project.yml"
     write_json(project, _project(sites, host, port))  # JSON is YAML
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "nvflare.cli",
-        "provision",
-        "-p",
-        str(project),
-        "-w",
-        str(authority),
-        "--force",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    program = [sys.executable, "-P", "-m", "nvflare.cli", "provision"]
+    options = ["-p", str(project), "-w", str(authority), "--force"]
+    done = subprocess.run([*program, *options], capture_output=True, text=True, check=False)
     made = authority / PROJECT / "prod_00"
     if done.returncode or not made.is_dir():
         why = shown(" ".join((done.stderr or done.stdout).split())[-300:], 300)
@@ -117,7 +114,7 @@ def provision(
 
 
 def make_kit(kit: Path, kind: str, name: str, about: dict[str, Any], authority: Path) -> None:
-    """A party's kit: certificates and key as NVFlare made them, what was agreed, and the signed manifest. Nothing else."""
+    """Write a party's kit: certificates and key from NVFlare, the agreement, the signed manifest."""
     made = authority / PROJECT / "prod_00" / name
     for path in SIGNED[kind]:
         (kit / path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -156,14 +153,15 @@ def _project(sites: Sequence[str], host: str, port: int) -> dict[str, Any]:
     }
 
 
-# --- reading a kit -----------------------------------------------------------------------------------------------------------------------
+# --- reading a kit ------------------------------------------------------------------------------------------
 
 
 def open_kit(folder: Path, kind: str) -> Kit:
-    """A kit of this kind (server, client or admin), verified as a whole; anything odd is refused and named. Writes nothing."""
+    """Read a kit and verify all of it. ``kind`` is server, client or admin. Writes nothing."""
     if not (folder / MANIFEST).is_file():
         raise BadData(
-            f"'{shown(folder, 300)}' is not such a kit: it has no {MANIFEST}; give a folder made by 'fedepd federation init'"
+            f"'{shown(folder, 300)}' is not a kit, because it has no {MANIFEST}; "
+            f"give the kit of kind '{kind}' that 'fedepd federation init' made"
         )
     found = entries(folder)
     root = root_certificate(folder)
@@ -171,7 +169,8 @@ def open_kit(folder: Path, kind: str) -> Kit:
     if manifest.kind != kind:
         what = shown(manifest.kind)
         raise BadData(
-            f"'{shown(folder, 300)}' is not such a kit: it is the kit of a {what}; give the kit of a {kind}"
+            f"'{shown(folder, 300)}' is a kit of kind '{what}', but kind '{kind}' is needed here; "
+            f"give that kit"
         )
     check_contents(folder, kind, manifest.files, found)
     check_files(folder, manifest)
@@ -196,10 +195,11 @@ def open_kit(folder: Path, kind: str) -> Kit:
 
 
 def _check_about(about: Any, where: str) -> None:
-    """Names, addresses and sizes as they may stand in a kit; whatever else stands there is refused."""
+    """Check names, addresses and sizes. Any other field is refused."""
     if not isinstance(about, dict) or not {"host", "port", "sites"} <= set(about) <= set(KEYS):
         raise BadData(
-            f"{where} does not hold exactly {', '.join(KEYS)}; ask for a kit made by this version of fedepd"
+            f"{where} must hold host, port and sites, and may hold {', '.join(KEYS[3:])}, but nothing else; "
+            f"ask for a kit made by this version of fedepd"
         )
     host, port, sites, schema = about["host"], about["port"], about["sites"], about.get("schema", "")
     if not isinstance(host, str) or not HOST.fullmatch(host) or len(host) > 253:
@@ -220,17 +220,22 @@ def _check_about(about: Any, where: str) -> None:
     names = about.get("label_names", [])
     if not isinstance(names, list) or (names and len(names) != about.get("classes")):
         raise BadConfig(
-            f"{where} does not name each of its classes; make it again with 'fedepd federation init --example FILE.npz'"
+            f"{where} does not name each of its classes; "
+            f"make it again with 'fedepd federation init --example FILE.npz'"
         )
     check_label_names(names, where)
     if not isinstance(schema, str) or (schema and canonical(schema) != schema):
         raise BadConfig(
-            f"{where} has a damaged feature schema; make it again with 'fedepd federation init --example FILE.npz'"
+            f"{where} has a damaged feature schema; "
+            f"make it again with 'fedepd federation init --example FILE.npz'"
         )
 
 
 def _check_holder(name: str, kind: str, about: dict[str, Any]) -> None:
-    """The name in the manifest fits the kind of kit; the certificate is held against it next."""
+    """Check that the manifest's name fits the kind of kit.
+
+    ``check_credentials`` compares the certificate with it.
+    """
     if kind == "client":
         check_name("site", name)
         fits = name in about["sites"]
@@ -238,7 +243,8 @@ def _check_holder(name: str, kind: str, about: dict[str, Any]) -> None:
         fits = name == about["host"] if kind == "server" else USER.fullmatch(name) is not None
     if not fits:
         raise BadData(
-            f"the kit is made out to '{shown(name)}', which is no {kind} of this federation; ask for the kit again"
+            f"the kit was made for '{shown(name)}', which is not the name of this federation's {kind}; "
+            f"ask for the kit again"
         )
 
 
@@ -251,15 +257,19 @@ def _our_components() -> frozenset[str]:
 
 
 def check_pin(kit: Kit, pin: str) -> None:
-    """The owner was told the fingerprint over another channel; colons, spaces and case do not matter."""
+    """Compare the kit's fingerprint with the one that the owner got over another channel.
+
+    Colons, spaces and case do not matter.
+    """
     wanted, found = (re.sub(r"[^0-9A-F]", "", text.upper()) for text in (pin, kit.fingerprint))
     if wanted != found:
         raise BadData(
-            f"the kit's root certificate is SHA-256 {kit.fingerprint}, not the one pinned; ask the coordinator which is right"
+            f"the kit's root certificate has the fingerprint SHA-256 {kit.fingerprint}, "
+            f"which is not the one pinned; ask the coordinator which is right"
         )
 
 
-# --- writing a kit's configuration -------------------------------------------------------------------------------------------------------
+# --- writing a kit's configuration --------------------------------------------------------------------------
 
 
 def prepare_admin(folder: Path) -> Kit:
@@ -269,10 +279,11 @@ def prepare_admin(folder: Path) -> Kit:
 
 
 def prepare_server(folder: Path, allow: Sequence[str] = ()) -> Kit:
-    """The server's policy: no shipped code, this package's controller only, jobs kept in the kit.
+    """Write the server's configuration.
 
-    ``allow`` are methods of other packages, by full name, which whoever starts the server trusts. They are
-    given anew at every start.
+    Its policy: jobs bring no code, only this package's controller runs, and jobs are kept in the kit instead
+    of the temporary folder. ``allow`` are methods of other packages, by full name, which whoever starts the
+    server trusts. They are given anew at every start.
     """
     kit = open_kit(folder, "server")
     _write(kit, check_allowed(allow, "server"))
@@ -280,11 +291,14 @@ def prepare_server(folder: Path, allow: Sequence[str] = ()) -> Kit:
 
 
 def prepare_site(folder: Path, data: Path, allow: Sequence[str] = (), looser: bool = False) -> Kit:
-    """The owner's policy: no shipped code, this package's executor and filters only, no shell, no logs to the server.
+    """Write a site's configuration.
 
-    ``allow`` are further classes, by full name, which the owner trusts. ``looser`` accepts a ``local/limits.toml`` that
-    permits more than the safe limits. Both are given anew at every start: what is already in the kit may be the work of
-    the kit's maker.
+    Its policy: jobs bring no code, only this package's executor and filters run, the server gets no shell and
+    no logs.
+
+    ``allow`` lists further classes, by full name, that the owner trusts. ``looser`` accepts a
+    ``local/limits.toml`` that permits more than the safe limits. The owner gives both at every start, because
+    whoever made the kit may have written what is already in it.
     """
     from fedepd.clients.client_file import read_client_file
     from fedepd.clients.split import SplitConfig
@@ -317,7 +331,7 @@ def _write(kit: Kit, allowed: Sequence[str]) -> None:
 
 
 def launch_command(folder: Path, kind: str, name: str) -> list[str]:
-    """What runs a server or a client in the foreground, once its configuration is written."""
+    """The command that runs a server or a client in the foreground, once its configuration is written."""
     uid = [f"uid={name}"] if kind == "client" else []
     options = ["secure_train=true", *uid, f"org={ORG}", "config_folder=config"]
     program = [sys.executable, "-P", "-u", "-m", "fedepd.deploy.launch", kind]
@@ -325,5 +339,5 @@ def launch_command(folder: Path, kind: str, name: str) -> list[str]:
 
 
 def launch_environment() -> dict[str, str]:
-    # Two memory arenas: NVFlare's worker otherwise grows with every round.
+    # With more than two memory arenas, NVFlare's worker grows with every round.
     return {"MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1", **os.environ}

@@ -1,15 +1,19 @@
-"""How the four processes of a federation start: NVFlare's own programs, with some doors closed before they run.
+"""Start the four kinds of process of a federation: NVFlare's own programs, restricted before they run.
 
-``python -P -m fedepd.deploy.launch ROLE ...`` runs NVFlare's program of that role. Closed before, because NVFlare leaves it to the server
-to say whether a site shall check a command, and looks for configuration in the folders of jobs too:
+``python -P -m fedepd.deploy.launch ROLE ...`` runs NVFlare's program for that role. The restrictions are
+needed because NVFlare lets the server decide whether a site checks a command, and because it also looks for
+configuration in the folders of jobs:
 
-- configuration is read as JSON from the very folder it belongs to, never from a folder below, where a job's files are;
-- a job is called by a UUID, never "local" or "startup", whose folder NVFlare would remove to make room for the job;
-- a job is unpacked at a site only if it is small;
-- a job is started only if its folder holds two configuration files, whoever put it there;
-- a site knows no command but those that a run needs: no shell, no logging settings (they can name any function), no restart.
+- Configuration is read as JSON from exactly the folder it belongs to. The folders below hold the files of
+  jobs and are not searched.
+- A job's name is a UUID. NVFlare removes the folder of that name to make room for a job, so a job called
+  "local" or "startup" would delete the kit's own folder.
+- A site unpacks a job only if it is small.
+- A job starts only if its folder holds the two configuration files and nothing else, whoever put it there.
+- A site accepts only the commands that a run needs. There is no shell, no restart, and no logging settings
+  (these can name any function).
 
-``-P`` keeps the kit's folder off Python's path: else a file ``torch.py`` there would be imported.
+``-P`` keeps the kit's folder off Python's path. Otherwise a file ``torch.py`` in it would be imported.
 """
 
 from __future__ import annotations
@@ -41,32 +45,38 @@ PROGRAMS = {
     "server-job": "nvflare.private.fed.app.server.runner_process",
 }
 REQUESTS = (
-    "ClientStatusProcessor", "ScopeInfoProcessor", "AbortAppProcessor", "AbortTaskProcessor", "DeployProcessor",
-    "DeleteRunNumberProcessor", "StartJobProcessor", "CheckResourceProcessor", "CancelResourceProcessor",
-    "ReportResourcesProcessor", "ReportVersionProcessor", "NotifyJobStatusProcessor",
+    "ClientStatusProcessor", "ScopeInfoProcessor", "AbortAppProcessor", "AbortTaskProcessor",
+    "DeployProcessor", "DeleteRunNumberProcessor", "StartJobProcessor", "CheckResourceProcessor",
+    "CancelResourceProcessor", "ReportResourcesProcessor", "ReportVersionProcessor",
+    "NotifyJobStatusProcessor",
 )  # fmt: skip
-"""What a server may ask of a site."""
+"""Requests that a site accepts from the server."""
 JOB_COMMANDS = ("CheckStatusCommand", "AbortCommand", "AbortTaskCommand", "ByeCommand")
-"""What may be asked of a site's job."""
+"""Commands that a site's job accepts."""
 REPLACED = (
     (ConfigFactory, "search_config_format"),
     (Workspace, "_check_job_id"),
     (zip_utils, "_validate_zip_entries"),
 )
-"""What is put in the place of NVFlare's own; in an NVFlare without it a door would stay open in silence."""
+"""The functions of NVFlare that are replaced.
+
+Without one of them, a restriction would silently have no effect.
+"""
 MAX_JOB_FILES, MAX_JOB_BYTES = 100, 64 * 2**20
-"""Of an unpacked job; NVFlare unpacks whatever comes before it looks at it."""
+"""Limits of an unpacked job. NVFlare unpacks every job before it checks it."""
 
 
 def check_started(job_meta: Any, fl_ctx: Any) -> None:
-    """A server can start a job that it never sent, of a folder that lay in the kit and that nobody has looked at."""
+    """Check a job's folder once more before it starts.
+
+    A server can start a job that it never sent, from a folder that was already in the kit and that nobody
+    checked.
+    """
     from fedepd.deploy.policy import check_job_files
 
-    workspace, arguments = (
-        fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT),
-        fl_ctx.get_prop(FLContextKey.JOB_PROCESS_ARGS),
-    )
-    # The process is told one name, and its Python path is made from the other.
+    workspace = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
+    arguments = fl_ctx.get_prop(FLContextKey.JOB_PROCESS_ARGS)
+    # The process gets one of these two names, and its Python path is built from the other.
     for job_id in {arguments[JobProcessArgs.JOB_ID][1], job_meta.get(JobConstants.JOB_ID)}:
         check_job_files(Path(workspace.get_app_dir(job_id)))
 
@@ -88,11 +98,11 @@ class ServerJobs(ServerProcessJobLauncher):  # type: ignore[misc]
 
 
 def guarded(command: str, role: str) -> str:
-    """NVFlare's command with this module in the place of NVFlare's own."""
+    """NVFlare's command line, with this module in place of NVFlare's own."""
     own = f"-m {PROGRAMS[role]} "
     if command.count(own) != 1:
         raise RuntimeError(
-            "this NVFlare starts jobs in another way than 2.9; install the version that fedepd asks for"
+            "this NVFlare does not start jobs as version 2.9 does; install the version that fedepd requires"
         )
     return command.replace(own, f"-P -m {MODULE} {role} ")
 
@@ -100,7 +110,7 @@ def guarded(command: str, role: str) -> str:
 def close_doors(role: str) -> None:
     for owner, name in REPLACED:
         if not hasattr(owner, name):
-            raise RuntimeError(f"this NVFlare has no '{name}'; install the version that fedepd asks for")
+            raise RuntimeError(f"this NVFlare has no '{name}'; install the version that fedepd requires")
     ConfigFactory.search_config_format = staticmethod(_exact_configuration)
     Workspace._check_job_id = staticmethod(_job_id)
     if role == "client":
@@ -120,18 +130,19 @@ def _only(known: list[Any], wanted: tuple[str, ...]) -> list[Any]:
     kept = [each for each in known if type(each).__name__ in wanted]
     if len(kept) != len(wanted):
         raise RuntimeError(
-            "this NVFlare has other commands than 2.9; install the version that fedepd asks for"
+            "this NVFlare does not have the commands of version 2.9; install the version that fedepd requires"
         )
     return kept
 
 
 def _unpack_small_jobs(check: Callable[[ZipFile, str], None]) -> None:
     def check_size_too(archive: ZipFile, folder: str) -> None:
-        # By the sizes that the archive states: Python's reader gives no more bytes than stated.
+        # The sizes that the archive states are enough, because Python's reader returns no more bytes than
+        # stated.
         parts = archive.infolist()
         if len(parts) > MAX_JOB_FILES or sum(part.file_size for part in parts) > MAX_JOB_BYTES:
             raise ValueError(
-                f"a job of more than {MAX_JOB_FILES} files or {MAX_JOB_BYTES:,} bytes is not unpacked"
+                f"the job has more than {MAX_JOB_FILES} files or {MAX_JOB_BYTES:,} bytes and is not unpacked"
             )
         check(archive, folder)
 
@@ -141,7 +152,10 @@ def _unpack_small_jobs(check: Callable[[ZipFile, str], None]) -> None:
 def _exact_configuration(
     path: str, search_dirs: list[str] | None = None, target_fmt: Any = None
 ) -> tuple[Any, str | None]:
-    """In the given folder, or in its ``startup`` or ``local``; NVFlare would walk through everything below, jobs included."""
+    """Look for a file in the given folders and in their ``startup`` and ``local``.
+
+    NVFlare's own function would search everything below, including the folders of jobs.
+    """
     name = ConfigFactory.get_file_basename(path) + ".json"
     if target_fmt in (None, ConfigFormat.JSON):
         for folder in search_dirs or [os.path.dirname(path)]:
@@ -154,7 +168,7 @@ def _exact_configuration(
 
 def _job_id(job_id: object) -> str:
     if not isinstance(job_id, str) or not JOB.fullmatch(job_id):
-        raise ValueError("a job must be called by a UUID")
+        raise ValueError("the name of a job must be a UUID")
     return job_id
 
 

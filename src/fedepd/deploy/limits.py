@@ -1,9 +1,8 @@
-"""What an owner lets a run ask for: ``local/limits.toml`` in the kit. The job does not know it, and cannot
-change it.
+"""What a run may ask of a site: ``local/limits.toml`` in the owner's kit. A job cannot see or change it.
 
-The coordinator's choices are an attack: settings and a crafted first model rebuilt most of a site's feature
-vectors (``fedepd.deploy.recovery``). Share of all nodes of email (10 sites, sage, one answer) that the attack
-rebuilds, measured:
+The limits are there because a dishonest coordinator can choose settings and a crafted first model that
+together reveal most of a site's feature vectors (``fedepd.deploy.recovery``). Measured on the dataset email
+(10 sites, sage, one answer), the attack rebuilds this share of all nodes:
 
     hidden  optimizer  lr     epochs  dropout  weight_decay   rebuilt
     2048    sgd        1e6    1       0        5e-4           85 %
@@ -16,10 +15,10 @@ rebuilds, measured:
      256    adam       0.01   2       0 / 0.5  5e-4           1 / 0 %
      256    adam       0.01   3       0 / 0.5  5e-4           0 / 0 %
 
-So a small learning rate is no protection (small weights do what a large rate does), nor is dropout. What
-stops the attack is that Adam with weight decay moves small weights by many times their size in every step, so
-that the second step meets other weights than the crafted ones. The defaults are those settings; each round is
-another answer, so hidden width and rounds are bounded too.
+So neither a small learning rate nor dropout protects: an attacker gets the effect of a large rate from small
+weights. Adam with weight decay does protect. In every step it moves small weights by many times their size,
+so the second step no longer sees the crafted weights. The defaults allow only such settings. Each round is
+another answer, so the defaults also bound the hidden width and the number of rounds.
 """
 
 from __future__ import annotations
@@ -48,7 +47,10 @@ from fedepd.types import Tensors
 LIMITS_FILE = "limits.toml"
 MOST_BYTES = 64 * 1024
 COUNTS = (".count", ".votes", ".size")
-"""Tensors of a message that count nodes or sites: they grow with the federation and have no largest norm."""
+"""Suffixes of tensors that count nodes or sites.
+
+They grow with the federation, so their norm is not limited.
+"""
 CHOICES: dict[str, tuple[str, ...]] = {
     "methods": tuple(name for name, method in METHODS.built_in.items() if not method.merges_clients),
     "backbones": tuple(BACKBONES.built_in),
@@ -56,51 +58,56 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 MEASURED = ("gcn", "sage", "gat", "sgc", "mlp", "h2gcn")
-"""The networks that the attack was tried on: it rebuilds rows of all but sgc, which has no units to switch off.
-A network from another package is the owner's to add."""
+"""The networks that the attack was tried on.
+
+It rebuilds rows of all but sgc, which has no units to switch off. The owner may add a network from another
+package.
+"""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """One line of the file each; what a file leaves out has its default."""
+    """One field per line of the file. A line that is left out has its default."""
 
     methods: tuple[str, ...] = option(CHOICES["methods"], "methods that may run here")
     backbones: tuple[str, ...] = option(
-        MEASURED, "networks; sage, mlp and h2gcn read a node's own features apart and tell more"
+        MEASURED,
+        "networks that may run here; sage, mlp and h2gcn keep a node's own features apart and reveal more",
     )
     optimizers: tuple[str, ...] = option(
-        ("adam",), "optimisers; add 'sgd' only for a coordinator you trust with your features"
+        ("adam",),
+        "optimisers that may run here; add 'sgd' only for a coordinator you trust with your features",
     )
     own_optimizers: bool = option(
-        True, "presets 'official' may train by their authors' optimiser (CReFF: sgd)"
+        True, "whether presets 'official' may use their authors' optimiser (CReFF: sgd)"
     )
-    max_hidden: int = option(256, "widest hidden layer; every unit of it can give away one node")
+    max_hidden: int = option(256, "widest hidden layer; each of its units can reveal one node")
     min_dropout: float = option(0.0, "smallest dropout")
-    min_lr: float = option(0.005, "smallest learning rate; a tiny one keeps a crafted model as it was sent")
+    min_lr: float = option(
+        0.005, "smallest learning rate; with a tiny one a crafted model stays as it was sent"
+    )
     max_lr: float = option(0.1, "largest learning rate")
-    min_epochs: int = option(2, "fewest local epochs; after one epoch the answer is a plain gradient")
+    min_epochs: int = option(2, "fewest local epochs; with one epoch the answer is a plain gradient")
     max_epochs: int = option(50, "most local epochs")
     min_weight_decay: float = option(5e-4, "smallest weight decay; with Adam it moves crafted weights away")
     max_weight_decay: float = option(0.01, "largest weight decay")
-    min_rho: float = option(
-        0.1, "FedEPD: smallest share of a class's training nodes that a prototype sums up"
-    )
+    min_rho: float = option(0.1, "FedEPD: smallest share of a class's training nodes that make its prototype")
     min_train_share: float = option(
-        0.1, "smallest share of your nodes to train on; of a handful each answer tells all"
+        0.1, "smallest share of your nodes to train on; with only a few, each answer reveals them all"
     )
     max_method_number: float = option(
-        5000.0, "largest number in the method's own settings; work and memory grow with them"
+        5000.0, "largest number in the method's own settings; work and memory grow with these numbers"
     )
-    max_classes: int = option(1000, "most classes; a site answers with matrices of classes x classes")
-    max_rounds: int = option(1000, "most answers to training steps in one run, resumed or not")
+    max_classes: int = option(1000, "most classes; a site answers with matrices of size classes x classes")
+    max_rounds: int = option(1000, "most training steps answered in one run, counting all its resumed parts")
     max_evaluations: int = option(
-        250, "most evaluations in one run; each tells how the held-out nodes are classified"
+        250, "most evaluations in one run; each reveals how the held-out nodes are classified"
     )
     max_message_norm: float = option(
         1000.0, "largest L2 norm of a tensor in a message from the server; honest ones are below 50"
     )
     tell_reasons: bool = option(
-        False, "tell the coordinator why a run was refused; otherwise the reason is in your log alone"
+        False, "tell the coordinator why a run was refused; otherwise the reason is only in your log"
     )
 
     @classmethod
@@ -110,7 +117,7 @@ class Limits:
             content = tomllib.loads(read_bytes(path, MOST_BYTES).decode())
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError, OSError) as cause:
             raise BadConfig(
-                f"{where} cannot be used ({shown(cause)}); correct it, or remove it to have the safe limits"
+                f"{where} cannot be read ({shown(cause)}); correct it, or remove it to get the safe limits"
             ) from cause
         known = {f.name: f.default for f in fields(cls)}
         for name in content:
@@ -119,42 +126,42 @@ class Limits:
         return cls(**{name: _checked(name, value, known[name], where) for name, value in content.items()})
 
     def line(self, name: str) -> str:
-        """The limit as it stands in the file."""
+        """The limit as a line of the file."""
         value = getattr(self, name)
         return f"{name} = {json.dumps(list(value) if isinstance(value, tuple) else value)}"
 
     def text(self) -> str:
-        head = "# What a run may ask of this site; 'fedepd federation join' wrote it once and never overwrites it.\n"
-        head += "# A run outside these limits is refused here, before it touches your data. Edit, then join again.\n"
+        head = "# What a run may ask of this site. 'fedepd federation join' writes this file only once.\n"
+        head += "# This site refuses a run outside these limits before the run touches your data.\n"
+        head += "# After a change, join again.\n"
         return head + "".join(f"\n# {f.metadata['help']}\n{self.line(f.name)}\n" for f in fields(self))
 
     @classmethod
     def write_default(cls, path: Path) -> None:
-        """Only where there is no file yet: the owner's word is not overwritten."""
+        """Write the safe limits where there is no file yet. The owner's own limits are never overwritten."""
         if os.path.lexists(path):
             raise BadConfig(
-                f"'{shown(path, 200)}' is there already; edit it, or remove it to have the safe limits"
+                f"'{shown(path, 200)}' exists already; edit it, or remove it to get the safe limits"
             )
         write_bytes(path, cls().text().encode())
         path.chmod(0o600)
 
     def looser(self) -> list[str]:
-        """The lines that permit more than the safe defaults do: an owner sees what somebody else wrote."""
+        """The lines that permit more than the safe defaults.
+
+        An owner must see them: someone else may have written them.
+        """
         safe = Limits()
-        out = []
-        for name in (f.name for f in fields(self)):
-            mine, default = getattr(self, name), getattr(safe, name)
-            more = (
-                set(mine) - set(default)
-                if isinstance(mine, tuple)
-                else (mine < default if name.startswith("min_") else mine > default)
-            )
-            if more:
-                out.append(self.line(name))
-        return out
+        return [self.line(f.name) for f in fields(self) if self._permits_more(f.name, getattr(safe, f.name))]
+
+    def _permits_more(self, name: str, default: Any) -> bool:
+        mine = getattr(self, name)
+        if isinstance(mine, tuple):
+            return not set(mine) <= set(default)
+        return bool(mine < default if name.startswith("min_") else mine > default)
 
     def refusal(self, task: FederationTask, allowed: Collection[str] = ()) -> str | None:
-        """Why this site takes no part in the run, by the first line that forbids it.
+        """Why this site refuses the run, by the first limit that it breaks; None if it takes part.
 
         ``allowed`` are the owner's further classes, by full name. A method or backbone among them need not be
         in the file.
@@ -163,12 +170,12 @@ class Limits:
         for setting, value, limit in self._broken(task.experiment(), task.num_classes):
             if value in added.get(limit, ()):
                 continue
-            asked = f"{setting} = {json.dumps(value)}"
-            return f"the run asks for {shown(asked)}, but this site's {LIMITS_FILE} says '{shown(self.line(limit), 300)}'"
+            asked, line = shown(f"{setting} = {json.dumps(value)}"), shown(self.line(limit), 300)
+            return f"the run asks for {asked}, but this site's {LIMITS_FILE} says '{line}'"
         return None
 
     def _broken(self, e: Experiment, num_classes: int) -> Iterator[tuple[str, Any, str]]:
-        """Setting, its value and the limit that it breaks."""
+        """Each setting that breaks a limit, its value and the limit's name."""
         own = {f.name: getattr(e.method, f.name) for f in fields(e.method)}
         settings = {
             "classes": num_classes,
@@ -189,7 +196,7 @@ class Limits:
         if own.get("optimizer_own") and not self.own_optimizers:
             yield "optimizer_own", True, "own_optimizers"
         for name, value in settings.items():
-            # Written so that a value that is no number (NaN) is outside.
+            # "not >=" instead of "<", so that NaN is outside as well.
             if hasattr(self, f"min_{name}") and not value >= getattr(self, f"min_{name}"):
                 yield name, value, f"min_{name}"
             if hasattr(self, f"max_{name}") and not value <= getattr(self, f"max_{name}"):
@@ -201,30 +208,35 @@ class Limits:
     def message_fault(
         self, message: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]
     ) -> str | None:
-        """What is wrong with a message from the server; ``expected`` has the names and shapes of this run's."""
-        if message.keys() != expected.keys():
-            other = sorted(message.keys() ^ expected.keys())[0]
-            return f"the server's message {'holds' if other in message else 'lacks'} '{shown(other)}'; the method's own do not"
+        """What is wrong with a message from the server; None if nothing is.
+
+        ``expected`` is a message of this run with the right names and shapes.
+        """
+        for name in sorted(message.keys() ^ expected.keys()):
+            what = "holds" if name in message else "lacks"
+            return f"the server's message {what} '{shown(name)}', unlike the messages of the run's method"
         for name, value in message.items():
-            want = expected[name]
+            where, want = f"'{name}' in the server's message", expected[name]
             if value.dtype != want.dtype or value.shape != want.shape:
-                return f"'{name}' in the server's message is {value.dtype} {list(value.shape)}, not {want.dtype} {list(want.shape)}"
+                found, needed = f"{value.dtype} {list(value.shape)}", f"{want.dtype} {list(want.shape)}"
+                return f"{where} is {found}, not {needed}"
             norm = float(torch.linalg.vector_norm(value, dtype=torch.float64))
             if not math.isfinite(norm):
-                return f"'{name}' in the server's message holds NaN or infinite values"
+                return f"{where} holds NaN or infinite values"
             if norm > self.max_message_norm and not name.endswith(COUNTS):
-                return f"'{name}' in the server's message has norm {norm:.3g}, but {LIMITS_FILE} says '{self.line('max_message_norm')}'"
+                limit = self.line("max_message_norm")
+                return f"{where} has norm {norm:.3g}, but {LIMITS_FILE} says '{limit}'"
         return None
 
 
 def evaluations(e: Experiment) -> int:
-    """How often a run evaluates: every so many rounds, and after the last."""
+    """How often a run evaluates: every ``evaluate_every`` rounds, and after the last one."""
     rounds, every = e.protocol.rounds, e.protocol.evaluate_every
     return rounds // every + (rounds % every > 0)
 
 
 def expected_message(task: FederationTask, client_id: int) -> Tensors:
-    """A message of this run as an honest server would begin: names and shapes stay the same in every round."""
+    """The first message of an honest server in this run. Names and shapes are the same in every round."""
     server, method = task.server(), task.experiment().method
     return method.message(
         method.server_init(server, server.model.initial(server.info, server.seed)), client_id
@@ -232,17 +244,20 @@ def expected_message(task: FederationTask, client_id: int) -> Tensors:
 
 
 def check_limits(kit: Path, looser: bool) -> None:
-    """Refuse limits that permit more than the safe ones, unless the owner says so; whoever made the kit may have written them."""
+    """Refuse limits that permit more than the safe ones, unless the owner asks for them with ``looser``.
+
+    Whoever made the kit may have written them.
+    """
     path = kit / "local" / LIMITS_FILE
     if looser or not os.path.lexists(path):
         return
     if lines := Limits.read(path).looser():
         told = f"'{shown(path, 200)}' permits more than the safe limits: {shown('; '.join(lines), 300)}"
-        raise BadConfig(f"{told}; add --looser-limits to 'join' if you wrote that, or remove the file")
+        raise BadConfig(f"{told}; add --looser-limits to 'join' if you wrote these lines, or remove the file")
 
 
 def ensure_limits(kit: Path) -> Limits:
-    """The limits of a kit; the safe ones are written where there are none."""
+    """The limits of a kit. If there are none, the safe ones are written first."""
     path = kit / "local" / LIMITS_FILE
     if not os.path.lexists(path):
         Limits.write_default(path)
@@ -250,7 +265,7 @@ def ensure_limits(kit: Path) -> Limits:
 
 
 class Tally:
-    """How often a site answered in one run: a restart or a resumed job does not begin again at 0."""
+    """Counts a site's answers in one run. A restarted site or a resumed job continues the count."""
 
     def __init__(self, path: Path, limits: Limits) -> None:
         self._path, self._limits = path, limits
@@ -259,25 +274,28 @@ class Tally:
         whole = isinstance(found, dict) and found.keys() == self._most.keys()
         if not whole or not all(type(given) is int and given >= 0 for given in found.values()):
             raise BadData(
-                f"'{shown(path, 200)}' does not count this site's answers; restore it, or remove it if you know why"
+                f"'{shown(path, 200)}' does not hold the count of this site's answers; "
+                f"restore it, or remove it if you know how it was damaged"
             )
         self._given: dict[str, int] = dict(found)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def add(self, what: str) -> None:
-        """Count one more answer before it is computed; refuses the one that is too many."""
+        """Count one more answer before it is computed. Refuses it if the limit is reached."""
         if self._given[what] >= self._most[what]:
+            limit = self._limits.line(f"max_{what}")
             raise BadConfig(
-                f"this site gave {self._given[what]} answers, and {LIMITS_FILE} says '{self._limits.line('max_' + what)}'"
+                f"this site already gave {self._given[what]} answers, and {LIMITS_FILE} says '{limit}'"
             )
         self._given[what] += 1
-        # Not flushed to disk, which costs more than the step: only a power failure can undo it, no server.
+        # Not flushed to disk, because that costs more than the step. A power failure can undo the count, a
+        # server cannot.
         with swapped_in(self._path, flush=False) as file:
             file.write(json.dumps(self._given).encode())
 
 
 def _checked(name: str, value: Any, default: Any, where: str) -> Any:
-    """``value`` if it is of the default's kind; a wrong kind is refused, never guessed at."""
+    """``value``, if it has the type of the default. Any other type is refused, not converted."""
     if isinstance(default, tuple):
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             raise BadConfig(

@@ -1,4 +1,7 @@
-"""A whole federation on this machine: server and sites as separate processes with mutual TLS, stopped completely at the end."""
+"""A whole federation on this machine.
+
+Server and sites are separate processes with mutual TLS, all stopped at the end.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from fedepd.deploy.kits import (
 
 
 class Loopback:
-    """``files``: each site's name and client file. Use in a ``with`` statement."""
+    """``files`` maps each site's name to its client file. Use it in a ``with`` statement."""
 
     def __init__(self, folder: Path, files: Mapping[str, Path], port: int | None = None) -> None:
         self.files = dict(files)
@@ -38,7 +41,7 @@ class Loopback:
         return self
 
     def wait(self, patience: float = 60.0) -> None:
-        """Until every site is connected."""
+        """Wait until every site is connected."""
         wait_for_sites(self.admin, len(self.files), patience)
 
     def start_server(self) -> None:
@@ -55,12 +58,12 @@ class Loopback:
             )  # fmt: skip
 
     def members(self, name: str) -> list[int]:
-        """The live processes of one party, its own first, then its job workers."""
+        """The live processes of one party: first its own, then its job workers."""
         own = self._processes[name].pid if name in self._processes else 0
         return sorted(processes_naming(self.kits[name]), key=lambda pid: (pid != own, pid))
 
     def kill(self, name: str) -> None:
-        """A party and all its workers at once, as if its machine had lost power."""
+        """Kill a party and all its workers at once, as if its machine had lost power."""
         for pid in self.members(name):
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -74,7 +77,7 @@ class Loopback:
     ) -> None:
         for name in list(self._processes):
             self.kill(name)
-        # A worker that was being started while its parent died is found in the second look.
+        # A second pass finds a worker that was just being started when its parent died.
         time.sleep(0.2)
         for name in self.kits:
             self.kill(name)
@@ -88,7 +91,11 @@ def free_port() -> int:
 
 
 def processes_naming(folder: Path) -> list[int]:
-    """All other processes whose command line names a folder: NVFlare starts workers in sessions of their own, but tells them their kit."""
+    """All other processes whose command line names ``folder``.
+
+    NVFlare starts workers in sessions of their own, so they cannot be found as children. But each gets its
+    kit's folder as an argument.
+    """
     wanted = str(folder.resolve()).encode()
     running = [
         int(entry.name)

@@ -1,11 +1,15 @@
 """The signed manifest of a kit: a hash of every file that the kit's maker put into it.
 
-What it proves: these files are the ones that the holder of the federation's root key wrote, for this party. A file that was
-altered, removed or added on the way is found. What it does not prove: that the maker is honest, or who the maker is. Whoever made the
-kit also made its root certificate, against which the signature is checked here. An owner who wants to know whose federation this is
-compares the root certificate's fingerprint, which ``join`` prints, with the one the coordinator tells over another channel.
+What it proves: the holder of the federation's root key wrote these files for this party. A file that was
+altered, removed or added on the way is found.
 
-The signature is RSA-PSS with SHA-256 over a fixed first line and the manifest's bytes. No other use of the root key signs such bytes.
+What it does not prove: that the maker is honest, or who the maker is. Whoever made the kit also made its root
+certificate, and the signature is checked against that. ``join`` prints the root certificate's fingerprint. An
+owner who wants to know whose federation this is compares it with the one that the coordinator gives over
+another channel.
+
+The signature is RSA-PSS with SHA-256 over a fixed first line and the manifest's bytes. The root key signs
+nothing else that begins with this line.
 """
 
 from __future__ import annotations
@@ -29,10 +33,10 @@ from fedepd.shown import shown
 MANIFEST, SIGNATURE = "manifest.json", "manifest.sig"
 FORMAT = 1
 FIRST_LINE = b"fedepd kit manifest 1\n"
-"""Stands before the signed bytes, so that a signature made for another purpose is never one of a manifest."""
+"""Put before the signed bytes, so that a signature made for another purpose never fits a manifest."""
 MAX_MANIFEST = 64 * 2**10
 MAX_FILE = 8 * 2**20
-"""Bytes of one file of a kit; the largest is the schema in ``local/federation.json``."""
+"""Largest size in bytes of one file of a kit. The schema in ``local/federation.json`` is the largest part."""
 MIN_KEY_BITS = 2048
 SHA256 = re.compile(r"[0-9a-f]{64}")
 PSS = padding.PSS(mgf=padding.MGF1(hashes.SHA256()), salt_length=32)
@@ -43,13 +47,13 @@ class Manifest:
     kind: str
     """server, client or admin."""
     name: str
-    """Whose kit this is, as in its certificate."""
+    """The party's name, as in its certificate."""
     files: dict[str, str]
-    """Path inside the kit and SHA-256 of its content."""
+    """For each path inside the kit, the SHA-256 of the file."""
 
 
 def write_manifest(kit: Path, kind: str, name: str, paths: list[str], root_key: bytes) -> None:
-    """List ``paths`` with their hashes in the kit, signed with the root key (PEM)."""
+    """Write the manifest of ``paths`` and their hashes, signed with the root key (PEM)."""
     files = {path: hashlib.sha256(read_bytes(kit / path, MAX_FILE)).hexdigest() for path in sorted(paths)}
     content = json.dumps({"format": FORMAT, "kind": kind, "name": name, "files": files}, indent=1).encode()
     key = serialization.load_pem_private_key(root_key, password=None)
@@ -63,17 +67,22 @@ def write_manifest(kit: Path, kind: str, name: str, paths: list[str], root_key: 
 
 
 def read_manifest(kit: Path, root: Any) -> Manifest:
-    """The manifest of a kit; ``root`` is the public key of the kit's root certificate. Refused if the signature is not by it."""
+    """The manifest of a kit, refused unless ``root`` signed it.
+
+    ``root`` is the root certificate's public key.
+    """
     content, signature = read_bytes(kit / MANIFEST, MAX_MANIFEST), read_bytes(kit / SIGNATURE, MAX_MANIFEST)
     if not isinstance(root, rsa.RSAPublicKey) or root.key_size < MIN_KEY_BITS:
         raise BadData(
-            f"the root certificate of '{shown(kit, 300)}' has no RSA key of {MIN_KEY_BITS} bits or more; ask for another kit"
+            f"the root certificate of '{shown(kit, 300)}' has no RSA key of {MIN_KEY_BITS} bits or more; "
+            f"ask for another kit"
         )
     try:
         root.verify(base64.b64decode(signature, validate=True), FIRST_LINE + content, PSS, hashes.SHA256())
     except (InvalidSignature, ValueError) as cause:
         raise BadData(
-            f"{MANIFEST} of '{shown(kit, 300)}' is not signed by the kit's root certificate; ask for the kit again"
+            f"{MANIFEST} of '{shown(kit, 300)}' is not signed by the kit's root certificate; "
+            f"ask for the kit again"
         ) from cause
     return _parsed(content, f"{MANIFEST} of '{shown(kit, 300)}'")
 
@@ -81,7 +90,7 @@ def read_manifest(kit: Path, root: Any) -> Manifest:
 def _parsed(content: bytes, where: str) -> Manifest:
     table = parse_json(content, where)
     wrong = BadData(
-        f"{where} does not hold what a manifest holds; ask for a kit made by this version of fedepd"
+        f"{where} does not have the fields of a manifest; ask for a kit made by this version of fedepd"
     )
     if (
         not isinstance(table, dict)
@@ -102,9 +111,10 @@ def _parsed(content: bytes, where: str) -> Manifest:
 
 
 def check_files(kit: Path, manifest: Manifest) -> None:
-    """Every file of the manifest is there and unaltered; the first that is not is named."""
+    """Check that every file of the manifest is there and unaltered. The error names the first that is not."""
     for path, expected in manifest.files.items():
         if hashlib.sha256(read_bytes(kit / path, MAX_FILE)).hexdigest() != expected:
             raise BadData(
-                f"'{shown(path)}' in '{shown(kit, 300)}' was altered after the kit was made; ask for the kit again"
+                f"'{shown(path)}' in '{shown(kit, 300)}' was altered after the kit was made; "
+                f"ask for the kit again"
             )

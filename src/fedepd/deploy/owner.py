@@ -1,4 +1,7 @@
-"""What an owner writes into the own kit: ``local/privacy.json`` and the list of further classes. A kit's maker may have planted either."""
+"""Checks of what an owner adds to a kit: ``local/privacy.json`` and the list of further classes.
+
+They are checked because whoever made the kit may have put them there.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,9 @@ MAX_K = 10**9
 
 
 def check_allowed(classes: Sequence[str], kind: str = "client") -> list[str]:
-    """The owner's list of further classes: methods and backbones that are installed here.
+    """The owner's list of further classes. Each must be a method or a backbone that is installed here.
 
-    At a site also executors and filters.
+    At a site, executors and filters are allowed too.
     """
     from fedepd.deploy.policy import BASES, named_class
 
@@ -33,9 +36,10 @@ def check_allowed(classes: Sequence[str], kind: str = "client") -> list[str]:
 
 
 def check_privacy(kit: Path, allowed: Sequence[str]) -> list[str]:
-    """The filters that ``local/privacy.json`` switches on, as short texts. Anything but a known filter with plain values is refused.
+    """The filters that ``local/privacy.json`` switches on, as short texts.
 
-    NVFlare builds whatever class or function stands there, with whatever is nested in its arguments.
+    Anything but a known filter with plain values is refused, because NVFlare would build any class or call
+    any function that the file names, including those nested in arguments.
     """
     path = kit / PRIVACY
     if not path.exists():
@@ -52,7 +56,8 @@ def check_privacy(kit: Path, allowed: Sequence[str]) -> list[str]:
                 filters.append(_filter(each, (*FILTERS, *allowed), where))
                 if chain == CHAINS[0] and each.get("direction") == "in":
                     raise BadData(
-                        f"{where} gives a filter of results the direction 'in', so it would see nothing that leaves; remove it"
+                        f"{where} gives a filter of results the direction 'in', "
+                        f"so it would not see what is sent; remove that direction"
                     )
     if not all(isinstance(name, str) and name for name in names) or len(set(names)) != len(names):
         raise BadData(f"{where} must give every scope its own name; see docs/federation.md for its form")
@@ -62,7 +67,7 @@ def check_privacy(kit: Path, allowed: Sequence[str]) -> list[str]:
         )
     if len(names) > 1:
         filters.append(
-            f"only as far as all scopes have them, because a job chooses its scope ({listed(names)})"
+            f"but a job chooses its scope ({listed(names)}), so only filters in every scope are sure to run"
         )
     return filters
 
@@ -76,7 +81,8 @@ def _filter(config: Any, known: Sequence[str], where: str) -> str:
     path, arguments = config.get("path"), config.get("args", {})
     if path not in known:
         raise BadData(
-            f"{where} names '{shown(path)}', which fedepd did not write; use {known[0]}, or allow your own with 'join --allow'"
+            f"{where} names '{shown(path)}', which is not a filter of fedepd; "
+            f"use {known[0]}, or allow your own class with 'join --allow'"
         )
     try:
         named_class(path, (Filter,))
@@ -95,14 +101,16 @@ def _filter(config: Any, known: Sequence[str], where: str) -> str:
     if path in FILTERS and not (
         set(arguments) <= {"k"} and type(arguments.get("k", 1)) is int and 0 < arguments.get("k", 1) <= MAX_K
     ):
-        raise BadData(f"{where} gives '{path}' something else than k, a whole number above 0; correct it")
+        raise BadData(
+            f"{where} gives '{path}' arguments that it does not take; give only k, a whole number above 0"
+        )
     told = ", ".join(f"{shown(name)}={shown(value)}" for name, value in arguments.items())
     return f"{path.rpartition('.')[2]}({told})"
 
 
 def _table(content: Any, keys: set[str], where: str) -> dict[str, Any]:
     if not isinstance(content, dict):
-        raise BadData(f"{where} holds something else than a table; see docs/federation.md for its form")
+        raise BadData(f"{where} must be made of tables; see docs/federation.md for its form")
     if odd := sorted(set(content) - keys):
         raise BadData(f"{where} holds '{shown(odd[0])}', which is not used here; remove it")
     return content
@@ -111,6 +119,6 @@ def _table(content: Any, keys: set[str], where: str) -> dict[str, Any]:
 def _listed(content: Any, where: str) -> list[Any]:
     if not isinstance(content, list) or len(content) > 100:
         raise BadData(
-            f"{where} holds something else than a list of at most 100 filters; see docs/federation.md for its form"
+            f"{where} must list its filters, at most 100 in one list; see docs/federation.md for its form"
         )
     return content

@@ -1,8 +1,9 @@
-"""What a job may be: two configuration files of a known form, and classes that are listed by their full names.
+"""What a job may hold: two configuration files of a known form, with classes listed by their full names.
 
-NVFlare's own list matches by prefix, does not look whether a name is a class, and is not asked for jobs that bring code. Hence two
-checks of ours: ``JobForm`` looks at a job's folder where it arrives, before anything of it is read by NVFlare's worker, and
-``ExactClasses`` looks at each component just before it is built. Each would do alone.
+NVFlare has a list of allowed classes too. But it matches by prefix, does not check that a name is a class,
+and does not apply to jobs that bring code. So there are two checks of our own, and each would suffice alone.
+``JobForm`` checks a job's folder where it arrives, before NVFlare's worker reads any of it. ``ExactClasses``
+checks each component just before it is built.
 """
 
 from __future__ import annotations
@@ -39,11 +40,14 @@ ARGUMENTS: dict[str, dict[str, type]] = {
     CONTROLLER: {"task": str, "resume": bool},
     FILTERS[0]: {"k": int},
 }
-"""Of our own classes. Others, which an owner allowed, may have any arguments that are plain values."""
+"""The arguments of our own classes.
+
+Other classes that an owner allowed may have any arguments of plain values.
+"""
 PLAIN = (str, int, float, bool, type(None))
 JOB_FILES = ("config/config_fed_client.json", "config/config_fed_server.json")
 SIGNATURES = (".__nvfl_sig.json", ".__nvfl_submitter.crt")
-"""NVFlare's signature of a folder, by who submitted the job; checked by NVFlare before we look."""
+"""The submitter's signature of a job's folder. NVFlare checks it before our checks begin."""
 PARTS = {
     "client": {"format_version", "executors", "task_data_filters", "task_result_filters", "components"},
     "server": {
@@ -60,7 +64,10 @@ RESOURCES, MAX_RESOURCES = "resources.json", 2**20
 
 
 def named_class(path: object, bases: tuple[type, ...]) -> type:
-    """The class with this full name. Only a name that somebody allowed may get here: its module is imported."""
+    """The class with this full name.
+
+    Call it only with a name that is allowed, because it imports the module.
+    """
     if not isinstance(path, str) or not CLASS.fullmatch(path) or len(path) > 500:
         raise BadConfig(f"'{shown(path)}' is not the full name of a class; give package.module.Class")
     module, _, name = path.rpartition(".")
@@ -68,41 +75,49 @@ def named_class(path: object, bases: tuple[type, ...]) -> type:
         found = getattr(import_module(module), name)
     except (ImportError, AttributeError) as cause:
         raise BadConfig(
-            f"there is no class '{shown(path)}' here ({type(cause).__name__}); install it or correct its name"
+            f"there is no class '{shown(path)}' on this machine ({type(cause).__name__}); "
+            f"install it or correct its name"
         ) from cause
     if not isinstance(found, type) or not issubclass(found, bases):
         kinds = " or ".join(base.__name__ for base in bases)
-        raise BadConfig(f"'{shown(path)}' is not a class of the kind {kinds}; only such a class may be named")
+        raise BadConfig(f"'{shown(path)}' is not an NVFlare {kinds}; name such a class")
     return found
 
 
 def check_component(config: object, allowed: Collection[str], bases: tuple[type, ...]) -> None:
-    """Exactly a full name from the list, a class of the right kind, and arguments that are plain values of the right types."""
+    """Check that a component has an allowed name, a class of the right kind and plain values as arguments."""
     if not isinstance(config, dict) or not set(config) <= {"id", "path", "args"} or "path" not in config:
         raise BadMessage(
-            "a component of the job is not a table of 'id', 'path' and 'args'; submit with the same fedepd version"
+            "a component of the job is not a table of 'id', 'path' and 'args'; "
+            "submit with the same fedepd version"
         )
     path, arguments = config["path"], config.get("args", {})
     if not isinstance(path, str) or path not in allowed:
         raise BadMessage(
-            f"the job names '{shown(path)}', which is not allowed here; an owner allows a class with 'join --allow'"
+            f"the job names '{shown(path)}', which is not allowed here; "
+            f"an owner allows a class with 'join --allow'"
         )
     named_class(path, bases)
     if not isinstance(arguments, dict) or not all(isinstance(value, PLAIN) for value in arguments.values()):
         raise BadMessage(
-            f"the job gives '{shown(path)}' arguments that are not plain values; submit with the same fedepd version"
+            f"the job gives '{shown(path)}' arguments that are not plain values; "
+            f"submit with the same fedepd version"
         )
     known = ARGUMENTS.get(path)
     if known is not None and not all(
         name in known and type(value) is known[name] for name, value in arguments.items()
     ):
         raise BadMessage(
-            f"the job gives '{shown(path)}' arguments that it does not take; submit with the same fedepd version"
+            f"the job gives '{shown(path)}' arguments that it does not take; "
+            f"submit with the same fedepd version"
         )
 
 
 class ExactClasses(FLComponent):  # type: ignore[misc]
-    """A part of ``local/resources.json``: stops the building of a job with any other component. What it cannot read, it stops."""
+    """A part of ``local/resources.json`` that stops a job before any other component is built.
+
+    A component that cannot be checked is stopped too.
+    """
 
     def __init__(self, side: str, allowed: list[str]) -> None:
         super().__init__()
@@ -118,7 +133,7 @@ class ExactClasses(FLComponent):  # type: ignore[misc]
 
 
 class JobForm(AppValidator):  # type: ignore[misc]
-    """A part of ``local/resources.json``: looks at a job's folder where it arrives, at the server and at every site."""
+    """A part of ``local/resources.json`` that checks a job's folder where it arrives, server or site."""
 
     def __init__(self, side: str, allowed: list[str]) -> None:
         super().__init__()
@@ -144,12 +159,13 @@ def allowed_at(workspace: Any) -> list[str]:
 
 
 def check_job(folder: Path, side: str, allowed: Collection[str]) -> None:
-    """Exactly the two files, and in the one that this side reads nothing but the known parts with allowed classes."""
+    """Check that a job is exactly the two files, with only known parts and allowed classes in this side's."""
     check_job_files(folder)
     config = read_json(folder / f"config/config_fed_{side}.json", 2 * MAX_TASK)
     if not isinstance(config, dict) or set(config) != PARTS[side] or config["format_version"] != 2:
         raise BadMessage(
-            "the job's configuration does not hold exactly the expected parts; submit with the same fedepd version"
+            "the job's configuration does not hold exactly the expected parts; "
+            "submit with the same fedepd version"
         )
     for place in ("task_data_filters", "task_result_filters"):
         for chain in _tables(config[place], {"tasks", "filters", "direction"}):
@@ -164,7 +180,10 @@ def check_job(folder: Path, side: str, allowed: Collection[str]) -> None:
 
 
 def check_job_files(folder: Path) -> None:
-    """Two configuration files and nothing else: a folder 'custom' beside them would be on the Python path of the job's process."""
+    """Check that a job is two configuration files and nothing else.
+
+    A folder 'custom' beside them would be on the Python path of the job's process.
+    """
     found = [
         path
         for path, is_folder in entries(folder).items()
@@ -173,7 +192,8 @@ def check_job_files(folder: Path) -> None:
     for path in sorted(found):
         if path not in JOB_FILES:
             raise BadMessage(
-                f"BYOC not permitted: the job brings '{shown(path)}', but a job is two configuration files and nothing else"
+                f"BYOC not permitted: the job brings '{shown(path)}', "
+                f"but a job may hold only its two configuration files"
             )
 
 
@@ -208,11 +228,13 @@ def _check_task(text: object, allowed: Collection[str]) -> None:
 def _tables(content: object, keys: set[str]) -> list[dict[str, Any]]:
     if not isinstance(content, list) or len(content) > MAX_LIST:
         raise BadMessage(
-            f"a part of the job is not a list of at most {MAX_LIST}; submit with the same fedepd version"
+            f"a part of the job is not a list of at most {MAX_LIST} entries; "
+            f"submit with the same fedepd version"
         )
     for each in content:
         if not isinstance(each, dict) or not set(each) <= keys:
             raise BadMessage(
-                f"a part of the job is not a table of {', '.join(sorted(keys))}; submit with the same fedepd version"
+                f"a part of the job is not a table of {', '.join(sorted(keys))}; "
+                f"submit with the same fedepd version"
             )
     return content

@@ -1,4 +1,4 @@
-"""What would leave the house, measured by running one round here, before joining."""
+"""What would leave this site, measured before joining by running one round here."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fedepd.deploy.task import FederationTask, site_data
 from fedepd.deploy.wire import confusions_record, declaration_record, reply_record
 
 FEW = 5
-"""A class with fewer nodes in a sum lets a reader of the sum come close to single nodes."""
+"""A sum over fewer nodes than this reveals much about each single node."""
 
-MIN_COUNT = "the filter MinCount would send zeros instead, but not hide that the class is here"
+MIN_COUNT = "the filter MinCount would send zeros instead, but would not hide that this site has the class"
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class Leaving:
 class Preview:
     fields: list[Leaving]
     counts: dict[str, list[int]]
-    """Per field that counts nodes: nodes of each class."""
+    """For each field that counts nodes: the number of nodes of each class."""
     warnings: list[str]
     recovery: Recovery
     """What a coordinator with a crafted model could rebuild, measured here."""
     limits: list[str]
-    """The owner's limits, line by line."""
+    """The owner's limits, one text per line of the file."""
     refusal: str | None
-    """Why this site would refuse the run."""
+    """Why this site would refuse the run; None if it would take part."""
 
     @property
     def bytes_per_round(self) -> int:
@@ -53,7 +53,7 @@ def preview(task: FederationTask, site: str, data: Path, limits: Limits | None =
     participant = task.participant(owned)
     method, tensors = task.experiment().method, Ledger(task).progress.tensors
     torch.set_num_threads(1)
-    # Choice: the last round, because methods with a warm-up send less in the first ones.
+    # Choice: preview the last round, because methods with a warm-up send less in the first ones.
     last = task.server().last_round
     message = method.message(tensors, participant.client_id)
     answer = participant.step(last, message)
@@ -106,10 +106,10 @@ def _warnings(counts: dict[str, list[int]]) -> list[str]:
         few = [c for c, n in enumerate(values) if 1 < n < FEW]
         if single:
             out.append(
-                f"class {_listed(single)}: '{of}' would be the embedding of one single node; {MIN_COUNT}"
+                f"class {_listed(single)}: '{of}' would be the embedding of a single node; {MIN_COUNT}"
             )
         if few:
-            out.append(f"class {_listed(few)}: '{of}' would sum fewer than {FEW} nodes")
+            out.append(f"class {_listed(few)}: '{of}' would be a sum over fewer than {FEW} nodes")
     return out
 
 

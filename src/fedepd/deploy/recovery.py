@@ -1,17 +1,18 @@
-"""How many nodes a dishonest coordinator could rebuild from one answer, measured by attacking this site's own
-data.
+"""How many nodes a dishonest coordinator could rebuild from one answer, measured on this site's own data.
 
-The coordinator chooses the model that it sends. A hidden unit that fires for one node alone has that node's
-row as its gradient, times a number that the gradient of its bias gives away: the change of the weights over
-the change of the bias is the row (Boenisch et al., "When the Curious Abandon Honesty", arXiv 2112.02918; Fowl
-et al., "Robbing the Fed", arXiv 2110.13057). Two layouts are tried. "bins": all units look along one random
-direction, their biases are the steps of a normal curve, and two neighbouring units differ by the nodes
-between two steps. "traps": each unit has a direction of its own and a bias that about one node passes, so
-dropout cannot mix what two units hold. The step at the client is the method's own code.
+The coordinator chooses the model that it sends. Suppose a hidden unit is active for one node only. The
+gradient of its weights is then that node's row times a number, and the gradient of its bias is the same
+number. So the change of the weights divided by the change of the bias is the row (Boenisch et al., "When the
+Curious Abandon Honesty", arXiv 2112.02918; Fowl et al., "Robbing the Fed", arXiv 2110.13057).
 
-Choice: the attacker knows mean and spread of the features, the settings and the code, but no node. It chooses
-the scale of its weights freely: small weights do what a large learning rate does, and make Adam linear
-(gradients far below its epsilon).
+Two layouts are tried. With "bins", all units look along one random direction and their biases are quantiles
+of a normal distribution, so two neighbouring units differ by the nodes between two quantiles. With "traps",
+each unit has its own direction and a bias that about one node passes, so dropout cannot mix what two units
+hold. The client's step is the method's own code.
+
+Choice: the attacker knows the features' mean and spread, the settings and the code, but no node. It chooses
+the scale of its weights freely. Small weights have the effect of a large learning rate. They also keep
+gradients far below Adam's epsilon, where Adam is linear.
 """
 
 from __future__ import annotations
@@ -34,40 +35,49 @@ from fedepd.types import ClientData, Tensors
 NEAR = 1e-2
 """A row counts as rebuilt when the error is at most this share of its length."""
 MOST_NODES = 2000
-"""Rows compared with what was rebuilt: on a larger graph a sample, so that a preview takes seconds."""
+"""The number of rows that are compared. A larger graph is sampled, so that a preview takes seconds."""
 PARTS = {"encoder.weight", "encoder.bias"}
 FAR, NEARBY = (1e3,), (1.0, 1e-2, 1e-4)
-"""How far a step moves the weights, against their size: far is exact for one epoch, nearby keeps the traps."""
+"""How far a step moves the weights, relative to their size.
+
+A far step is exact for one epoch. A near step leaves the traps in place for the next epoch.
+"""
 ADAM_EPSILON = 1e-8
 OWN_OPTIMIZERS: tuple[tuple[Literal["adam", "sgd"], float], ...] = (("sgd", 0.1), ("adam", 1e-3))
-"""What methods with ``optimizer_own`` train by, whatever the run says."""
+"""The optimisers and rates that methods with ``optimizer_own`` use, whatever the run's settings are."""
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """What the best of the attacks rebuilt from one answer."""
+    """What the best attack rebuilt from one answer."""
 
     nodes: int
-    """Nodes whose own features were rebuilt."""
+    """Number of nodes whose own features were rebuilt."""
     rows: int
-    """Nodes whose row of the first layer was rebuilt: with gcn a mean over the neighbourhood."""
+    """Number of nodes whose input row of the first layer was rebuilt.
+
+    With gcn, it is a neighbourhood mean.
+    """
     of: int
-    """Nodes that were looked for."""
+    """Number of nodes that were searched for."""
 
     @property
     def share(self) -> float:
         return self.nodes / self.of if self.of else 0.0
 
     def sentence(self) -> str:
-        rows = f", and the neighbourhood means of {self.rows}" if self.rows > self.nodes else ""
+        rows = f" and the neighbourhood means of {self.rows}" if self.rows > self.nodes else ""
         return (
-            f"a coordinator that chose the model it sends could rebuild the features of {self.nodes} of {self.of} nodes"
-            f" ({100 * self.share:.0f} %){rows} from one answer; every round is another answer"
+            f"from one answer, a coordinator that sends a crafted model could rebuild the features of "
+            f"{self.nodes} of {self.of} nodes ({100 * self.share:.0f} %){rows}; every round is another answer"
         )
 
 
 def measure(participant: Participant, data: ClientData, message: Tensors) -> Recovery:
-    """Attack ``participant`` over ``data`` in round 1; ``message`` is what an honest server would send then."""
+    """Attack ``participant`` and its ``data`` in round 1.
+
+    ``message`` is what an honest server would send then.
+    """
     nodes = _sample(data.graph.num_nodes)
     model, x = participant.model, data.graph.x
     own, rows = dense_rows(x, nodes), model.network.first_rows(model, model.inputs(data), x, nodes)
@@ -92,16 +102,16 @@ def measure(participant: Participant, data: ClientData, message: Tensors) -> Rec
 
 
 def _variants(participant: Participant, data: ClientData) -> Iterator[tuple[Training, str, float]]:
-    """How the client is taken to train, the layout, and how far a step is to go."""
+    """The attacks to try: the assumed training of the client, the layout, and how far a step goes."""
     assumed = [participant.training]
     if getattr(participant.method, "optimizer_own", False):
         assumed = [
             replace(participant.training, optimizer=optimizer, lr=lr) for optimizer, lr in OWN_OPTIMIZERS
         ]
-    # Bins part nodes only where there are enough of them, and dropout mixes neighbouring bins.
-    parted = participant.model.dropout == 0 and data.graph.num_nodes <= 8 * participant.model.hidden
+    # Bins separate nodes only if there are enough bins, and dropout mixes neighbouring bins.
+    separable = participant.model.dropout == 0 and data.graph.num_nodes <= 8 * participant.model.hidden
     for training in assumed:
-        for layout in ("bins", "traps") if parted else ("traps",):
+        for layout in ("bins", "traps") if separable else ("traps",):
             for distance in FAR if training.epochs <= 1 else NEARBY:
                 yield training, layout, distance
 
@@ -121,14 +131,13 @@ def _crafted(
     layout: str,
     distance: float,
 ) -> Tensors:
-    """What the coordinator sends instead: traps in the first layer, and behind it one weight for all units."""
+    """The message that the coordinator sends instead: traps in the first layer, equal weights behind it."""
     draws, train = seeded(0, "recovery", layout), int(data.train_mask.sum())
     width, hidden = message["encoder.weight"].shape
     own = data.graph.num_features
     weight = torch.zeros(width, hidden)
-    weight[-own:] = torch.randn(
-        own, 1 if layout == "bins" else hidden, generator=draws
-    )  # sage: a node's own features alone
+    # With sage, only the weights of a node's own features are set.
+    weight[-own:] = torch.randn(own, 1 if layout == "bins" else hidden, generator=draws)
     reach = rows @ weight  # [m, hidden]
     if layout == "bins":
         levels = [NormalDist().inv_cdf((unit + 0.5) / hidden) for unit in range(hidden)]
@@ -136,7 +145,7 @@ def _crafted(
         levels = [NormalDist().inv_cdf(1 - 1 / max(2, data.graph.num_nodes))] * hidden
     bias = -(reach.mean(0) + reach.std(0) * torch.tensor(levels))
     adam = training.optimizer == "adam"
-    # With Adam gradient and weight decay stay far below its epsilon: then its step is linear in the gradient.
+    # With Adam, gradient and weight decay stay far below its epsilon, so its step is linear in the gradient.
     scale = 1e-14 if adam else 1e-3
     strength = distance * scale * max(1, train) / (training.lr / (ADAM_EPSILON if adam else 1.0))
     out = {
@@ -154,8 +163,9 @@ def _crafted(
 
 
 def _guesses(training: Training, sent: Tensors, back: Tensors) -> Tensor:
-    """Rows by the ratio of what weights and biases moved by, of each unit and of two neighbours' difference."""
-    # What the optimiser alone does to the weights (decay, over all epochs) is known, and taken off.
+    """Guessed rows: weight change over bias change, for each unit and for each pair of neighbours."""
+    # The attacker knows what the optimiser alone does to the weights (decay over all epochs) and subtracts
+    # it.
     names = sorted(PARTS)
     still = Gradient(lambda _: (0.0, {}))
     alone, _, _ = descend({name: sent[name] for name in names}, names, still, training.epochs, training, {})
@@ -167,7 +177,7 @@ def _guesses(training: Training, sent: Tensors, back: Tensors) -> Tensor:
 
 
 def _matched(guesses: Tensor, rows: Tensor) -> int:
-    """How many of the rows [m, k] one of the guesses [g, k] meets."""
+    """How many of the rows [m, k] are close to one of the guesses [g, k]."""
     length = rows.norm(dim=1)
     fit = guesses[(guesses.norm(dim=1) <= 2 * length.max()) & (guesses.norm(dim=1) > 0)]
     if not len(fit):

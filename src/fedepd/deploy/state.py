@@ -1,4 +1,4 @@
-"""What a site must not forget when it is restarted."""
+"""The state that a site keeps on disk, so that it can continue after a restart."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from fedepd.types import Tensors
 
 
 class SiteState:
-    """A client's state after its two latest rounds: a server that lost its last round asks for it again, and gets the same bits."""
+    """A client's state after its two latest rounds.
+
+    A server that lost its last round asks for it again, and then gets the same bits.
+    """
 
     def __init__(self, folder: Path, identity: str) -> None:
         self._folder, self._identity = folder, identity

@@ -1,4 +1,7 @@
-"""What a federation agrees on before its first round: sent to every site as JSON, checked where it arrives."""
+"""What a federation agrees on before its first round.
+
+It is sent to every site as JSON and checked on arrival.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,14 @@ from fedepd.shown import shown
 from fedepd.types import ClientData, TaskInfo
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
-"""Sites and runs: their names become host-like names and folder names, so nothing else may be in them."""
+"""The names of sites and runs.
+
+They become folder names and parts of host names, so no other character is allowed.
+"""
 DEFENDED = {"robust": "clip", "cap_weights": True}
-"""What is on in a federation unless its coordinator says otherwise: sites are not programs of our own."""
+"""Settings that are on in a federation unless its coordinator says otherwise. Other people run the sites."""
 MAX_TASK = 4 * 2**20
-"""Bytes of a task as JSON; the names of classes are most of it."""
+"""Largest size in bytes of a task as JSON. Most of it are the names of classes."""
 MAX_FEATURES, MAX_CLASSES, MAX_SITES, MAX_DEADLINE = 10**7, 10**5, 1000, 30 * 86400.0
 MAX_SETTINGS, MAX_SETTING = 500, 1000
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -37,24 +43,24 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 @dataclass(frozen=True)
 class FederationTask:
     run: str
-    """Names the run at the server and the state at the sites; a resumed run keeps it."""
+    """The name of the run at the server and of its state at the sites. A resumed run keeps it."""
     method: str
     preset: str
     settings: dict[str, Any]
-    """Flat settings as of ``fedepd run``."""
+    """Settings as a flat table, as ``fedepd run`` takes them."""
     num_features: int
     num_classes: int
     sites: tuple[str, ...]
-    """A site's place in this list is its client number."""
+    """The names of the sites. A site's position in this list is its client number."""
     min_sites: int = 1
     deadline: float = 600.0
     """Seconds a site has for one step or one evaluation."""
     max_nodes: int = 10_000_000
-    """A site that says it has more nodes is not believed."""
+    """A site that declares more nodes is refused."""
     label_names: tuple[str, ...] = ()
-    """What the federation calls its classes, in order; empty if it did not agree on names."""
+    """The federation's class names, in order; empty if it did not agree on names."""
     schema_sha256: str = ""
-    """Of the agreed feature schema; empty if there is none."""
+    """Hash of the agreed feature schema; empty if there is none."""
 
     def __post_init__(self) -> None:
         check_name("run", self.run)
@@ -69,7 +75,8 @@ class FederationTask:
             or not 0 < self.deadline <= MAX_DEADLINE
         ):
             raise BadConfig(
-                f"deadline is {shown(self.deadline)}; give a number of seconds above 0, at most {MAX_DEADLINE:g}"
+                f"deadline is {shown(self.deadline)}; "
+                f"give a number of seconds above 0, at most {MAX_DEADLINE:g}"
             )
         _check_settings(self.settings)
         for what in ("method", "preset"):
@@ -79,11 +86,13 @@ class FederationTask:
         experiment = self.experiment()
         if experiment.attack.on:
             raise BadConfig(
-                f"attack is '{experiment.attack.attack}'; attacks are for simulations, see 'fedepd attack --help'"
+                f"attack is '{experiment.attack.attack}', but attacks are only for simulations; "
+                f"remove the setting, or see 'fedepd attack --help'"
             )
         if experiment.method.merges_clients:
             raise BadConfig(
-                f"method '{self.method}' needs the whole graph in one place and cannot be federated; choose another"
+                f"method '{self.method}' needs the whole graph in one place and cannot be federated; "
+                f"choose another"
             )
         size = cohort_size(len(self.sites), experiment.training)
         experiment.defence.check(experiment.method.label, experiment.method.averages, size)
@@ -94,13 +103,14 @@ class FederationTask:
         check_label_names(self.label_names, "the task")
         if self.label_names and len(self.label_names) != self.num_classes:
             raise BadConfig(
-                f"the task names {len(self.label_names)} classes and has {self.num_classes}; name each once"
+                f"the task names {len(self.label_names)} classes but has {self.num_classes}; name each once"
             )
         if not isinstance(self.schema_sha256, str) or (
             self.schema_sha256 and not SHA256.fullmatch(self.schema_sha256)
         ):
             raise BadConfig(
-                f"the task's schema_sha256 is '{shown(self.schema_sha256)}'; give 64 hexadecimal digits or nothing"
+                f"the task's schema_sha256 is '{shown(self.schema_sha256)}'; "
+                f"give 64 hexadecimal digits or nothing"
             )
 
     def experiment(self) -> Experiment:
@@ -108,13 +118,16 @@ class FederationTask:
         return Experiment.recorded(self.method, self.preset, settings)
 
     def sites_sha256(self) -> str:
-        """Stands where a simulated run has the hash of its graph, which nobody here can know."""
+        """Used in place of a simulated run's graph hash: in a federation, nobody knows the whole graph."""
         return hashlib.sha256(
             json.dumps([self.run, self.sites, self.num_features, self.num_classes]).encode()
         ).hexdigest()
 
     def identity(self) -> str:
-        """What is saved under another identity belongs to another run."""
+        """The hash that marks saved state as this run's.
+
+        State with another identity belongs to another run.
+        """
         return self.experiment().config_hash(self.sites_sha256())
 
     def info(self) -> TaskInfo:
@@ -142,16 +155,18 @@ class FederationTask:
 
     @classmethod
     def from_json(cls, text: object) -> FederationTask:
-        """A task as it arrives; whatever is not one is refused in one sentence."""
+        """Read a task that arrived. Anything else is refused in one sentence."""
         if not isinstance(text, str) or len(text) > MAX_TASK:
             raise BadMessage(
-                "the task is not a text of a sane length; install the same fedepd version everywhere"
+                f"the task is not a text of at most {MAX_TASK:,} characters; "
+                f"install the same fedepd version everywhere"
             )
         try:
             content = parse_json(text, "the task")
             if not isinstance(content, dict) or sorted(content) != sorted(f.name for f in fields(cls)):
                 raise BadMessage(
-                    "the task does not hold exactly the expected fields; install the same fedepd version everywhere"
+                    "the task does not hold exactly the expected fields; "
+                    "install the same fedepd version everywhere"
                 )
             for what in ("sites", "label_names"):
                 if not isinstance(content[what], list):
@@ -161,12 +176,10 @@ class FederationTask:
             return cls(
                 **{**content, "sites": tuple(content["sites"]), "label_names": tuple(content["label_names"])}
             )
-        except BadMessage:
+        except (BadMessage, BadConfig):
             raise
         except (FedEPDError, ValueError, TypeError, ArithmeticError) as cause:
-            # Else a damaged task would end a worker with a traceback instead of a sentence.
-            if isinstance(cause, BadConfig):
-                raise
+            # Otherwise a damaged task would end a worker with a traceback instead of a sentence.
             raise BadMessage(
                 f"the task cannot be read ({shown(cause, 300)}); install the same fedepd version everywhere"
             ) from cause
@@ -178,10 +191,10 @@ def _whole(what: str, value: object, low: int, high: int) -> None:
 
 
 def _told(value: object) -> str:
-    """A value in a sentence; the digits of a huge number would be one long line, and Python refuses to write them."""
-    return (
-        "a number with too many digits" if type(value) is int and value.bit_length() > 256 else shown(value)
-    )
+    """A value for a sentence. Python refuses to write out a huge number, so its digits are left out."""
+    if type(value) is int and value.bit_length() > 256:
+        return "a number with too many digits"
+    return shown(value)
 
 
 def _check_sites(sites: object) -> None:
@@ -223,34 +236,36 @@ def _is_text(value: object) -> bool:
 def check_name(what: str, name: object) -> None:
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise BadConfig(
-            f"{what} '{shown(name)}' is not a usable name; use lower-case letters, digits and hyphens, at most 63"
+            f"{what} '{shown(name)}' is not a usable name; "
+            f"use at most 63 lower-case letters, digits and hyphens, and no hyphen first"
         )
 
 
 def site_data(task: FederationTask, site: str, path: str | Path) -> ClientData:
-    """The site's file as this task needs it, or one sentence that says why it does not fit."""
+    """The site's data in the form that this task needs. Raises ``BadData`` if the file does not fit."""
     experiment = task.experiment()
     data = read_client_file(path, task.client_id(site), experiment.split, experiment.protocol.seed)
     check_fit(data, path, task.num_features, task.num_classes)
     check_agrees(data.graph, path, Agreement(task.label_names))
     if task.schema_sha256 and schema_sha256(agreement_of(data.graph).schema) != task.schema_sha256:
-        what = f"the columns of file '{shown(path, 300)}' are not those of the federation"
+        what = f"the columns of file '{shown(path, 300)}' differ from those of the federation"
         raise BadData(f"{what}; 'fedepd federation join --check' names the difference")
     graph = replace(with_features(data.graph, experiment.protocol.features), num_classes=task.num_classes)
     return replace(data, graph=graph)
 
 
 def check_fit(data: ClientData, path: str | Path, num_features: int | None, num_classes: int | None) -> None:
-    graph = data.graph
+    """Refuse a file without a training node, or whose numbers of features or classes do not fit."""
+    graph, file = data.graph, f"file '{shown(path, 300)}'"
     if num_features is not None and graph.num_features != num_features:
         raise BadData(
-            f"file '{shown(path, 300)}' has {graph.num_features} features, the federation {num_features}; bring them into the same form"
+            f"{file} has {graph.num_features} features, but the federation has {num_features}; "
+            f"make the same features as the other sites"
         )
     if num_classes is not None and graph.num_classes > num_classes:
         raise BadData(
-            f"file '{shown(path, 300)}' has {graph.num_classes} classes, the federation {num_classes}; use the federation's class numbers"
+            f"{file} has {graph.num_classes} classes, but the federation has {num_classes}; "
+            f"use the federation's class numbers"
         )
     if not bool(data.train_mask.any()):
-        raise BadData(
-            f"file '{shown(path, 300)}' has no training node; label some nodes or give it a 'split'"
-        )
+        raise BadData(f"{file} has no training node; label some nodes or give it a 'split'")

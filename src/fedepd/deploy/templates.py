@@ -1,4 +1,7 @@
-"""Every configuration that NVFlare reads, built here and nowhere else. Nothing in them comes from a kit but names and addresses."""
+"""Every configuration that NVFlare reads is built here.
+
+The only parts that come from a kit are names and addresses.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,12 @@ ORG, PROJECT = "fedepd", "federation"
 EXECUTOR = "fedepd.deploy.executor.SiteExecutor"
 CONTROLLER = "fedepd.deploy.controller.FederationController"
 FILTERS = ("fedepd.deploy.filters.MinCount",)
-"""What a job and an owner's privacy.json may name, in full. An owner adds own classes with ``join --allow``."""
+"""The filters that an owner's privacy.json may name, in full.
+
+An owner adds further classes with ``join --allow``.
+"""
 POLL = 0.05
-"""Seconds between a site's questions for work; NVFlare's default of 2 s would be most of a round."""
+"""Seconds between a site's requests for work. NVFlare's default of 2 s would take most of a round."""
 RIGHTS = ("submit_job", "manage_job", "download_job", "view", "operate", "app_command")
 NO_RIGHTS = (
     "byoc",
@@ -24,7 +30,10 @@ NO_RIGHTS = (
     "configure_site_log",
     "server-predeployed-flwr",
 )
-"""Shipped code, the shell, and logging settings, which may name any function of any package as a handler."""
+"""Rights that nobody has: to ship code, to use the shell, and to change logging.
+
+Logging settings may name any function of any package as a handler.
+"""
 LAUNCHERS = {"client": "fedepd.deploy.launch.SiteJobs", "server": "fedepd.deploy.launch.ServerJobs"}
 
 
@@ -43,7 +52,7 @@ def startup(kind: str, name: str, host: str, port: int) -> dict[str, Any]:
     if kind == "server":
         server = {"name": PROJECT, "service": service, "admin_server": host, "admin_port": port, **files}
         return {"format_version": 2, "require_signed_jobs": True, "servers": [server]}
-    # An empty site_config: else NVFlare tells the server everything in resources.json that it does not know.
+    # site_config is empty, because otherwise NVFlare sends the server every unknown entry of resources.json.
     client = {**files, "fqsn": name, "is_leaf": True, "site_config": {}}
     servers = [{"name": PROJECT, "service": service, "identity": host}]
     return {"format_version": 2, "require_signed_jobs": True, "servers": servers, "client": client}
@@ -69,7 +78,10 @@ def _admin(name: str, host: str, port: int) -> dict[str, Any]:
 
 
 def resources(kind: str, folder: Path, allowed: Sequence[str] = ()) -> dict[str, Any]:
-    """``local/resources.json``; ``allowed`` are the owner's own classes. The policy is checked twice: by NVFlare, and exactly by us."""
+    """The content of ``local/resources.json``. ``allowed`` are the owner's own classes.
+
+    NVFlare enforces the list of classes by prefix, and our policy enforces it again by exact name.
+    """
     if kind == "admin":
         limits = {
             "idle_timeout": 900.0,
@@ -143,7 +155,7 @@ def _server_parts(folder: Path) -> list[dict[str, Any]]:
 
 
 def authorization(may_operate: bool) -> dict[str, Any]:
-    """``local/authorization.json``: what the coordinator may do here. Nobody else may do anything but look."""
+    """The content of ``local/authorization.json``: what the coordinator may do here. Others may only look."""
     coordinator = dict.fromkeys(RIGHTS, "any") | dict.fromkeys(NO_RIGHTS, "none")
     if not may_operate:
         coordinator["operate"] = "none"
@@ -151,11 +163,9 @@ def authorization(may_operate: bool) -> dict[str, Any]:
 
 
 def log_config() -> dict[str, Any]:
-    """``local/log_config.json``: the console and two files that are turned over, each with NVFlare's plain formatter."""
-    utils, form = (
-        "nvflare.fuel.utils.log_utils",
-        "%(asctime)s - %(name)s - %(levelname)s - %(fl_ctx)s - %(message)s",
-    )
+    """The content of ``local/log_config.json``: a console and two rotating files in NVFlare's plain form."""
+    utils = "nvflare.fuel.utils.log_utils"
+    form = "%(asctime)s - %(name)s - %(levelname)s - %(fl_ctx)s - %(message)s"
     file = {
         "class": "logging.handlers.RotatingFileHandler",
         "formatter": "base",
@@ -183,7 +193,10 @@ def log_config() -> dict[str, Any]:
 
 
 def job(text: str, resume: bool) -> dict[str, dict[str, Any]]:
-    """A job's two configurations, by file name; ``text`` is the task as JSON, because NVFlare takes a nested table for a component."""
+    """A job's two configurations, by file name.
+
+    ``text`` is the task as JSON text, because NVFlare would take a nested table for a component.
+    """
     nothing: dict[str, Any] = {
         "format_version": 2,
         "components": [],

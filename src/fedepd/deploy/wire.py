@@ -1,4 +1,7 @@
-"""Tensors and replies as the plain records that cross the wire, and back. A record that is not exactly as agreed is refused by name."""
+"""Turn tensors and replies into the plain records that are sent, and read such records back.
+
+A record that is not exactly as agreed is refused, and the error names the field.
+"""
 
 from __future__ import annotations
 
@@ -28,26 +31,29 @@ DECLARE, STEP, EVALUATE, PING, STATUS = (
     "fedepd_status",
 )
 REASON = "fedepd_reason"
-"""The header of a site's refusal that says why, where the owner's limits allow it."""
+"""The header of a site's refusal that says why, if the owner's limits allow it."""
 TIDY_EVERY = 10
-"""Rounds between hand-backs of freed memory to the system; NVFlare's workers grow otherwise."""
+"""Freed memory is returned to the system after this many rounds. Otherwise NVFlare's workers grow."""
 ENGINE_FIELD = "__headers__"
 """NVFlare's own entry in every record."""
 REPLY_FIELDS = ("num_nodes", "num_train", "round", "scalars", "tensors")
 SIZE_FIELDS = ("class_sizes", "label_names", "num_nodes", "num_train", "schema_sha256")
 CLASS_SIZES = ("train", "val", "test")
 RECORDS = {"class_sizes": SIZE_FIELDS, "confusions": ("confusions", "round"), "tensors": REPLY_FIELDS}
-"""What a site sends: by the field that holds its arrays, all its fields."""
+"""The fields of each record that a site sends. The key is the field that holds its arrays."""
 KINDS = "fiub"
 NUMBERS = {np.dtype(name) for name in ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?")}
-"""What torch takes: of these kinds, but neither in another machine's byte order nor of more than 64 bits."""
+"""The types that torch accepts: numbers of at most 64 bits in this machine's byte order."""
 HASH = re.compile(r"([0-9a-f]{64})?")
 MOST_COUNT = 2**53
-"""A whole number above it is no honest count, and a float could not hold it."""
+"""Largest count that is accepted.
+
+An honest count is smaller, and a float could not hold a larger one exactly.
+"""
 
 
 class Refused(Exception):
-    """A record that fails its checks: which field, and why."""
+    """A record failed its checks. Holds the field and the reason."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field} {reason}")
@@ -81,7 +87,7 @@ def read_message(record: Mapping[str, Any]) -> tuple[int, Tensors]:
 
 
 def declaration_record(sizes: Sizes, label_names: Sequence[str] = (), schema_sha256: str = "") -> Record:
-    """All that leaves the house before the first step."""
+    """Everything that leaves a site before the first step."""
     return {
         "num_nodes": sizes.num_nodes,
         "num_train": sizes.num_train,
@@ -93,13 +99,13 @@ def declaration_record(sizes: Sizes, label_names: Sequence[str] = (), schema_sha
 
 @dataclass(frozen=True)
 class Declaration:
-    """What a site says of itself before the first step."""
+    """What a site declares before the first step."""
 
     sizes: Sizes
     label_names: tuple[str, ...]
-    """What it calls the classes, in order; empty where its file has no names."""
+    """The site's class names, in order; empty if its file has none."""
     schema_sha256: str
-    """Of how its columns became features; empty where its file does not say."""
+    """Hash of the rules that made features from columns; empty if its file has none."""
 
 
 def read_declaration(record: Mapping[str, Any], num_classes: int, most_nodes: int) -> Declaration:
@@ -123,7 +129,7 @@ def read_declaration(record: Mapping[str, Any], num_classes: int, most_nodes: in
 
 
 def reply_record(reply: Reply) -> Record:
-    """All that leaves the house after a step."""
+    """Everything that leaves a site after a step."""
     return {
         "round": reply.round,
         "num_nodes": reply.num_nodes,
@@ -134,7 +140,7 @@ def reply_record(reply: Reply) -> Record:
 
 
 def read_reply(record: Mapping[str, Any], round: int) -> Reply:
-    """The reply in a record; whether its tensors are usable is for admission to say."""
+    """The reply in a record. Admission decides later whether its tensors can be used."""
     _check_fields(record, REPLY_FIELDS)
     _check_round(record, round)
     scalars = record["scalars"]
@@ -154,7 +160,7 @@ def _is_loss(name: object, value: object) -> bool:
 
 
 def confusions_record(round: int, confusions: Mapping[str, Tensor]) -> Record:
-    """All that leaves the house after an evaluation."""
+    """Everything that leaves a site after an evaluation."""
     return {"round": round, "confusions": to_arrays(confusions)}
 
 
@@ -179,7 +185,7 @@ def read_confusions(
 
 
 def record_kind(record: Mapping[str, Any]) -> str:
-    """Which of the records that a site sends this is, by its field of arrays; anything else is refused."""
+    """The kind of a record that a site sends, named by its field of arrays. Any other record is refused."""
     kind = next((kind for kind in RECORDS if kind in record), "tensors")
     _check_fields(record, RECORDS[kind])
     to_tensors(record[kind])
@@ -195,14 +201,17 @@ def _check_fields(record: Any, names: tuple[str, ...]) -> None:
 
 
 def _listed(names: Iterable[object]) -> str:
-    """Foreign names in a sentence: none is long, and no more than a few are shown."""
+    """Foreign names for a sentence. Long names are cut, and only the first few are listed."""
     every = sorted(shown(name, 40) for name in names)
-    return ", ".join(every[:8]) + (f" and {len(every) - 8} more" if len(every) > 8 else "") or "nothing"
+    if not every:
+        return "nothing"
+    first = ", ".join(every[:8])
+    return f"{first} and {len(every) - 8} more" if len(every) > 8 else first
 
 
 def _check_round(record: Mapping[str, Any], round: int) -> None:
     if _count(record, "round") != round:
-        raise Refused("round", f"answers round {shown(record['round'])} in round {round}")
+        raise Refused("round", f"is {shown(record['round'])}, but this is round {round}")
 
 
 def _count(record: Mapping[str, Any], name: str) -> int:

@@ -1,1 +1,1 @@
-"""Tensors and adjacency in, logits and gradients out: kernels, sparse products, backbones, the optimiser."""
+"""Features and adjacency come in, logits and gradients go out: kernels, products, backbones, optimiser."""

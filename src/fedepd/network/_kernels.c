@@ -1,12 +1,15 @@
-/* The products and the element-wise steps of one training pass, on float32 rows and 32-bit CSR. Called through ctypes by kernels.py, which
-   checks every shape and type; each function writes only its outputs and sums in one fixed order, so threads and repeats give the same bits. */
+/* The products and the element-wise steps of one training pass, on float32 rows and 32-bit CSR.
+
+   kernels.py calls them through ctypes and checks every shape and type. Each function writes only its outputs
+   and sums in one fixed order, so threads and repetitions give the same bits. */
 
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-/* On x86 the functions need AVX2 and FMA, which fedepd_supported() asks the processor for; elsewhere the compiler's own choice will do. */
+/* On x86 the functions need AVX2 and FMA. fedepd_supported() asks the processor for both. On other machines
+   the compiler chooses. */
 #if defined(__x86_64__)
 #define FAST __attribute__((target("avx2,fma")))
 int fedepd_supported(void) {
@@ -21,8 +24,8 @@ int fedepd_supported(void) { return 1; }
 typedef float lane __attribute__((vector_size(32), aligned(4), may_alias));
 #define LANE 8
 
-/* LANES * 8 columns from c on of row r of A dense, summed in registers. A macro, as an inlined function would be compiled before the
-   processor is known. */
+/* Sums LANES * 8 columns, starting at c, of row r of A dense in registers. It is a macro, so that it is
+   compiled for the same processor as the function that uses it. */
 #define STRIP(LANES)                                                                  \
     {                                                                                 \
         lane sum[LANES];                                                              \
@@ -35,27 +38,29 @@ typedef float lane __attribute__((vector_size(32), aligned(4), may_alias));
     }
 
 /* out = A dense */
-FAST void fedepd_product(int64_t rows, int64_t width, const int32_t *restrict start, const int32_t *restrict index,
-                           const float *restrict value, const float *restrict dense, float *restrict out) {
+FAST void fedepd_product(int64_t rows, int64_t width, const int32_t *restrict start,
+                         const int32_t *restrict index, const float *restrict value,
+                         const float *restrict dense, float *restrict out) {
     for (int64_t r = 0; r < rows; r++) {
         int64_t c = 0;
         for (; c + 8 * LANE <= width; c += 8 * LANE) STRIP(8)
         for (; c + 4 * LANE <= width; c += 4 * LANE) STRIP(4)
         for (; c + LANE <= width; c += LANE) STRIP(1)
-        if (c < width && width > LANE) { /* the last columns once more, to the same sums */
+        if (c < width && width > LANE) { /* some columns are computed again, with the same sums */
             c = width - LANE;
             STRIP(1)
             c = width;
         }
         for (; c < width; c++) {
             float sum = 0;
-            for (int32_t e = start[r]; e < start[r + 1]; e++) sum += value[e] * dense[(int64_t)index[e] * width + c];
+            for (int32_t e = start[r]; e < start[r + 1]; e++)
+                sum += value[e] * dense[(int64_t)index[e] * width + c];
             out[r * width + c] = sum;
         }
     }
 }
 
-/* LANES * 8 columns from c on of every row of out, increased by the rows of dense whose bit is set. */
+/* Adds, to LANES * 8 columns of every row of out, starting at c, the rows of dense whose bit is set. */
 #define GATHER(LANES)                                                                          \
     for (int64_t j = 0; j < units; j++) {                                                      \
         lane sum[LANES], *to = (lane *)(out + j * width + c);                                  \
@@ -71,10 +76,11 @@ FAST void fedepd_product(int64_t rows, int64_t width, const int32_t *restrict st
 typedef int32_t ints __attribute__((vector_size(32), aligned(4), may_alias));
 #define BLOCK 32
 
-/* out = holey^T dense, [units, width], skipping the zeros of holey, of which ReLU and dropout leave many. Both widths are multiples of 8;
-   filled is room for `units` integers. */
-FAST void fedepd_transposed_product(int64_t rows, int64_t units, int64_t width, const float *restrict holey, const float *restrict dense,
-                                    int32_t *restrict filled, float *restrict out) {
+/* out = holey^T dense, [units, width]. It skips the zeros of holey; ReLU and dropout make many of them. Both
+   widths are multiples of 8. filled is work space for `units` integers. */
+FAST void fedepd_transposed_product(int64_t rows, int64_t units, int64_t width, const float *restrict holey,
+                                    const float *restrict dense, int32_t *restrict filled,
+                                    float *restrict out) {
     memset(out, 0, (size_t)(units * width) * sizeof(float));
     for (int64_t first = 0; first < rows; first += BLOCK) {
         const int64_t count = rows - first < BLOCK ? rows - first : BLOCK;
@@ -100,7 +106,8 @@ FAST void fedepd_transposed_product(int64_t rows, int64_t units, int64_t width, 
     }
 }
 
-/* h = dropout(relu(h + bias)) with one random bit per unit, most significant first: a unit is dropped (0) or doubled. No bits: no dropout. */
+/* h = dropout(relu(h + bias)). One random bit per unit, most significant first, says whether the unit is
+   dropped (0) or doubled (1). Without bits there is no dropout. */
 FAST void fedepd_activate(int64_t rows, int64_t width, const float *bias, const uint8_t *bits, float *h) {
     for (int64_t r = 0; r < rows; r++) {
         float *row = h + r * width;
@@ -116,13 +123,15 @@ FAST void fedepd_activate(int64_t rows, int64_t width, const float *bias, const 
                 for (int k = 0; k < 8; k++) row[c + k] *= (float)((byte >> (7 - k) & 1) << 1);
             }
         } else {
-            for (int64_t c = 0; c < width; c++) row[c] *= (float)((bits[(first + c) / 8] >> (7 - (first + c) % 8) & 1) << 1);
+            for (int64_t c = 0; c < width; c++)
+                row[c] *= (float)((bits[(first + c) / 8] >> (7 - (first + c) % 8) & 1) << 1);
         }
     }
 }
 
 /* g = 0 where h <= 0, else scale * grad; bias_grad = the column sums of g. */
-FAST void fedepd_activate_backward(int64_t rows, int64_t width, const float *grad, const float *h, float scale, float *g, float *bias_grad) {
+FAST void fedepd_activate_backward(int64_t rows, int64_t width, const float *grad, const float *h,
+                                   float scale, float *g, float *bias_grad) {
     memset(bias_grad, 0, (size_t)width * sizeof(float));
     for (int64_t r = 0; r < rows; r++) {
         const int64_t first = r * width;
@@ -134,7 +143,8 @@ FAST void fedepd_activate_backward(int64_t rows, int64_t width, const float *gra
     }
 }
 
-/* e^x for x <= 0 to 2 units in the last place: 2^n e^r with |r| <= ln(2) / 2; 0 where e^x is no normal float, NaN for NaN. */
+/* e^x for x <= 0, accurate to 2 units in the last place, as 2^n e^r with |r| <= ln(2) / 2. The result is 0
+   where e^x is not a normal float, and NaN for NaN. */
 static FAST inline lane lanes_exp(lane x) {
     const ints gone = x < -87.0f;
     const lane n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; /* to the nearest integer */
@@ -150,7 +160,8 @@ static FAST inline lane lanes_exp(lane x) {
     return (lane)((ints)out & ~gone);
 }
 
-/* Eight numbers of a row of which `left` are left; beyond them -inf, which is no maximum and whose e^x adds nothing. */
+/* The next eight numbers of a row that has `left` more. Beyond its end they are -inf, which is never a
+   maximum and whose e^x adds nothing. */
 static FAST inline lane lanes_of(const float *from, int64_t left) {
     if (left >= LANE) return *(const lane *)from;
     lane out = (lane){0} - INFINITY;
@@ -164,9 +175,10 @@ static FAST inline void lanes_to(float *to, lane values, int64_t left) {
         for (int l = 0; l < left; l++) to[l] = values[l];
 }
 
-/* z <- the gradient of `weight` times the mean cross-entropy of softmax(z + shift) against the labels, in place; *loss = that mean times
-   weight. No shift: none is added. Returns 1, with z spoilt, if a label is no column. */
-FAST int fedepd_cross_entropy(int64_t rows, int64_t width, const float *shift, const int64_t *label, double weight, float *z, double *loss) {
+/* *loss = `weight` times the mean cross-entropy of softmax(z + shift) against the labels. z is overwritten by
+   its gradient. shift may be NULL. If a label is not a column, the function returns 1 and z is unusable. */
+FAST int fedepd_cross_entropy(int64_t rows, int64_t width, const float *shift, const int64_t *label,
+                              double weight, float *z, double *loss) {
     const float scale = (float)(weight / (double)rows);
     double total = 0;
     for (int64_t r = 0; r < rows; r++) {
@@ -200,10 +212,11 @@ FAST int fedepd_cross_entropy(int64_t rows, int64_t width, const float *shift, c
     return 0;
 }
 
-/* One step of Adam with an L2 penalty: `rate` is the learning rate over the first moment's bias correction, `root` the root of the
-   second's, new1 and new2 are 1 - beta. */
-FAST void fedepd_adam(int64_t size, float rate, float root, float new1, float new2, float eps, float decay, const float *restrict grad,
-                      float *restrict value, float *restrict first, float *restrict second) {
+/* One step of Adam with an L2 penalty. `rate` is the learning rate divided by the bias correction of the
+   first moment, `root` is the square root of that of the second, and new1 and new2 are 1 - beta. */
+FAST void fedepd_adam(int64_t size, float rate, float root, float new1, float new2, float eps, float decay,
+                      const float *restrict grad, float *restrict value, float *restrict first,
+                      float *restrict second) {
     for (int64_t i = 0; i < size; i++) {
         const float g = grad[i] + decay * value[i];
         const float m = first[i] + new1 * (g - first[i]);

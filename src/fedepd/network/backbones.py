@@ -209,15 +209,15 @@ def named(network: Network) -> str | Network:
     """The registered name of a network whose own settings are at their defaults; otherwise the network."""
     if "__dataclass_fields__" not in vars(type(network)):
         raise BadConfig(
-            f"the backbone {network_name(network)} is no dataclass, so no run folder would hold its settings; "
-            "write @dataclass(frozen=True) above its class"
+            f"the backbone {network_name(network)} is no dataclass, "
+            "so no run folder would hold its settings; write @dataclass(frozen=True) above its class"
         )
     for f in fields(network):  # type: ignore[arg-type]
         value = getattr(network, f.name)
         if not isinstance(value, str | int | float | None):
             raise BadConfig(
-                f"'{f.name}' of the backbone {network_name(network)} is {shown(value)}; its settings go into the "
-                "run folder, so give a number, a text, true or false"
+                f"'{f.name}' of the backbone {network_name(network)} is {shown(value)}; "
+                "its settings go into the run folder, so give a number, a text, true or false"
             )
     default = all(getattr(network, f.name) == f.default for f in fields(network))  # type: ignore[arg-type]
     return registered(network) if default and registered(network) else network

@@ -201,9 +201,9 @@ def check_network_class(cls: object) -> type[Network]:
 def layer_names(model: Backbone) -> list[str]:
     """The encoder's layers, in order: all of ``layers``, or all but the last where that one classifies.
 
-    Choice: layers counts convolutions. With head gcn the last of them classifies, so that one layer leaves none
-    for the encoder. It is then a dense layer: H = X itself would have another width than every method expects,
-    and prototypes of H would send features in clear.
+    Choice: layers counts convolutions. With head gcn the last of them classifies, so that one layer leaves
+    none for the encoder. It is then a dense layer: H = X itself would have another width than every method
+    expects, and prototypes of H would send features in clear.
     """
     count = model.layers if model.head == "linear" else max(1, model.layers - 1)
     return [f"encoder{ordinal}" for ordinal in ORDINALS[:count]]

@@ -49,7 +49,8 @@ class H2GCN(Network):
 
     # Choice: of GCNII and H2GCN, this one is better by validation on actor and roman_empire_proxy
     # (docs/backbones.md).
-    # Choice: S has all rounds already, and a linear layer reads it. So the setting head has no other value here.
+    # Choice: S has all rounds already, and a linear layer reads it. So the setting head has no other value
+    # here.
     depths: ClassVar[tuple[int, ...]] = (1, 2, 3, 4)
 
     def shapes(self, model: Backbone, num_features: int) -> Shapes:

@@ -1,6 +1,7 @@
-"""Compiled kernels for the hot products, where the package was built with a C compiler; torch computes the same where it was not.
+"""Compiled kernels for the functions that take most of the time. Without them, torch computes the same.
 
-``_kernels.c`` is compiled when the package is installed (hatch_build.py). FEDEPD_KERNELS=torch turns the kernels off.
+``_kernels.c`` is compiled when the package is installed and a C compiler is found (hatch_build.py).
+FEDEPD_KERNELS=torch turns the kernels off.
 """
 
 from __future__ import annotations
@@ -37,24 +38,9 @@ def _load() -> ctypes.CDLL | None:
         return None
     library.fedepd_product.argtypes = [_COUNT, _COUNT, *[_POINTER] * 5]
     library.fedepd_activate.argtypes = [_COUNT, _COUNT, *[_POINTER] * 3]
-    library.fedepd_activate_backward.argtypes = [
-        _COUNT,
-        _COUNT,
-        _POINTER,
-        _POINTER,
-        ctypes.c_float,
-        _POINTER,
-        _POINTER,
-    ]
-    library.fedepd_cross_entropy.argtypes = [
-        _COUNT,
-        _COUNT,
-        _POINTER,
-        _POINTER,
-        ctypes.c_double,
-        _POINTER,
-        _POINTER,
-    ]
+    before, after = (_COUNT, _COUNT, _POINTER, _POINTER), (_POINTER, _POINTER)
+    library.fedepd_activate_backward.argtypes = (*before, ctypes.c_float, *after)
+    library.fedepd_cross_entropy.argtypes = (*before, ctypes.c_double, *after)
     library.fedepd_transposed_product.argtypes = [*[_COUNT] * 3, *[_POINTER] * 4]
     library.fedepd_adam.argtypes = [_COUNT, *[ctypes.c_float] * 6, *[_POINTER] * 4]
     for name in ("product", "transposed_product", "activate", "activate_backward", "adam"):
@@ -71,15 +57,18 @@ def name() -> str:
 
 
 def check_cpu(value: Tensor) -> None:
-    """The compiled functions and numpy read the machine's own memory; an address on a device would be read as one of it."""
+    """Refuse a tensor on a device.
+
+    The compiled functions and numpy would read its address as one of main memory.
+    """
     if not value.is_cpu:
         raise BadData(
-            f"a tensor lies on the device '{value.device}', and fedepd computes on the CPU; give it as .cpu()"
+            f"a tensor is on the device '{value.device}', but fedepd computes on the CPU; give it as .cpu()"
         )
 
 
 class Factor:
-    """A constant CSR matrix, looked at once so that its many products need not."""
+    """A constant CSR matrix. It is checked once, so that its many products need no checks."""
 
     def __init__(self, matrix: Tensor) -> None:
         check_cpu(matrix)
@@ -94,7 +83,10 @@ class Factor:
         self._check_range()
 
     def _check_range(self) -> None:
-        """The compiled product follows these indices without looking; once is cheap beside its many products."""
+        """Check the indices, because the compiled product uses them unchecked.
+
+        Once is cheap for many products.
+        """
         starts, columns, _ = self._parts
         sound = starts.numel() == self.rows + 1 and int(starts[0]) == 0 and int(starts[-1]) == columns.numel()
         sound = sound and bool((starts[1:] >= starts[:-1]).all())
@@ -107,7 +99,7 @@ class Factor:
             )
 
     def times(self, dense: Tensor) -> Tensor:
-        """``matrix @ dense``: [r, w]. No gradient flows through it: that is ``sparse.spmm``."""
+        """``matrix @ dense``: [r, w]. No gradient flows through it; use ``sparse.spmm`` for that."""
         check_cpu(dense)
         if self.empty:  # MKL refuses an empty matrix
             return dense.new_zeros(self.rows, dense.shape[1])
@@ -125,7 +117,7 @@ class Factor:
 
 
 def transposed_product(holey: Tensor, dense: Tensor) -> Tensor:
-    """``holey.t() @ dense``: [u, w]; zeros in ``holey``, as ReLU and dropout leave them, cost nothing."""
+    """``holey.t() @ dense``: [u, w]. Zeros in ``holey``, which ReLU and dropout make, cost no time."""
     (rows, units), width = holey.shape, dense.shape[1]
     fits = rows == dense.shape[0] and units % 8 == 0 and width % 8 == 0
     if _library is None or not fits or not _readable(holey, dense):
@@ -137,7 +129,10 @@ def transposed_product(holey: Tensor, dense: Tensor) -> Tensor:
 
 
 def cross_entropy_(logits: Tensor, labels: Tensor, shift: Tensor | None = None, weight: float = 1.0) -> float:
-    """``weight`` times the mean cross-entropy of ``logits + shift`` [t, C]; the logits are overwritten by its gradient."""
+    """``weight`` times the mean cross-entropy of ``logits + shift`` [t, C].
+
+    The logits are overwritten by its gradient.
+    """
     check_cpu(labels)
     parts = (logits,) if shift is None else (logits, shift)
     fits = labels.shape == logits.shape[:1] and labels.dtype == torch.int64 and labels.is_contiguous()
@@ -164,7 +159,10 @@ def cross_entropy_(logits: Tensor, labels: Tensor, shift: Tensor | None = None, 
 
 
 class Adam:
-    """Adam with an L2 penalty, in place on a value and its moments, which are looked at once so that its many steps need not."""
+    """Adam with an L2 penalty, in place on a value and its moments.
+
+    They are checked once, so that the many steps need no checks.
+    """
 
     def __init__(self, value: Tensor, first: Tensor, second: Tensor) -> None:
         self._parts = (value, first, second)
@@ -184,13 +182,17 @@ class Adam:
             )
             return
         adam(
-            [value], [grad], [first], [second], [], [torch.tensor(float(number - 1))], fused=True, amsgrad=False, beta1=BETA1, beta2=BETA2,
-            lr=lr, weight_decay=weight_decay, eps=EPS, maximize=False,
+            [value], [grad], [first], [second], [], [torch.tensor(float(number - 1))],
+            fused=True, amsgrad=False, maximize=False,
+            beta1=BETA1, beta2=BETA2, lr=lr, weight_decay=weight_decay, eps=EPS,
         )  # fmt: skip
 
 
 def activate(h: Tensor, bias: Tensor, bits: bytes | None) -> None:
-    """h <- dropout(relu(h + bias)) in place; one bit per unit says whether it is dropped or doubled, None: no dropout."""
+    """h <- dropout(relu(h + bias)), in place.
+
+    One bit per unit says whether it is doubled (1) or dropped (0). Without bits there is no dropout.
+    """
     fits = bias.shape == h.shape[1:] and (bits is None or 8 * len(bits) >= h.numel())
     if _library is not None and _readable(h, bias) and fits:
         _library.fedepd_activate(*h.shape, bias.data_ptr(), bits, h.data_ptr())
@@ -201,7 +203,10 @@ def activate(h: Tensor, bias: Tensor, bits: bytes | None) -> None:
 
 
 def activate_backward(grad: Tensor, h: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """The gradient before :func:`activate`, ``scale * grad`` where h > 0 and 0 elsewhere, and its column sums."""
+    """The gradient before :func:`activate` and its column sums.
+
+    It is ``scale * grad`` where h > 0, else 0.
+    """
     grad = grad.contiguous()
     if _library is None or not _readable(grad, h) or grad.shape != h.shape:
         g = torch.ops.aten.threshold_backward(grad, h, 0)
@@ -216,8 +221,12 @@ def activate_backward(grad: Tensor, h: Tensor, scale: float) -> tuple[Tensor, Te
 
 
 def _readable(*values: Tensor) -> bool:
-    """Whether the compiled functions can read these: float32, one row after the other. Whatever else is torch's to compute or to refuse."""
-    for value in values:  # asked many times a step: a generator costs as much as the question
+    """Whether the compiled functions can read these tensors: float32 and contiguous.
+
+    torch computes, or refuses, all others.
+    """
+    # This runs many times per step, and a generator would take as long as the test itself.
+    for value in values:
         if not value.is_cpu:
             check_cpu(value)
         if value.dtype != torch.float32 or not value.is_contiguous():
@@ -226,6 +235,6 @@ def _readable(*values: Tensor) -> bool:
 
 
 def unpacked(bits: bytes, rows: int, width: int) -> Tensor:
-    """2 where a bit is set, else 0, most significant bit first: [rows, width]."""
+    """2 where a bit is set, else 0, with the most significant bit first: [rows, width]."""
     lanes = _TWICE.take(np.frombuffer(bits, np.uint8), axis=0)
     return torch.from_numpy(lanes.reshape(-1)[: rows * width].reshape(rows, width))

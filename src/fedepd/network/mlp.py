@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class MLP(Network):
     """relu(X W + b), ...; the last of the layers is the classifier."""
 
-    # Choice: one layer would leave no hidden layer, and H is what methods read. The last layer is linear in any
-    # case, so a linear head would be the same network under another name.
+    # Choice: one layer would leave no hidden layer, and H is what methods read. The last layer is linear in
+    # any case, so a linear head would be the same network under another name.
     depths: ClassVar[tuple[int, ...]] = (2, 3, 4)
 
     def shapes(self, model: Backbone, num_features: int) -> Shapes:

@@ -1,6 +1,7 @@
-"""Constant sparse matrices: adjacency, its normalisation (Eq. 10), bag-of-words features, and products with a backward.
+"""Constant sparse matrices: adjacency, its normalisation (Eq. 10), bag-of-words features, and their products.
 
-A matrix is kept as CSR with 32-bit indices beside its transpose, so that neither direction of a product ever transposes.
+A matrix is kept as CSR with 32-bit indices, together with its transpose. So neither the forward nor the
+backward product has to transpose.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta 
 def csr_tensor(matrix: sp.csr_matrix, index_type: type[np.signedinteger[Any]] = np.int64) -> Tensor:
     """A ``torch.sparse_csr`` float32 tensor that shares nothing with ``matrix``."""
     largest = max(int(matrix.indptr[-1]), *matrix.shape)
-    if largest > np.iinfo(index_type).max:  # else numbers would wrap without a word
+    if largest > np.iinfo(index_type).max:  # otherwise numbers would silently wrap around
         size = f"[{matrix.shape[0]:,}, {matrix.shape[1]:,}] with {int(matrix.indptr[-1]):,} entries"
         bits = np.iinfo(index_type).bits
         raise BadData(
@@ -84,9 +85,8 @@ class Sparse:
 
 
 def _sorted(matrix: sp.csr_matrix) -> sp.csr_matrix:
-    return (
-        matrix if matrix.has_sorted_indices else matrix.sorted_indices()
-    )  # a copy: the arrays may be a client's own
+    # sorted_indices makes a copy, because the arrays may belong to a client.
+    return matrix if matrix.has_sorted_indices else matrix.sorted_indices()
 
 
 class _Spmm(torch.autograd.Function):
@@ -107,7 +107,7 @@ def spmm(matrix: Sparse, dense: Tensor) -> Tensor:
 
 
 def adjacency(edge_index: Tensor, num_nodes: int) -> sp.csr_matrix:
-    """0/1, symmetric, without self-loops, from each undirected edge once: [n, n]."""
+    """The symmetric 0/1 adjacency matrix [n, n] without self-loops. ``edge_index`` holds each edge once."""
     src, dst = edge_index.numpy()
     ones = np.ones(2 * src.shape[0], dtype=np.float32)
     return sp.csr_matrix(
@@ -116,14 +116,14 @@ def adjacency(edge_index: Tensor, num_nodes: int) -> sp.csr_matrix:
 
 
 def normalised(adj: sp.csr_matrix) -> sp.csr_matrix:
-    """The convolution operator of Eq. 10: D^-1/2 (A + I) D^-1/2, degrees counted with the self-loop."""
+    """The convolution operator of Eq. 10: D^-1/2 (A + I) D^-1/2. Degrees include the self-loop."""
     with_loops = adj + sp.identity(adj.shape[0], dtype=np.float32, format="csr")
     scale = sp.diags(1.0 / np.sqrt(np.asarray(with_loops.sum(1), dtype=np.float64).reshape(-1)))
     return sp.csr_matrix(scale @ with_loops @ scale)
 
 
 def neighbour_mean(adj: sp.csr_matrix) -> sp.csr_matrix:
-    """D^-1 A: the mean over neighbours, zero for a node without any."""
+    """D^-1 A: the mean over neighbours, zero for a node without neighbours."""
     return sp.csr_matrix(sp.diags(inverse_degrees(adj)) @ adj)
 
 

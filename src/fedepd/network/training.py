@@ -1,4 +1,4 @@
-"""How a client trains: the same optimiser, base epochs and weighting for every method."""
+"""How a client trains. Optimiser, epochs and weighting are the same for every method."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from fedepd.types import Tensors
 class Training:
     """Local training and aggregation weights."""
 
-    # Choice: Algorithm 2 shows plain gradient steps; Adam, weight decay and kept moments are the defaults of OpenFGL, the paper's test bed.
+    # Choice: Algorithm 2 shows plain gradient steps. Adam, weight decay and kept moments are the defaults of
+    # OpenFGL, on which the paper ran its experiments.
     epochs: int = option(3, "full-batch steps per round at each client")
     optimizer: Literal["adam", "sgd"] = option("adam", "the optimiser of every method")
     lr: float = option(1e-2, "learning rate")
@@ -32,7 +33,9 @@ class Training:
     )
     participation: float = option(1.0, "share of the clients that take part in a round")
 
-    max_norm: float = option(1e6, "a reply with a tensor of a larger L2 norm is refused")
+    max_norm: float = option(
+        1e6, "largest L2 norm of a tensor in a reply; a reply with a larger one is refused"
+    )
 
     def __post_init__(self) -> None:
         if self.epochs < 0:
@@ -45,7 +48,7 @@ class Training:
             raise BadConfig(f"weight_decay is {self.weight_decay}; give a finite number, 0 or more")
         if not self.max_norm > 0:
             raise BadConfig(
-                f"max_norm is {self.max_norm}; it must be positive, or every reply would be refused"
+                f"max_norm is {self.max_norm}; it must be positive, otherwise every reply would be refused"
             )
 
 
@@ -54,10 +57,10 @@ Loss = Callable[[Tensors], Tensor]
 
 @dataclass(frozen=True)
 class Gradient:
-    """A loss that knows its gradient without autograd, which on a small graph costs more than the arithmetic."""
+    """A loss that computes its own gradient. On a small graph, autograd costs more than the arithmetic."""
 
     of: Callable[[Tensors], tuple[float, Tensors]]
-    """The loss and its gradient by the name of each parameter that it reaches."""
+    """Returns the loss, and its gradient for each parameter that it depends on."""
 
 
 Objective = Loss | Gradient
@@ -72,9 +75,10 @@ def descend(
     moments: Tensors,
     weight_decay: float | None = None,
 ) -> tuple[Tensors, Tensors, float]:
-    """``epochs`` optimiser steps on the named parameters; nothing that was passed in is written to.
+    """Take ``epochs`` optimiser steps on the named parameters. The arguments are not changed.
 
-    The ``objective`` is evaluated anew for every step. Returns all parameters, the new moments and the mean loss.
+    The ``objective`` is evaluated anew for every step. Returns all parameters, the new moments and the mean
+    loss.
     """
     if epochs == 0 or not trainable:
         return params, moments, float("nan")
@@ -87,7 +91,8 @@ def descend(
     total = 0.0
     for _ in range(epochs):
         loss, grads = gradient.of(current)
-        # A parameter that a loss does not reach (e.g. no synthetic node this step) has no gradient: it is treated as zero.
+        # A parameter that the loss does not depend on (for example, no synthetic node in this step) has no
+        # gradient. It counts as zero.
         step(
             {
                 name: grads[name] if name in grads else torch.zeros_like(value)
@@ -111,7 +116,10 @@ def by_autograd(loss_of: Loss, trainable: Sequence[str]) -> Gradient:
 
 
 class _Optimiser:
-    """Adam (torch.optim.Adam's arithmetic, moments explicit) or plain SGD, in place on the values."""
+    """Adam or plain SGD, in place on the values.
+
+    Adam computes as torch.optim.Adam does, with explicit moments.
+    """
 
     def __init__(self, values: Tensors, training: Training, moments: Tensors, weight_decay: float) -> None:
         self.values, self.training, self.weight_decay = values, training, weight_decay

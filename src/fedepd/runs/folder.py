@@ -254,7 +254,7 @@ def check_new_run(path: Path, config_hash: str | None = None) -> None:
     if os.path.exists(path / CONFIG):
         found = _hash_in(path)
         which = (
-            "this very run" if config_hash is not None and found == config_hash else f"another run ({found})"
+            "this same run" if config_hash is not None and found == config_hash else f"another run ({found})"
         )
         where = f"'{shown(path, 300)}'"
         raise BadConfig(

@@ -100,7 +100,7 @@ def test_a_row_wins_over_the_user_who_wins_over_the_target(tmp_path: Path) -> No
         ('method = "fedavg"', 'method = "fedavq"', "unknown method in '.*' 'fedavq'; did you mean 'fedavg'"),
         ("settings = { epochs = 6 }", "", "'.*mine.toml' has the row 'fedavg' twice; remove one"),
         ('kind = "ablation"', 'kind = "sensitivity"', r"needs a \[grid\] of two settings; it has 0"),
-        ('title = "Mine"', "title = Mine", "is not TOML"),
+        ('title = "Mine"', "title = Mine", "is not valid TOML"),
         (MINE[MINE.index("[[rows]]") :], "", r"has no \[\[rows\]\]"),
         (
             'datasets = ["synthetic"]',
