@@ -140,7 +140,7 @@ def test_a_fetched_run_predicts_as_the_sites_measured(
 
 def test_the_card_of_a_fetched_run_says_why_it_is_not_calibrated(tmp_path: Path) -> None:
     card = (export(fetched(tmp_path, "fedavg"), tmp_path / "model") / "README.md").read_text()
-    assert "## Calibration\n\nNot calibrated (all temperatures are 1)" in card
+    assert "## Calibration\n\nThe model is not calibrated: all temperatures are 1." in card
     assert "graphs of a federation stay at its sites" in card
     assert "Calibration was fitted" not in card
     assert " edges, " not in card
@@ -150,8 +150,8 @@ def test_the_card_of_a_fetched_run_says_why_it_is_not_calibrated(tmp_path: Path)
 @pytest.mark.parametrize(
     ("method", "more", "says"),
     [
-        ("fedproto", {}, "keeps a model per client"),
-        ("fedepd", {"sign": "post_hoc", "mu": 5}, "a site is classified otherwise than"),
+        ("fedproto", {}, "keeps one model per client"),
+        ("fedepd", {"sign": "post_hoc", "mu": 5}, "a site gets other predictions than"),
     ],
 )
 def test_a_fetched_run_that_would_predict_otherwise_is_not_exported(

@@ -1,4 +1,5 @@
-"""From a run to a model folder that says what it is, holds no more than it needs, and predicts as was measured."""
+"""From a run to a model folder that says what it is, holds no more than it needs, and predicts as was
+measured."""
 
 from __future__ import annotations
 
@@ -100,8 +101,8 @@ def test_the_card_says_what_a_reviewer_asks(model: Path, finished: Path) -> None
             f"{value:.3f} ({low:.3f} to {high:.3f})" for value, low, high in filter(None, (before, after))
         ]
         assert (
-            f"| {tier} | {calibration['after'][tier]['nodes']} | {calibration['temperatures'][tier]:.3f} | {' | '.join(shown)}"
-            in card
+            f"| {tier} | {calibration['after'][tier]['nodes']} | {calibration['temperatures'][tier]:.3f} | "
+            f"{' | '.join(shown)}" in card
         )
     assert "1,500 nodes, 6,000 edges, 64 features, 10 classes" in card
 
@@ -130,15 +131,16 @@ def test_the_ceiling_has_one_model(graph: Graph, tmp_path: Path) -> None:
 
 def test_no_model_for_all_is_refused(tmp_path: Path) -> None:
     run("synthetic", "isolated", out=tmp_path / "run", **QUICK)
-    with pytest.raises(BadConfig, match="Isolated keeps a model per client and none for all"):
+    with pytest.raises(BadConfig, match="Isolated keeps one model per client and no common one"):
         export(tmp_path / "run", tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
 
 def test_a_method_that_needs_local_labels_to_predict_is_refused(tmp_path: Path) -> None:
-    """With sign = post_hoc the margin of a client's own class counts is added at inference; a new graph has no such counts."""
+    """With sign = post_hoc the margin of a client's own class counts is added at inference; a new graph
+    has no such counts."""
     run("synthetic", "fedepd", out=tmp_path / "run", sign="post_hoc", mu=5, **QUICK)
-    with pytest.raises(BadConfig, match="is classified otherwise than in the run"):
+    with pytest.raises(BadConfig, match="gets other predictions than in the run"):
         export(tmp_path / "run", tmp_path / "model")
     assert not (tmp_path / "model").exists()
 

@@ -1,4 +1,5 @@
-"""From a finished run to a folder that predicts: weights, labels, schema, metrics, calibration and a model card."""
+"""Turns a finished run into a model folder: weights, labels, schema, metrics, calibration and a model
+card."""
 
 from __future__ import annotations
 
@@ -38,12 +39,16 @@ DATA_OF_EXPORTED: dict[str, Any] = {
     "imbalance_ratio": NUMBER,
     "sha256": TEXT,
 }
-OTHERWISE = ("is classified otherwise than in the run, so a new graph would be too; export a run whose method does not use local labels at "
-             "inference (FedEPD: a sign other than post_hoc)")  # fmt: skip
+OTHERWISE = (
+    "gets other predictions than in the run, and so would a new graph; export a run whose method does not "
+    "use local labels to predict (FedEPD: a sign other than post_hoc)"
+)
 UNMEASURED = {
     "temperatures": dict.fromkeys(TIERS, 1.0),
-    "unmeasured": "Not calibrated (all temperatures are 1), and not classified again to check the numbers above, because the graphs of a "
-    "federation stay at its sites and none was at hand for the export.",
+    "unmeasured": (
+        "The model is not calibrated: all temperatures are 1. The scores above were not checked again "
+        "either. Both need the graphs, and the graphs of a federation stay at its sites."
+    ),
 }
 
 
@@ -53,10 +58,11 @@ def export(
     data: Graph | str | Path | None = None,
     data_dir: str | Path | None = None,
 ) -> Path:
-    """Write the model of a finished run to the new folder ``out``. The run's data must be at hand: calibration is measured on them.
+    """Write the model of a finished run to the new folder ``out``.
 
-    ``data`` is needed only where the run was given a graph from memory, or its file has moved. A federation's graphs stay at its sites, so
-    its model is exported without calibration.
+    Calibration is measured on the run's data, so they must be available. ``data`` is needed only if the run
+    used a graph from memory or its file has moved. A federation's graphs stay at its sites, so its model is
+    not calibrated.
     """
     run, out = read_run(folder), Path(out)
     check_new_folder(out)
@@ -64,7 +70,8 @@ def export(
     if "sites" in run.config:
         if data is not None:
             raise BadConfig(
-                f"'{folder}' is the run of a federation, whose graphs stay at its sites; export it without --data"
+                f"'{folder}' is the run of a federation, whose graphs stay at its sites; export it without "
+                "--data"
             )
         _write(run, of_federation(run), UNMEASURED, out)
         return out
@@ -75,23 +82,22 @@ def export(
     val, test = held_out_logits(run, simulation, model)
     calibration = calibrate(val, test, model.tiers)
     _write(run, model, calibration, out)
-    with suppress(
-        BadConfig
-    ):  # for the report; a run folder that cannot be written to costs its diagram, not the model
+    # The report draws a diagram from this file. If the run folder is read-only, only that diagram is missing.
+    with suppress(BadConfig):
         write_json(run.path / "calibration.json", calibration)
     return out
 
 
 def check_whole(run: Run) -> None:
-    """What an export needs beyond a report, and the weights by their hash: the final ones are those of summary.json."""
+    """Check what an export needs beyond a report, and that the final weights have the hash of
+    summary.json."""
     where, name = f"'{shown(run.path.name)}", f"{shown(run.path.name)}/final.safetensors"
     expect(run.summary, EXPORTED, f"{where}/summary.json'")
     if run.headline not in run.summary["best_rounds"]:
         raise BadData(f"{where}/summary.json' has no best round of its headline model; {DAMAGED}")
     expect(run.dataset, DATA_OF_EXPORTED, f"{where}/config.json': 'dataset'")
-    if (
-        not run.rounds or "weights_sha256" not in run.summary
-    ):  # reading the rounds holds the best one against them
+    # Reading run.rounds also checks that the best round is among them.
+    if not run.rounds or "weights_sha256" not in run.summary:
         return
     if (
         weights_sha256(read_tensors(run.path / "final.safetensors", DAMAGED, name))
@@ -103,7 +109,10 @@ def check_whole(run: Run) -> None:
 
 
 def of_federation(run: Run) -> Model:
-    """The model of a run whose graphs nobody here has seen; a made-up graph shows what its predictions need."""
+    """The model of a federation.
+
+    Its graphs are not here, so a random graph shows which tensors predictions need.
+    """
     experiment, data = experiment_of(run.config), run.dataset
     info = TaskInfo(
         data["features"], data["classes"], len(run.config["sites"]), experiment.training.weighting
@@ -123,12 +132,16 @@ def of_federation(run: Run) -> Model:
 def uncalibrated(
     run: Run, experiment: Experiment, info: TaskInfo, label_names: tuple[str, ...], schema: str
 ) -> Model:
-    """The selected round's model with temperatures of 1."""
+    """The model of the selected round, with all temperatures 1."""
     method = experiment.method
     if not (method.has_global or method.merges_clients):
-        # Choice: one client's model is not offered: such methods also predict from what only that client has (its classes, its labels).
-        raise BadConfig(f"{method.label} keeps a model per client and none for all, so there is none to export; export a run of a method "
-                        "whose headline model is 'global' in 'fedepd methods', or of 'centralised'")  # fmt: skip
+        # Choice: the model of a single client is not offered. Such methods also predict from what only that
+        # client has (its classes, its labels).
+        raise BadConfig(
+            f"{method.label} keeps one model per client and no common one, so there is nothing to export; "
+            "export a run of a method whose headline model is 'global' in 'fedepd methods', or of "
+            "'centralised'"
+        )
     name = f"{shown(run.path.name)}/model.safetensors"
     tensors = read_tensors(run.path / "model.safetensors", DAMAGED, name)
     stated = run.summary.get("weights_sha256")
@@ -152,7 +165,10 @@ def uncalibrated(
 
 
 def needed_only(model: Model, graph: Graph) -> Model:
-    """Without the tensors that change no prediction: class prototypes and counts say more of the data than a user of the model needs."""
+    """The model without the tensors that change no prediction.
+
+    Class prototypes and counts reveal more about the data than a user of the model needs.
+    """
     wanted = model.logits(graph)
     for group in sorted({name.split(".")[0] for name in model.tensors}):
         fewer = replace(
@@ -168,9 +184,11 @@ def needed_only(model: Model, graph: Graph) -> Model:
 
 
 def held_out_logits(run: Run, simulation: Simulation, model: Model) -> list[tuple[Any, Any]]:
-    """(logits [n, C], classes [n]) of all clients' validation nodes, and of their test nodes, as the exported model classifies them.
+    """(logits [n, C], classes [n]) by the exported model, for the validation nodes of all clients and for
+    their test nodes.
 
-    The run's own confusion matrices must come out again, client by client: so nothing is exported that predicts otherwise than measured.
+    They must reproduce the run's confusion matrices, client by client. So an exported model predicts as was
+    measured.
     """
     rows: dict[str, list[tuple[Tensor, Tensor]]] = {split: [] for split in SPLITS}
     for number, client in enumerate(simulation.clients):
@@ -188,7 +206,11 @@ def held_out_logits(run: Run, simulation: Simulation, model: Model) -> list[tupl
 
 
 def _write(run: Run, model: Model, calibration: dict[str, Any], out: Path) -> None:
-    """config.json last: a folder without it is not taken for a model. All is made before anything is written, and removed if that fails."""
+    """Write the model folder. Everything is computed before anything is written, and a failure removes the
+    folder.
+
+    config.json is written last, because a folder without it does not count as a model.
+    """
     tensors, schema = model.tensors, model.schema
     names = ("protocol", "dataset", "proxy_features", "best_round", "test_without_local_train", "warnings")
     scores = run.summary["metrics"][run.headline]
