@@ -144,7 +144,7 @@ def test_the_card_of_a_fetched_run_says_why_it_is_not_calibrated(tmp_path: Path)
     assert "graphs of a federation stay at its sites" in card
     assert "Calibration was fitted" not in card
     assert " edges, " not in card
-    assert "At the sites a, b, c." in card
+    assert "The data are at the sites a, b, c." in card
 
 
 @pytest.mark.parametrize(

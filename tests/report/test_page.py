@@ -66,7 +66,7 @@ def test_the_page_has_every_section(comparison: Path) -> None:
     for text in (
         "3.4% of the test nodes belong to a class without any training node at their client",
         "Head: the fewest classes that together hold 50% of the nodes",
-        "† This method has no global model",
+        "† A method without a global model",
         "FedGTA has none, so the clients' personal models are scored",
         "torch 2.13",
         "fedepd run fedavg --note 'a b'\nfedepd run fedepd --note 'a b'\n",

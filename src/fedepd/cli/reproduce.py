@@ -47,7 +47,8 @@ def reproduce(arguments: list[str]) -> int:
     write_results(values.target, targets, planned, out, command)
     if failures:
         them = "it" if failures == 1 else "them"
-        complain(f"{failures} cell{'s'[: failures != 1]} failed; the same command tries {them} again")
+        runs = "1 run" if failures == 1 else f"{failures} runs"
+        complain(f"{runs} failed; the same command tries {them} again")
     return 1 if failures else 0
 
 
@@ -58,14 +59,14 @@ def _parser() -> Parser:
         prog="fedepd reproduce",
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
-        description="Make a table or a figure of the paper, or all of them. Cells that are finished are not run again.",
+        description="Make a table or a figure of the paper, or all of them. Finished runs are not repeated.",
     )
     parser.add_argument(
         "target",
         nargs="?",
         default=None,
         metavar="TARGET",
-        help="a name of --list, 'all', or your own FILE.toml",
+        help="a name from --list, 'all', or your own FILE.toml",
     )
     parser.add_argument("--list", action="store_true", default=False, help="show the targets")
     parser.add_argument(
@@ -73,7 +74,7 @@ def _parser() -> Parser:
         nargs="+",
         default=None,
         metavar="NAME|FILE.npz",
-        help="default: the graphs that are at hand",
+        help="graphs to use (default: those of the target that are on this machine)",
     )
     parser.add_argument(
         "--data-dir",
@@ -88,16 +89,19 @@ def _parser() -> Parser:
         metavar="N",
         help="how many seeds, from --seed on (default: the target's, 5)",
     )
-    workers = "cells that run at a time (default: 2); changes no bit of any result"
+    workers = "how many runs at a time (default: 2); the results are the same for any number"
     parser.add_argument("--workers", type=int, default=2, metavar="N", help=workers)
     parser.add_argument(
         "--out",
         default="runs/reproduce",
         metavar="FOLDER",
-        help="cells and results (default: runs/reproduce)",
+        help="where runs and results are written (default: runs/reproduce)",
     )
     parser.add_argument(
-        "--no-run", action="store_true", default=False, help="only write what the finished cells give"
+        "--no-run",
+        action="store_true",
+        default=False,
+        help="write the results of finished runs only, and start none",
     )
     parser.add_argument("--quiet", action="store_true", default=False, help="no progress display")
     for name, cls in GROUPS.items():
@@ -131,7 +135,10 @@ def _datasets(targets: Sequence[Target], values: argparse.Namespace) -> dict[str
 
 @contextmanager
 def display(waiting: Sequence[Planned], total: int, workers: int, quiet: bool) -> Iterator[Hooks]:
-    """One live bar over the rounds of all cells on a terminal, else a line per cell; two functions that keep it true."""
+    """Progress: one live bar over all rounds on a terminal, otherwise a line per finished cell.
+
+    Yields two functions: one that redraws the bar, and one to call when a cell has ended.
+    """
     from rich.progress import (
         BarColumn,
         Progress,
@@ -179,7 +186,7 @@ def _rounds(planned: Planned) -> int:
 def write_results(
     name: str, targets: Sequence[Target], planned: Sequence[Planned], out: Path, command: str
 ) -> list[Written]:
-    """The files of all targets and their page; says where they are."""
+    """Write the files of all targets and their page, and print where they are."""
     from fedepd.reproduction.judging.judgement import in_words
     from fedepd.reproduction.pages.output import write_target
     from fedepd.reproduction.pages.page import write_reproduction
@@ -187,7 +194,7 @@ def write_results(
 
     written = [write_target(read_results(target, planned), out) for target in targets]
     for each in written:
-        claims = f"; of the paper's claims {in_words(each.verdicts)}" if each.verdicts else ""
+        claims = f"; the paper's claims: {in_words(each.verdicts)}" if each.verdicts else ""
         say(f"{each.results.target.name}: {each.folder}{claims}")
     page = out / f"{slug(Path(name).stem)}.html"
     say(f"page: {write_reproduction(written, page, command)}")
