@@ -1,8 +1,10 @@
-"""What a deployed run costs beside the simulation: seconds per round, and the memory of every participant as the rounds go by.
+"""What a deployed run costs, compared with the simulation: seconds per round, and the memory of every
+participant.
 
     python benchmarks/federation.py --data twin:corafull --rounds 200
 
-A server and three sites run on this machine with mutual TLS; memory is that of all processes of a participant together.
+A server and three sites run on this machine with mutual TLS. Memory is measured as the rounds go by, over all
+processes of a participant.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from fedepd.deploy.demo import demo
 from fedepd.deploy.loopback import processes_naming
 
 EVERY = 2.0
-"""Seconds between two looks at memory."""
+"""Seconds between two measurements of memory."""
 SITES = 3
 
 
@@ -72,7 +74,8 @@ def main() -> None:
     simulated = (time.process_time() - start) / 10
     deployed = statistics.median(line["seconds"] for line in lines)
     print(
-        f"seconds per round: {deployed:.2f} deployed (median); {simulated:.2f} CPU simulated, preparation included"
+        f"seconds per round: {deployed:.2f} deployed (median); {simulated:.2f} CPU simulated, preparation "
+        "included"
     )
     while_training = sorted(number for number in seen if 0 < number < values.rounds)
     for number in while_training[:: max(1, len(while_training) // 10)]:

@@ -1,9 +1,11 @@
-"""A control for FedEPD: what a rival gains from FedEPD's purification alone.
+"""A control experiment for FedEPD: what another method gains from FedEPD's purification alone.
 
-    python benchmarks/purified_rivals.py --data email coauthor_cs --methods fedgta fedavg --seeds 5 --workers 2
+    python benchmarks/purified_rivals.py --data email coauthor_cs --methods fedgta fedavg --seeds 5 --workers
+    2
 
-Every client's graph is pruned as in the paper (Eq. 1-5), or with --by-vote only where the clients' votes say so, as FedEPD does by default;
-then the rival trains and is tested on that graph, with the partition, split and budget of `fedepd reproduce table2`.
+Every client's graph is pruned as in the paper (Eq. 1-5). With --by-vote it is pruned only if the clients'
+votes are for it, as FedEPD does by default. Then the other method trains and is tested on that graph, with
+the partition, split and number of rounds of `fedepd reproduce table2`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from dataclasses import replace
 from multiprocessing import get_context
 from typing import Any
 
-os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded; the worker processes have it from here
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded; worker processes inherit it
 
 import torch
 from torch import Tensor
@@ -33,7 +35,7 @@ SCORES = ("acc", "bacc", "macro_f1")
 
 
 def favoured(clients: list[ClientData], kept: list[Tensor]) -> bool:
-    """Whether the clients' votes, which read training labels only, are for pruning."""
+    """Whether the clients vote for pruning. Votes use training labels only."""
     votes = sum(
         (pruning_votes(c.hidden(), edges) for c, edges in zip(clients, kept, strict=True)), torch.zeros(2)
     )
@@ -41,7 +43,7 @@ def favoured(clients: list[ClientData], kept: list[Tensor]) -> bool:
 
 
 def one(data: str, method: str, seed: int, rounds: int, by_vote: bool) -> tuple[bool, list[float]]:
-    """Whether the graph was pruned, and the scores."""
+    """One run: whether its graph was pruned, and its scores."""
     torch.set_num_threads(1)
     settings: dict[str, Any] = {"rounds": rounds, "seed": seed}
     clients = build(Experiment.make(method, shuffle_nodes=True, **settings), load(data)).clients
@@ -78,7 +80,8 @@ def main() -> None:
                     for s in zip(*scores, strict=True)
                 ]
                 print(
-                    f"{data:20} {method:12} pruned in {sum(pruned)} of {args.seeds} seeds:  {' / '.join(shown)}",
+                    f"{data:20} {method:12} pruned in {sum(pruned)} of {args.seeds} seeds:  "
+                    f"{' / '.join(shown)}",
                     flush=True,
                 )
 

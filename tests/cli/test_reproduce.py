@@ -103,7 +103,7 @@ def test_a_failed_cell_is_shown_and_the_others_go_on(reproduce: Reproduce, tmp_p
     blocked.job.out.write_text("in the way")
     code, _, err = reproduce()
     assert code == 1
-    assert "fedepd: 1 cell failed; the same command tries it again" in err
+    assert "fedepd: 1 run failed; the same command tries it again" in err
     text = (tmp_path / "o" / "mine" / "mine.md").read_text()
     assert "(1 of 2 seeds)" in text
     assert "is a file; give a folder with --out" in text

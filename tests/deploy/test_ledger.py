@@ -150,15 +150,15 @@ def test_a_fetched_run_predicts_as_the_sites_measured(
 
 def test_the_card_of_a_fetched_run_says_why_it_is_not_calibrated(tmp_path: Path) -> None:
     card = (export(fetched(tmp_path, "fedavg"), tmp_path / "model") / "README.md").read_text()
-    assert "## Calibration\n\nNot calibrated (all temperatures are 1)" in card
+    assert "## Calibration\n\nThe model is not calibrated: all temperatures are 1." in card
     assert "graphs of a federation stay at its sites" in card
     assert "Calibration was fitted" not in card
     assert " edges, " not in card
-    assert "At the sites a, b, c." in card
+    assert "The data are at the sites a, b, c." in card
 
 
 def test_a_fetched_run_without_a_common_model_is_not_exported(tmp_path: Path) -> None:
-    with pytest.raises(BadConfig, match="keeps a model per client"):
+    with pytest.raises(BadConfig, match="keeps one model per client"):
         export(fetched(tmp_path, "fedproto"), tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
@@ -169,7 +169,7 @@ def test_a_fetched_run_that_would_predict_otherwise_is_not_exported(
     """A site's own class counts move its predictions; without its training labels there are none."""
     plain = FedAvg.predict
     monkeypatch.setattr(FedAvg, "predict", lambda *a: plain(*a) + class_counts(a[1].data))
-    with pytest.raises(BadConfig, match="a site is classified otherwise than"):
+    with pytest.raises(BadConfig, match="a site gets other predictions than"):
         export(fetched(tmp_path, "fedavg"), tmp_path / "model")
     assert not (tmp_path / "model").exists()
 

@@ -28,7 +28,8 @@ THREE = Tiers((0,), (1,), (2,))
 
 
 def drawn(n: int, heat: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Logits of three classes, and classes drawn from softmax(logits / heat): ``heat`` is the right temperature."""
+    """Logits of three classes, and classes drawn from softmax(logits / heat): ``heat`` is the right
+    temperature."""
     rng = np.random.default_rng(seed)
     logits = 3 * rng.standard_normal((n, 3))
     p = softmax(logits / heat, axis=1)
@@ -41,7 +42,8 @@ def test_the_right_temperature_is_found(heat: float) -> None:
 
 
 def test_each_tier_has_its_own_and_few_nodes_take_the_common_one() -> None:
-    """Nodes predicted 0 are drawn at temperature 1, those predicted 1 at 3; of those predicted 2 only 19 are left."""
+    """Nodes predicted 0 are drawn at temperature 1, those predicted 1 at 3; of those predicted 2 only 19
+    are left."""
     parts = [drawn(6000, 1.0, 0), drawn(6000, 3.0, 1), drawn(600, 1.0, 2)]
     kept = [(z[z.argmax(1) == c], y[z.argmax(1) == c]) for c, (z, y) in enumerate(parts)]
     kept[2] = kept[2][0][:19], kept[2][1][:19]
@@ -71,7 +73,8 @@ def test_temperatures_change_no_label(seed: int, heats: tuple[float, float, floa
 
 
 def test_calibration_error_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two bins of two: accuracies 1/2 and 1, confidences 0.45 and 0.85; half of 0.05 plus half of 0.15 is 0.1."""
+    """Two bins of two: accuracies 1/2 and 1, confidences 0.45 and 0.85; half of 0.05 plus half of 0.15 is
+    0.1."""
     monkeypatch.setattr(calibration, "BINS", 2)
     assert calibration_error(np.array([0.4, 0.5, 0.8, 0.9]), np.array([0.0, 1.0, 1.0, 1.0])) == pytest.approx(
         0.1
@@ -93,7 +96,8 @@ def test_calibration_error_equals_a_plain_loop(n: int, seed: int) -> None:
 
 
 def test_brier_by_hand() -> None:
-    """(0.7, 0.2, 0.1) of class 0: 0.09 + 0.04 + 0.01 = 0.14; of class 1: 0.49 + 0.64 + 0.01 = 1.14; their mean 0.64."""
+    """(0.7, 0.2, 0.1) of class 0: 0.09 + 0.04 + 0.01 = 0.14; of class 1: 0.49 + 0.64 + 0.01 = 1.14; their
+    mean 0.64."""
     p = np.array([[0.7, 0.2, 0.1], [0.7, 0.2, 0.1]])
     out = measured(p, np.array([0, 1]), "all")
     assert out["brier"][0] == pytest.approx(0.64)

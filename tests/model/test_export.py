@@ -1,4 +1,5 @@
-"""From a run to a model folder that says what it is, holds no more than it needs, and predicts as was measured."""
+"""From a run to a model folder that says what it is, holds no more than it needs, and predicts as was
+measured."""
 
 from __future__ import annotations
 
@@ -106,8 +107,8 @@ def test_the_card_says_what_a_reviewer_asks(model: Path, finished: Path) -> None
             f"{value:.3f} ({low:.3f} to {high:.3f})" for value, low, high in filter(None, (before, after))
         ]
         assert (
-            f"| {tier} | {calibration['after'][tier]['nodes']} | {calibration['temperatures'][tier]:.3f} | {' | '.join(shown)}"
-            in card
+            f"| {tier} | {calibration['after'][tier]['nodes']} | {calibration['temperatures'][tier]:.3f} | "
+            f"{' | '.join(shown)}" in card
         )
     assert "1,500 nodes, 6,000 edges, 64 features, 10 classes" in card
 
@@ -172,7 +173,7 @@ class Nameless(MLP):  # type: ignore[misc]
 
 def test_no_model_for_all_is_refused(tmp_path: Path) -> None:
     run("synthetic", "isolated", out=tmp_path / "run", **QUICK)
-    with pytest.raises(BadConfig, match="Isolated keeps a model per client and none for all"):
+    with pytest.raises(BadConfig, match="Isolated keeps one model per client and no common one"):
         export(tmp_path / "run", tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
@@ -184,7 +185,7 @@ def test_a_method_that_needs_local_labels_to_predict_is_refused(
     plain = FedAvg.predict
     monkeypatch.setattr(FedAvg, "predict", lambda *a: plain(*a) + class_counts(a[1].data))
     run("synthetic", "fedavg", out=tmp_path / "run", **QUICK)
-    with pytest.raises(BadConfig, match="is classified otherwise than in the run"):
+    with pytest.raises(BadConfig, match="gets other predictions than in the run"):
         export(tmp_path / "run", tmp_path / "model")
     assert not (tmp_path / "model").exists()
 

@@ -128,7 +128,7 @@ def test_labels_are_not_looked_at(model: Model, tables: Path) -> None:
 
 
 def test_edges_are_purified_as_in_training(model: Model, tables: Path) -> None:
-    """Predicting on the kept edges with purification off is the same as predicting on all edges with it on."""
+    """Predicting on the kept edges without purification equals predicting on all edges with it."""
     from fedepd.methods.fedepd.method import FedEPD
     from fedepd.methods.fedepd.purify import purified_edges
 
@@ -163,7 +163,7 @@ def test_other_columns_are_refused(model: Model, tables: Path, tmp_path: Path) -
     other, _ = import_files(
         write_csv(tmp_path / "nodes.csv", rows), tables / "edges.csv", Roles(scale=True, one_hot=True)
     )
-    with pytest.raises(BadData, match="were made in another way than the model's"):
+    with pytest.raises(BadData, match="were made from other columns, categories or scales than the model's"):
         model.predict(other)
     rows = [{name: value for name, value in row.items() if name != "amount"} for row in node_rows()]
     with pytest.raises(BadData, match="amount"):
@@ -171,11 +171,20 @@ def test_other_columns_are_refused(model: Model, tables: Path, tmp_path: Path) -
 
 
 def test_unseen_columns_and_categories_are_named(model: Model, tables: Path, tmp_path: Path) -> None:
-    rows = [{"id": row["id"], "amount": row["amount"], "country": "XX" if i < 2 else row["country"], "colour": "red"}
-            for i, row in enumerate(node_rows())]  # fmt: skip
+    rows = [
+        {
+            "id": row["id"],
+            "amount": row["amount"],
+            "country": "XX" if i < 2 else row["country"],
+            "colour": "red",
+        }
+        for i, row in enumerate(node_rows())
+    ]
     graph, notes = read_tables(model, write_csv(tmp_path / "nodes.csv", rows), tables / "edges.csv", Roles())
-    assert notes == ["columns not used, as in training there were none such: colour",
-                     "2 rows have a 'country' that was not seen in training, such as 'XX': all zeros"]  # fmt: skip
+    assert notes == [
+        "columns that are ignored, because training had none such: colour",
+        "2 rows have a 'country' that was not seen in training, such as 'XX'; it is encoded as zeros",
+    ]
     assert graph.x[0, 1:].tolist() == [0.0, 0.0, 0.0]
     assert np.isfinite(model.predict(graph).probabilities).all()
 
@@ -259,7 +268,7 @@ def test_a_model_without_schema_asks_for_a_file(model: Model, tables: Path) -> N
 
 
 def test_damaged_model_folders_are_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadData, match="is no model folder"):
+    with pytest.raises(BadData, match="is not a model folder"):
         load_model(tmp_path)
     weights = bytearray((folder / "model.safetensors").read_bytes())
     weights[-1] ^= 1
@@ -318,7 +327,7 @@ def test_writing_to_a_folder_that_is_not_there(model: Model, tables: Path, tmp_p
         write_predictions(model.predict(fedepd.load(tables / "my.npz")), tmp_path / "no" / "out.csv")
 
 
-# --- names made to do harm ---------------------------------------------------------------------------------------------------------------
+# Names made to do harm
 
 
 def poisoned(text: str) -> Predictions:

@@ -333,7 +333,7 @@ def test_a_changed_model_of_the_last_round_is_not_exported(
     model = load_file(folder / "model.safetensors")
     save_file({**model, "classifier.bias": torch.tensor([-1e3, 1e3, 0.0])}, folder / "model.safetensors")
     said = refusal(capsys, folder.parent, "export", str(folder), "-o", str(folder.parent / "model"))
-    assert ("is not the last round's model" if best == 4 else "is classified otherwise") in said
+    assert ("is not the last round's model" if best == 4 else "gets other predictions") in said
 
 
 @pytest.mark.parametrize("case", ANY_FILE)

@@ -66,8 +66,8 @@ def test_the_page_has_every_section(comparison: Path) -> None:
     for text in (
         "3.4% of the test nodes belong to a class without any training node at their client",
         "Head: the fewest classes that together hold 50% of the nodes",
-        "† This method has no global model",
-        "FedGTA: the clients' personal models",
+        "† A method without a global model",
+        "FedGTA has none, so the clients' personal models are scored",
         "torch 2.13",
         "fedepd run fedavg --note 'a b'\nfedepd run fedepd --note 'a b'\n",
         "toy: client 2 is small",

@@ -80,7 +80,7 @@ def test_the_note_states_the_protocol(three_methods: Path) -> None:
         "global model",
         "over the pooled test nodes of all clients",
         "seeds 0, 1, 2",
-        "† This method has no global model",
+        "† A method without a global model",
         "Bold: best",
     ):
         assert part in note

@@ -98,8 +98,7 @@ def test_the_order_of_the_clients_does_not_change_the_draw() -> None:
 
 def test_one_round_by_hand() -> None:
     """Clients 0, 1, 2 with 1, 3, 5 nodes answer 0, 4, 8 and losses 0, 1, 2: the mean is (12 + 40) / 9, the
-    loss (3 + 10) / 9;
-    three float32 scalars go each way."""
+    loss (3 + 10) / 9; three float32 scalars go each way."""
     (each,) = play(Answers(), [2, 0, 1], rounds=1)
     assert each.tensors["w"].tolist() == pytest.approx([52 / 9])
     assert each.loss == pytest.approx(13 / 9)

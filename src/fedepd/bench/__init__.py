@@ -1,1 +1,2 @@
-"""What things cost on this machine: seconds and bytes per round, against a plain implementation in the same run."""
+"""Graphs and methods come in; CPU seconds and memory per round come out, beside those of a plain
+implementation."""

@@ -1,4 +1,7 @@
-"""One measurement in a process of its own, so that its peak memory is its own: ``python -m fedepd.bench.measure '{"data": ...}'``."""
+"""One measurement: ``python -m fedepd.bench.measure '{"data": ...}'``.
+
+It runs in a process of its own, so that the peak memory is that of this measurement.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from fedepd.types import Graph, Reply, Sizes, Tensors
 
 
 class Timed:
-    """An exchange that notes the CPU seconds of its two halves."""
+    """An exchange that measures the CPU seconds of training and of evaluation."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.inner, self.train, self.evaluate_seconds = simulation.exchange, 0.0, 0.0
@@ -54,9 +57,11 @@ def measure(
     workers: int = 1,
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Times in seconds, memory in MB. ``data``: a dataset, or ``blocks``' arguments. ``method`` "reference": the plain implementation.
+    """Measure a method on a graph: times in seconds, memory in MB.
 
-    Every round is evaluated. The first round is left out of the medians: it pays for first touches of memory.
+    ``data`` is the name of a dataset, or the arguments of ``blocks``. The method "reference" is the plain
+    implementation. Every round is evaluated. The first round does not count in the medians, because it also
+    pays for allocating memory.
     """
     torch.set_num_threads(1)
     marks = [time.process_time()]
@@ -101,12 +106,12 @@ def _rounds(experiment: Experiment, simulation: Simulation) -> tuple[list[dict[s
 
 
 def median(values: list[float]) -> float:
-    """Over all but the first."""
+    """The median of all values but the first."""
     return statistics.median(values[1:] or values)
 
 
 def blocks(clients: int, nodes: int, edges: int, classes: int, features: int) -> Graph:
-    """A graph of one block per client, which owns it: any size without paying for Louvain."""
+    """A graph with one block per client, which owns it. So large graphs need no Louvain partition."""
     size = nodes // clients
     shape: dict[str, Any] = {
         "imbalance": 10.0,

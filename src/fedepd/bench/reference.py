@@ -1,7 +1,7 @@
-"""FedAvg as a user would write it today: torch_geometric's GCNConv, dense features, a Python loop over clients.
+"""FedAvg as a user would write it: torch_geometric's GCNConv, dense features, a Python loop over clients.
 
-It does per round what OpenFGL does: copy the weights, three epochs, average by nodes, evaluate each client's model. The yardstick of the
-benchmark, not part of the product.
+A round does what OpenFGL does: copy the weights, train three epochs, average by nodes, evaluate each client's
+model. The benchmark compares our methods with this loop. Nothing else uses it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedepd.types import ClientData, TaskInfo
 
 
 def reference_rounds(clients: Sequence[ClientData], info: TaskInfo, rounds: int) -> list[dict[str, float]]:
-    """CPU seconds of each round by part."""
+    """The CPU seconds of each round, by part: train, aggregate, evaluate."""
     from torch_geometric.nn import GCNConv
 
     class Net(torch.nn.Module):
@@ -45,7 +45,8 @@ def reference_rounds(clients: Sequence[ClientData], info: TaskInfo, rounds: int)
             net.train()
             for _ in range(3):
                 optimiser.zero_grad()
-                F.cross_entropy(net(data.x, data.edge_index)[train], data.y[train]).backward()  # type: ignore[no-untyped-call]
+                loss = F.cross_entropy(net(data.x, data.edge_index)[train], data.y[train])
+                loss.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
         trained = time.process_time()
         with torch.no_grad():

@@ -1,4 +1,5 @@
-"""The benchmark: a table of methods and graphs with ratios to the plain implementation, and growth exponents."""
+"""The benchmark: how methods compare with the plain implementation, and how their cost grows with the
+graph."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ COLUMNS = {
     "prepare": "prep",
     "rss_mb": "MB",
 }
-"""What the table shows of a row, and under which title."""
+"""Field of a row -> its title in the table."""
 
 Point = dict[str, int]
 
@@ -61,7 +62,7 @@ QUICK_SWEEPS: dict[str, list[Point]] = {
 
 
 def in_process_of_its_own(with_kernels: str = "auto", **arguments: Any) -> Row:
-    """One measurement, nothing remembered from another; a failed one is a row that says so."""
+    """One measurement in a new process, without any cache. If it fails, the row says why."""
     command = [sys.executable, "-m", "fedepd.bench.measure", json.dumps(arguments)]
     environment = {**os.environ, "FEDEPD_KERNELS": with_kernels, "FEDEPD_CACHE": "off"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
@@ -117,7 +118,7 @@ def compare(
 def scale(
     methods: Sequence[str], rounds: int, say: Callable[[str], None], sweeps: dict[str, list[Point]]
 ) -> list[Row]:
-    """How a round grows with edges, clients and classes."""
+    """Measure how the cost of a round grows with edges, clients and classes."""
     rows = []
     for axis, many in sweeps.items():
         for point in many:
@@ -131,7 +132,7 @@ def scale(
 
 
 def exponents(rows: Sequence[Row]) -> dict[tuple[str, str], float]:
-    """The slope of log CPU seconds per round against log size, by axis and method, by least squares."""
+    """(axis, method) -> the least-squares slope of log CPU seconds per round against log size."""
     out: dict[tuple[str, str], float] = {}
     for axis, method in sorted({(r["axis"], r["method"]) for r in rows}):
         chosen = [r for r in rows if (r["axis"], r["method"]) == (axis, method) and "round" in r]
@@ -149,7 +150,7 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """Seconds per round against each axis, log-log, with the fitted exponents in the legend."""
+    """Draw CPU seconds per round against each axis, log-log, with the fitted exponents in the legend."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator
@@ -193,7 +194,7 @@ def bench(
     say: Callable[[str], None],
     backbones: Sequence[str] = (),
 ) -> tuple[list[Row], list[Row]]:
-    """Run everything; writes methods.csv, scaling.csv and scaling.png into ``out``."""
+    """Run the whole benchmark and write methods.csv, scaling.csv and scaling.png into ``out``."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as cause:

@@ -46,9 +46,9 @@ def reproduce(arguments: list[str]) -> int:
             failures = run_planned(waiting, values.workers, *hooks)
     write_results(values.target, targets, planned, out, command)
     if failures == 1:
-        complain("1 cell failed; the same command tries it again")
+        complain("1 run failed; the same command tries it again")
     elif failures:
-        complain(f"{failures} cells failed; the same command tries them again")
+        complain(f"{failures} runs failed; the same command tries them again")
     return 1 if failures else 0
 
 
@@ -59,8 +59,7 @@ def _parser() -> Parser:
         prog="fedepd reproduce",
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
-        description="Make a table or a figure of the paper, or all of them. A cell is one run that the table "
-        "or figure needs. Finished cells are not run again.",
+        description="Make a table or a figure of the paper, or all of them. Finished runs are not repeated.",
     )
     parser.add_argument(
         "target",
@@ -75,7 +74,7 @@ def _parser() -> Parser:
         nargs="+",
         default=None,
         metavar="NAME|FILE.npz",
-        help="graphs (default: those of the target that are on this machine)",
+        help="graphs to use (default: those of the target that are on this machine)",
     )
     parser.add_argument(
         "--data-dir",
@@ -90,19 +89,19 @@ def _parser() -> Parser:
         metavar="N",
         help="number of seeds, counted from --seed (default: as the target says, 5)",
     )
-    workers = "number of cells that run at the same time; results do not depend on it (default: 2)"
+    workers = "how many runs at a time (default: 2); the results are the same for any number"
     parser.add_argument("--workers", type=int, default=2, metavar="N", help=workers)
     parser.add_argument(
         "--out",
         default="runs/reproduce",
         metavar="FOLDER",
-        help="folder for cells and results (default: runs/reproduce)",
+        help="where runs and results are written (default: runs/reproduce)",
     )
     parser.add_argument(
         "--no-run",
         action="store_true",
         default=False,
-        help="run nothing; only write the results of finished cells",
+        help="write the results of finished runs only, and start none",
     )
     parser.add_argument("--quiet", action="store_true", default=False, help="show no progress")
     for name, cls in GROUPS.items():
@@ -136,9 +135,9 @@ def _datasets(targets: Sequence[Target], values: argparse.Namespace) -> dict[str
 
 @contextmanager
 def display(waiting: Sequence[Planned], total: int, workers: int, quiet: bool) -> Iterator[Hooks]:
-    """Show progress: on a terminal one bar over the rounds of all cells, else one line per finished cell.
+    """Progress: one live bar over all rounds on a terminal, otherwise a line per finished cell.
 
-    Yields two functions that update it: one to call regularly, one to call when a cell ends.
+    Yields two functions: one that redraws the bar, and one to call when a cell has ended.
     """
     from rich.progress import (
         BarColumn,
@@ -187,7 +186,7 @@ def _rounds(planned: Planned) -> int:
 def write_results(
     name: str, targets: Sequence[Target], planned: Sequence[Planned], out: Path, command: str
 ) -> list[Written]:
-    """Write the files of all targets and their page, and say where they are."""
+    """Write the files of all targets and their page, and print where they are."""
     from fedepd.reproduction.judging.judgement import in_words
     from fedepd.reproduction.pages.output import write_target
     from fedepd.reproduction.pages.page import write_reproduction
@@ -195,7 +194,7 @@ def write_results(
 
     written = [write_target(read_results(target, planned), out) for target in targets]
     for each in written:
-        claims = f"; of the paper's claims {in_words(each.verdicts)}" if each.verdicts else ""
+        claims = f"; the paper's claims: {in_words(each.verdicts)}" if each.verdicts else ""
         say(f"{each.results.target.name}: {each.folder}{claims}")
     page = out / f"{slug(Path(name).stem)}.html"
     say(f"page: {write_reproduction(written, page, command)}")

@@ -1,1 +1,1 @@
-"""A run folder in, a model folder and predictions out."""
+"""A run folder comes in; a model folder comes out, and from that predictions for a new graph."""

@@ -1,6 +1,7 @@
-"""How far probabilities can be believed: a temperature per tier, calibration error and Brier score with intervals.
+"""Calibration of probabilities: one temperature per tier, calibration error and Brier score with intervals.
 
-Shapes: n nodes, C classes. A node's tier is that of its PREDICTED class: at prediction time no other is known.
+Shapes: n nodes, C classes. A node's tier is the tier of its PREDICTED class, because its true class is not
+known when the model predicts.
 """
 
 from __future__ import annotations
@@ -20,16 +21,22 @@ Ints = NDArray[np.int64]
 
 TIERS = ("head", "medium", "tail")
 BINS = 15
-"""Of equal mass: as many nodes in each, but for rounding."""
+"""The number of bins of a reliability diagram. Each holds the same number of nodes, up to rounding."""
 RESAMPLES = 1000
 MIN_NODES = 20
-"""Fewer validation nodes do not make a temperature: the tier then takes that of all nodes, and a run with fewer in all keeps 1."""
+"""A tier with fewer validation nodes uses the temperature of all nodes.
+
+A run with fewer validation nodes in total keeps temperature 1.
+"""
 RANGE = (0.05, 20.0)
-"""Temperatures looked at."""
+"""The range in which temperatures are searched."""
 
 
 def calibrate(val: tuple[Floats, Ints], test: tuple[Floats, Ints], tiers: Tiers) -> dict[str, Any]:
-    """Temperatures fitted on validation, and what they do to the test nodes; both splits as (logits [n, C], classes [n])."""
+    """Fit temperatures on the validation nodes and measure their effect on the test nodes.
+
+    Both splits are given as (logits [n, C], classes [n]).
+    """
     tier = tier_of_class(tiers, val[0].shape[1])
     found = temperatures(*val, tier)
     logits, y = test
@@ -51,7 +58,10 @@ def calibrate(val: tuple[Floats, Ints], test: tuple[Floats, Ints], tiers: Tiers)
 
 
 def tier_of_class(tiers: Tiers, num_classes: int) -> Ints:
-    """0 head, 1 medium, 2 tail: [C]. Choice: a class that the training data do not have counts as tail."""
+    """The tier of each class, 0 head, 1 medium, 2 tail: [C].
+
+    Choice: a class that does not occur in the training data counts as tail.
+    """
     out = np.full(num_classes, 2)
     for number, name in enumerate(TIERS):
         out[list(getattr(tiers, name))] = number
@@ -59,7 +69,7 @@ def tier_of_class(tiers: Tiers, num_classes: int) -> Ints:
 
 
 def temperatures(logits: Floats, y: Ints, tier: Ints) -> dict[str, float]:
-    """Per tier, the temperature of least negative log-likelihood."""
+    """Tier -> the temperature with the lowest negative log-likelihood."""
     common = temperature(logits, y) if len(y) >= MIN_NODES else 1.0
     own = tier[logits.argmax(1)] if len(y) else np.empty(0, dtype=np.int64)  # [n]
     masks = {name: own == number for number, name in enumerate(TIERS)}
@@ -82,7 +92,10 @@ def temperature(logits: Floats, y: Ints) -> float:
 
 
 def probabilities(logits: Floats, temperatures: dict[str, float], tier: Ints) -> Floats:
-    """softmax(z / T of the predicted class's tier): [n, C]. A temperature per node moves no argmax, so no label changes."""
+    """softmax(z / T), where T belongs to the tier of the predicted class: [n, C].
+
+    A node has one temperature, so its likeliest class stays the same.
+    """
     scale = (
         np.array([temperatures[name] for name in TIERS])[tier[logits.argmax(1)]]
         if len(logits)
@@ -93,7 +106,11 @@ def probabilities(logits: Floats, temperatures: dict[str, float], tier: Ints) ->
 
 
 def measured(p: Floats, y: Ints, name: str) -> dict[str, Any]:
-    """Size, accuracy, mean confidence, calibration error and Brier score with 95 % intervals, and the bins of a reliability diagram."""
+    """Number of nodes, accuracy, mean confidence, calibration error, Brier score, and the bins of a
+    reliability diagram.
+
+    Calibration error and Brier score come with 95 % intervals.
+    """
     n = len(y)
     if n == 0:
         return {
@@ -108,10 +125,11 @@ def measured(p: Floats, y: Ints, name: str) -> dict[str, Any]:
     p, y = p[order], y[order]
     confidence, correct = p.max(1), (p.argmax(1) == y).astype(np.float64)
     squared = (p**2).sum(1) - 2 * p[np.arange(n), y] + 1  # Σ_c (p_c - [c = y])²
-    # Choice: percentile intervals over nodes as if they were independent; neighbours are not quite, so they are a little narrow.
+    # Choice: percentile intervals that treat nodes as independent. Neighbours are not quite independent, so
+    # the intervals are a little too narrow.
     draws, again = seeded_numpy("calibration", name, n), np.empty((RESAMPLES, 2))
     for i in range(RESAMPLES):
-        chosen = np.sort(draws.integers(n, size=n))  # sorted, so that the confidences are
+        chosen = np.sort(draws.integers(n, size=n))  # sorted, because the confidences must ascend
         again[i] = calibration_error(confidence[chosen], correct[chosen]), squared[chosen].mean()
     low, high = np.percentile(again, (2.5, 97.5), axis=0)
     return {
@@ -130,13 +148,16 @@ def measured(p: Floats, y: Ints, name: str) -> dict[str, Any]:
 
 
 def calibration_error(confidence: Floats, correct: Floats) -> float:
-    """Σ_b (n_b / n) |accuracy_b - confidence_b| over bins of equal mass; ``confidence`` ascends. Both [n]."""
+    """Σ_b (n_b / n) |accuracy_b - confidence_b| over bins with equally many nodes.
+
+    Both arguments are [n], sorted so that ``confidence`` ascends.
+    """
     return float(
         np.abs(np.add.reduceat(correct - confidence, bin_starts(len(confidence)))).sum() / len(confidence)
     )
 
 
 def bin_starts(n: int) -> Ints:
-    """Where each of the bins begins, fewer bins than ``BINS`` for fewer nodes."""
+    """The index at which each bin begins. There are ``BINS`` bins, or fewer if there are fewer nodes."""
     bins = min(BINS, n)
     return np.arange(bins) * n // bins

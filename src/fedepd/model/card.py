@@ -1,4 +1,4 @@
-"""The README.md of an exported model: data, protocol, numbers, calibration and limits, in words that a reviewer can check."""
+"""The README.md of an exported model: data, protocol, scores, calibration, limits and privacy."""
 
 from __future__ import annotations
 
@@ -12,33 +12,44 @@ from fedepd.model.model import Model
 from fedepd.report.runs import Run
 from fedepd.shown import markdown_code, markdown_text, sentence, shown
 
-USE = """Classify the nodes of a graph whose columns, edges and classes mean what they meant in training. It was measured on nodes of
-graphs that it was trained on (transductive), so expect less on a graph from elsewhere. It is not meant to decide alone about people."""
+USE = (
+    "This model classifies the nodes of a graph. The columns, edges and classes of that graph must mean the "
+    "same as in training. The scores below were measured on other nodes of the graphs that it was trained "
+    "on (transductive), so expect lower scores on a new graph. The model is not meant to make decisions "
+    "about people on its own."
+)
 
 LIMITS = (
-    "Every number above is of one run with one seed; see the report of several seeds for its spread.",
-    "The new graph is treated as one client: where the method purifies, edges are cut relative to all edges of that graph.",
-    "A node without edges is classified by its own features; a category not seen in training counts as none.",
+    "All scores above come from one run with one seed. Reports over several seeds show how much they vary.",
+    "A new graph is treated as one client. If the method prunes, it compares each edge with all "
+    "edges of that graph.",
+    "A node without edges is classified by its own features. A category that was not seen in training "
+    "is encoded as zeros.",
 )
 
 LIMITS_OF_CALIBRATION = (
-    "Calibration was fitted on validation and measured on test nodes of the same graphs; another share of classes undoes it.",
-    "A node's tier is that of its predicted class: a tail node taken for a head class is calibrated as a head node.",
+    "Calibration was fitted on validation nodes and measured on test nodes of the same graphs. It does not "
+    "carry over to a graph with other class frequencies.",
+    "A node's tier is the tier of its predicted class. A tail node that is mistaken for a head class is "
+    "calibrated as a head node.",
 )
 
 PRIVACY = (
-    "Weights were averaged from models trained at the clients, without differential privacy: they can reveal training nodes.",
-    "labels.json and schema.json name classes, columns and categories, with means and deviations over all owners; read them before you "
-    "pass the folder on.",
-    "Only tensors that change a prediction are in this folder; class prototypes, class counts and moments that do not were left out.",
+    "The weights are averages of models that were trained at the clients, without differential privacy. "
+    "They can reveal training nodes.",
+    "labels.json and schema.json name classes, columns and categories, and give means and standard "
+    "deviations over all owners. Read them before you pass the folder on.",
+    "This folder holds only tensors that change a prediction. Class prototypes, class counts and moments "
+    "that do not were left out.",
 )
 
 
 def model_card(run: Run, model: Model, calibration: dict[str, Any], origin: str) -> str:
-    """The card in Markdown; no name in it can be more than text."""
+    """The card in Markdown. Names from the data are escaped, so they are shown as text."""
     data, settings, s, env = run.dataset, run.config["experiment"]["method"], run.summary, run.env
     proxy = (
-        " Its features stand in for the official ones (proxy): compare with no published number."
+        " Its features replace the official ones (proxy features), so do not compare the scores with "
+        "published ones."
         if s["proxy_features"]
         else ""
     )
@@ -46,22 +57,25 @@ def model_card(run: Run, model: Model, calibration: dict[str, Any], origin: str)
         _name(f"{name} = {value}") for name, value in settings.items() if name not in ("name", "preset")
     ]
     sites, graph, method = run.config.get("sites"), _name(data["name"]), _name(s["method_label"])
-    edges = "" if sites else f"{data['edges']:,} edges, "  # a coordinator never learns them
+    edges = "" if sites else f"{data['edges']:,} edges, "  # the coordinator never learns their number
     facts = f"{data['nodes']:,} nodes, {edges}{data['features']:,} features, {data['classes']:,} classes"
     origin_of_data = (
-        f"At the sites {', '.join(map(_name, sites))}" if sites else f"sha256 {markdown_code(data['sha256'])}"
+        f"The data are at the sites {', '.join(map(_name, sites))}"
+        if sites
+        else f"The graph's sha256 is {markdown_code(data['sha256'])}"
     )
     warnings = [markdown_text(sentence(warning)) for warning in s.get("warnings", [])]
     round = f"{markdown_text(s['best_rounds'][run.headline])} of {markdown_text(s['rounds'])}"
     versions = f"fedepd {_name(env.get('fedepd'))}, torch {_name(env.get('torch'))}"
     parts = [
         f"# {method} on {graph}",
-        f"A node classifier trained by {method} over {model.info.num_clients} clients; the weights are those of round {round}, "
-        "selected on validation nodes.",
+        f"A node classifier, trained with {method} over {model.info.num_clients} clients. Its weights are "
+        f"those of round {round}, which was selected on validation nodes.",
         *_section("Intended use", USE),
         *_section(
             "Data",
-            f"{graph}: {facts}, imbalance ratio {data['imbalance_ratio']:.1f}.{proxy} {origin_of_data}.",
+            f"{graph}: {facts}. The imbalance ratio (largest class over smallest) is "
+            f"{data['imbalance_ratio']:.1f}.{proxy} {origin_of_data}.",
         ),
         *_section(
             "Protocol",
@@ -120,8 +134,12 @@ def _tiers(model: Model) -> str:
     named = {
         tier: [_name(model.label_names[c]) for c in classes] for tier, classes in vars(model.tiers).items()
     }
-    return " ".join(f"{tier.capitalize()} classes ({len(names)}): {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}."
-                    for tier, names in named.items() if names)  # fmt: skip
+    more = {tier: ", ..." if len(names) > 12 else "" for tier, names in named.items()}
+    return " ".join(
+        f"{tier.capitalize()} classes ({len(names)}): {', '.join(names[:12])}{more[tier]}."
+        for tier, names in named.items()
+        if names
+    )
 
 
 def _calibration(calibration: dict[str, Any]) -> list[str]:
@@ -151,9 +169,11 @@ def _interval(triple: Sequence[float] | None) -> str:
 
 def _how(calibration: dict[str, Any]) -> str:
     return (
-        f"One temperature per tier of the predicted class, of least negative log-likelihood on {calibration['validation_nodes']:,} "
-        f"validation nodes (a tier with fewer than {MIN_NODES} of them takes the common one). ECE: expected calibration error of the "
-        f"likeliest class, {calibration['bins']} bins of equal mass; Brier: squared error over all classes, 0 to 2; in brackets 95 % "
-        f"intervals from {calibration['resamples']:,} bootstrap resamples of the test nodes. ECE of few nodes is too high by chance. "
-        "Labels do not change."
+        "Each tier of the predicted class has one temperature, which minimises the negative log-likelihood "
+        f"on {calibration['validation_nodes']:,} validation nodes. A tier with fewer than {MIN_NODES} of "
+        "them uses the temperature of all nodes. Temperatures do not change which class is predicted. ECE "
+        f"is the expected calibration error of the predicted class, in {calibration['bins']} bins with "
+        "equally many nodes; with few nodes it is too high by chance. Brier is the squared error over all "
+        f"classes, from 0 to 2. Brackets hold 95 % intervals from {calibration['resamples']:,} bootstrap "
+        "resamples of the test nodes."
     )

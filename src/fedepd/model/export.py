@@ -1,4 +1,5 @@
-"""From a finished run to a folder that predicts: weights, labels, schema, metrics, calibration and a model card."""
+"""Turns a finished run into a model folder: weights, labels, schema, metrics, calibration and a model
+card."""
 
 from __future__ import annotations
 
@@ -55,13 +56,15 @@ DATA_OF_EXPORTED: dict[str, Any] = {
 }
 OTHER_SHA256 = f"its sha256 differs from {run_folder.SUMMARY}'s"
 OTHERWISE = (
-    "is classified otherwise than in the run, so a new graph would be too; "
-    "export a run whose method does not use local labels at inference"
+    "gets other predictions than in the run, and so would a new graph; export a run whose method does not "
+    "use local labels to predict"
 )
 UNMEASURED = {
     "temperatures": dict.fromkeys(TIERS, 1.0),
-    "unmeasured": "Not calibrated (all temperatures are 1), and not classified again to check the numbers above, because the graphs of a "
-    "federation stay at its sites and none was at hand for the export.",
+    "unmeasured": (
+        "The model is not calibrated: all temperatures are 1. The scores above were not checked again "
+        "either. Both need the graphs, and the graphs of a federation stay at its sites."
+    ),
 }
 
 
@@ -73,8 +76,8 @@ def export(
 ) -> Path:
     """Write the model of a finished run to a new folder.
 
-    The run's data must be at hand, because calibration is measured on them. A federation's graphs stay at its sites, so
-    its model is exported without calibration.
+    Calibration is measured on the run's data, so they must be available. A federation's graphs stay at its
+    sites, so its model is not calibrated.
 
     Args:
         folder: The run folder.
@@ -102,7 +105,8 @@ def export(
     if "sites" in run.config:
         if data is not None:
             raise BadConfig(
-                f"'{folder}' is the run of a federation, whose graphs stay at its sites; export it without --data"
+                f"'{folder}' is the run of a federation, whose graphs stay at its sites; export it without "
+                "--data"
             )
         _write(run, of_federation(run), UNMEASURED, out)
         return out
@@ -113,23 +117,21 @@ def export(
     val, test = held_out_logits(run, simulation, model)
     calibration = calibrate(val, test, model.tiers)
     _write(run, model, calibration, out)
-    with suppress(
-        BadConfig
-    ):  # for the report; a run folder that cannot be written to costs its diagram, not the model
+    # The report draws a diagram from this file. If the run folder is read-only, only that diagram is missing.
+    with suppress(BadConfig):
         write_json(run.path / run_folder.CALIBRATION, calibration)
     return out
 
 
 def check_whole(run: Run) -> None:
-    """What an export needs beyond a report, and the weights by their hash: the final ones are those of the summary."""
+    """Check what an export needs beyond a report, and that the final weights have the summary's hash."""
     summary, config = (f"'{called(run.path, file)}'" for file in (run_folder.SUMMARY, run_folder.CONFIG))
     expect(run.summary, EXPORTED, summary)
     if run.headline not in run.summary["best_rounds"]:
         raise BadData(f"{summary} has no best round of its headline model; {DAMAGED}")
     expect(run.dataset, DATA_OF_EXPORTED, f"{config}: 'dataset'")
-    if (
-        not run.rounds or "weights_sha256" not in run.summary
-    ):  # reading the rounds holds the best one against them
+    # Reading run.rounds also checks that the best round is among them.
+    if not run.rounds or "weights_sha256" not in run.summary:
         return
     if weights_sha256(read_weights(run.path, run_folder.FINAL)) != run.summary["weights_sha256"]:
         name = called(run.path, run_folder.FINAL)
@@ -137,7 +139,10 @@ def check_whole(run: Run) -> None:
 
 
 def of_federation(run: Run) -> Model:
-    """The model of a run whose graphs nobody here has seen; a made-up graph shows what its predictions need."""
+    """The model of a federation.
+
+    Its graphs are not here, so a random graph shows which tensors predictions need.
+    """
     experiment, data = experiment_of(run.config), run.dataset
     info = TaskInfo(
         data["features"], data["classes"], len(run.config["sites"]), experiment.training.weighting
@@ -157,12 +162,16 @@ def of_federation(run: Run) -> Model:
 def uncalibrated(
     run: Run, experiment: Experiment, info: TaskInfo, label_names: tuple[str, ...], schema: str
 ) -> Model:
-    """The selected round's model with temperatures of 1."""
+    """The model of the selected round, with all temperatures 1."""
     method = experiment.method
     if not (method.has_global or method.merges_clients):
-        # Choice: one client's model is not offered: such methods also predict from what only that client has (its classes, its labels).
-        raise BadConfig(f"{method.label} keeps a model per client and none for all, so there is none to export; export a run of a method "
-                        "whose headline model is 'global' in 'fedepd methods', or of 'centralised'")  # fmt: skip
+        # Choice: the model of a single client is not offered. Such methods also predict from what only that
+        # client has (its classes, its labels).
+        raise BadConfig(
+            f"{method.label} keeps one model per client and no common one, so there is nothing to export; "
+            "export a run of a method whose headline model is 'global' in 'fedepd methods', or of "
+            "'centralised'"
+        )
     tensors = read_weights(run.path, run_folder.MODEL)
     stated = run.summary.get("weights_sha256")
     if (
@@ -184,7 +193,10 @@ def uncalibrated(
 
 
 def needed_only(model: Model, graph: Graph) -> Model:
-    """Without the tensors that change no prediction: class prototypes and counts say more of the data than a user of the model needs."""
+    """The model without the tensors that change no prediction.
+
+    Class prototypes and counts reveal more about the data than a user of the model needs.
+    """
     wanted = model.logits(graph)
     for group in sorted({name.split(".")[0] for name in model.tensors}):
         fewer = replace(
@@ -200,9 +212,11 @@ def needed_only(model: Model, graph: Graph) -> Model:
 
 
 def held_out_logits(run: Run, simulation: Simulation, model: Model) -> list[tuple[Any, Any]]:
-    """(logits [n, C], classes [n]) of all clients' validation nodes, and of their test nodes, as the exported model classifies them.
+    """(logits [n, C], classes [n]) by the exported model, for the validation nodes of all clients and for
+    their test nodes.
 
-    The run's own confusion matrices must come out again, client by client: so nothing is exported that predicts otherwise than measured.
+    They must reproduce the run's confusion matrices, client by client. So an exported model predicts as was
+    measured.
     """
     rows: dict[str, list[tuple[Tensor, Tensor]]] = {split: [] for split in SPLITS}
     for number, client in enumerate(simulation.clients):
@@ -220,9 +234,10 @@ def held_out_logits(run: Run, simulation: Simulation, model: Model) -> list[tupl
 
 
 def _write(run: Run, model: Model, calibration: dict[str, Any], out: Path) -> None:
-    """All content is made before anything is written. If writing fails, what was written is removed.
+    """Write the model folder.
 
-    The configuration is written last, because a folder without it is not taken for a model.
+    Everything is computed before anything is written, and a failure removes the folder. The configuration is
+    written last, because a folder without it does not count as a model.
     """
     tensors, schema = model.tensors, model.schema
     names = ("protocol", "dataset", "proxy_features", "best_round", "test_without_local_train", "warnings")

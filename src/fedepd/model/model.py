@@ -1,4 +1,4 @@
-"""An exported model, and what it says of the nodes of a new graph."""
+"""An exported model, and its predictions for the nodes of a new graph."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from fedepd.shown import csv_text, listed, shown, whole
 from fedepd.types import HIDDEN, ClientData, Graph, TaskInfo, Tensors
 
 FORMAT = 1
-"""Of the model folder; raised when an older reader would misread it."""
+"""The format of a model folder. It is raised when an older version would misread the folder."""
 CONFIG, WEIGHTS, LABELS, SCHEMA = "config.json", "model.safetensors", "labels.json", "schema.json"
 METRICS, CALIBRATION, CARD = "metrics.json", "calibration.json", "README.md"
 """The files of a model folder. A run folder is another one, even where a file has the same name."""
@@ -46,13 +46,13 @@ class Predictions:
     classes: NDArray[np.int64]
     """The likeliest class of each node: [n]."""
     probabilities: NDArray[np.float64]
-    """Calibrated, [n, C]."""
+    """Calibrated probabilities: [n, C]."""
     label_names: tuple[str, ...]
     abstain_below: float = 0.0
 
     @property
     def labels(self) -> list[str | None]:
-        """The name of the likeliest class; None where its probability is below ``abstain_below``."""
+        """The name of the likeliest class. None where its probability is below ``abstain_below``."""
         sure = self.probabilities.max(1) >= self.abstain_below
         return [
             self.label_names[c] if known else None
@@ -60,7 +60,7 @@ class Predictions:
         ]
 
     def of(self, ids: Sequence[str]) -> Predictions:
-        """Those of the named nodes, in that order."""
+        """The predictions for these nodes, in this order."""
         place = {node: number for number, node in enumerate(self.node_ids)}
         if unknown := [node for node in ids if node not in place]:
             first, last = shown(self.node_ids[0]), shown(self.node_ids[-1])
@@ -71,7 +71,7 @@ class Predictions:
         )
 
     def table(self) -> dict[str, list[Any]]:
-        """Columns: id, label, probability of the label, then the probability of each class."""
+        """The columns id, label and probability of the label, and then a probability for each class."""
         columns: dict[str, list[Any]] = {
             "id": list(self.node_ids),
             "label": self.labels,
@@ -108,7 +108,7 @@ class Model:
     temperatures: dict[str, float]
     """What the logits are divided by, for each tier of the predicted class."""
     schema: FeatureSchema | None = None
-    """How columns become features, where the training data came from tables."""
+    """How columns become features. None if the training data did not come from tables."""
 
     def predict(self, graph: Graph, abstain_below: float = 0.0) -> Predictions:
         """Classify every node. The graph's own labels are not looked at.
@@ -130,11 +130,15 @@ class Model:
         if not 0 <= abstain_below <= 1:
             raise BadConfig(f"abstain_below is {abstain_below}; a probability lies between 0 and 1")
         if graph.num_features != self.info.num_features:
-            raise BadData(f"graph '{shown(graph.name)}' has {graph.num_features} features but the model was trained on "
-                          f"{self.info.num_features}; give the same columns in the same order")  # fmt: skip
+            raise BadData(
+                f"graph '{shown(graph.name)}' has {graph.num_features} features but the model was trained on "
+                f"{self.info.num_features}; give the same columns in the same order"
+            )
         if self.schema is not None and graph.schema and FeatureSchema.from_json(graph.schema) != self.schema:
-            raise BadData(f"the features of graph '{shown(graph.name)}' were made in another way than the model's (other columns, "
-                          "categories or scale); give the tables themselves with --nodes and --edges")  # fmt: skip
+            raise BadData(
+                f"the features of graph '{shown(graph.name)}' were made from other columns, categories or "
+                "scales than the model's; give the tables themselves with --nodes and --edges"
+            )
         logits = (
             self.logits(with_features(graph, self.experiment.protocol.features)).numpy().astype(np.float64)
         )
@@ -226,7 +230,8 @@ def load_model(folder: str | Path) -> Model:
 def _read(folder: Path, name: str, shape: Any) -> dict[str, Any]:
     if not os.path.lexists(folder / name):
         raise BadData(
-            f"'{shown(folder, 300)}' is no model folder (it has no {name}); make one with 'fedepd export RUN -o MODEL'"
+            f"'{shown(folder, 300)}' is not a model folder (it has no {name}); make one with 'fedepd export "
+            "RUN -o MODEL'"
         )
     content: dict[str, Any] = read_json(folder / name, cure=EXPORT_AGAIN)
     expect(content, shape, f"'{shown(folder, 300)}/{name}'", EXPORT_AGAIN)
@@ -234,7 +239,8 @@ def _read(folder: Path, name: str, shape: Any) -> dict[str, Any]:
 
 
 def check_model(model: Model, where: str, cure: str) -> None:
-    """Refuse labels, tiers, columns and weights that do not fit each other, before a product of them is computed."""
+    """Refuse labels, tiers, columns and weights that do not fit together, before anything is computed with
+    them."""
     info, sizes = model.info, {name: value.numel() for name, value in model.tensors.items()}
     classes = [*model.tiers.head, *model.tiers.medium, *model.tiers.tail]
     if (
@@ -242,32 +248,30 @@ def check_model(model: Model, where: str, cure: str) -> None:
         or max(classes, default=0) >= info.num_classes
         or len(set(classes)) < len(classes)
     ):
-        raise BadData(f"{where}: its labels or tiers are not those of {info.num_classes} classes; {cure}")
+        raise BadData(f"{where}: the labels or tiers do not fit {info.num_classes} classes; {cure}")
     if model.schema is not None and len(model.schema.feature_names) != info.num_features:
-        raise BadData(f"{where}: its columns do not make {info.num_features} features; {cure}")
+        raise BadData(f"{where}: the columns do not make {info.num_features} features; {cure}")
     needed = sum(math.prod(shape) for shape in model.experiment.model.shapes(info).values())
     if needed > sum(sizes.values()):
-        raise BadData(f"{where}: its weights are fewer than its settings ask for; {cure}")
+        raise BadData(f"{where}: there are fewer weights than the settings need; {cure}")
     if broken := [name for name, value in model.tensors.items() if not bool(torch.isfinite(value).all())]:
-        raise BadData(f"{where}: '{shown(broken[0])}' of its weights is not finite; {cure}")
+        raise BadData(f"{where}: the weights '{shown(broken[0])}' are not finite; {cure}")
     for name, value in model.experiment.model.initial(info, 0).items():
         if name in model.tensors and (model.tensors[name].shape, model.tensors[name].dtype) != (
             value.shape,
             value.dtype,
         ):
-            raise BadData(
-                f"{where}: '{name}' of its weights has another shape than its settings ask for; {cure}"
-            )
+            raise BadData(f"{where}: the weights '{name}' have another shape than the settings need; {cure}")
     try:
         fits = model.logits(probe(info)).shape == (PROBE_NODES, info.num_classes)
     except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as cause:
-        raise BadData(f"{where}: its weights do not fit its settings ({shown(cause)}); {cure}") from cause
+        raise BadData(f"{where}: the weights do not fit the settings ({shown(cause)}); {cure}") from cause
     if not fits:
-        raise BadData(f"{where}: its weights do not fit its settings; {cure}")
+        raise BadData(f"{where}: the weights do not fit the settings; {cure}")
 
 
 def probe(info: TaskInfo) -> Graph:
-    """A made-up graph that shows what predictions need."""
+    """A random graph, to try predictions on."""
     draws, n = seeded("export", "probe"), PROBE_NODES
     x, edges = (
         torch.randn(n, info.num_features, generator=draws),
@@ -277,35 +281,43 @@ def probe(info: TaskInfo) -> Graph:
 
 
 def read_tables(model: Model, nodes: str | Path, edges: str | Path, roles: Roles) -> tuple[Graph, list[str]]:
-    """A new graph from two tables, its columns turned into features as in training, and a sentence for each thing not used."""
+    """A new graph from two tables, with features made as in training, and a note for everything that is
+    not used."""
     if model.schema is None:
         raise BadConfig(
-            "the model does not know how columns become features (its data did not come from tables); give --data FILE.npz"
+            "the model does not know how columns become features (its data did not come from tables); give "
+            "--data FILE.npz"
         )
     table = read_table(nodes)
     graph = new_graph(table, read_table(edges), model.schema, model.info.num_classes, roles)
     known = {roles.id, roles.label, *(rule.name for rule in model.schema.rules)}
     unused = [name for name in table.columns if name not in known]
-    notes = [f"columns not used, as in training there were none such: {listed(unused, 20)}"] if unused else []
+    notes = (
+        [f"columns that are ignored, because training had none such: {listed(unused, 20)}"] if unused else []
+    )
     for rule in model.schema.rules:
         texts = table.columns[rule.name].texts() if rule.categories is not None else []
         unknown = [text for text in texts if text not in MISSING and text not in (rule.categories or ())]
         if unknown:
             what = f"{len(unknown):,} rows have a '{shown(rule.name)}' that was not seen in training"
-            notes.append(f"{what}, such as '{shown(unknown[0])}': all zeros")
+            notes.append(f"{what}, such as '{shown(unknown[0])}'; it is encoded as zeros")
     return graph, notes
 
 
 def as_csv(predictions: Predictions, fit: Callable[[str], str] = whole) -> str:
-    """Ids and labels as they are but for an apostrophe before formulas (``shown.csv_text``); ``fit`` makes them so."""
+    """The predictions as CSV. ``fit`` makes ids and labels safe to show.
+
+    Text that a spreadsheet would take for a formula gets an apostrophe in front (``shown.csv_text``).
+    """
     table = predictions.table()
     return csv_text([list(table), *zip(*table.values(), strict=True)], fit)
 
 
 def write_predictions(predictions: Predictions, path: Path) -> None:
-    """As CSV, Parquet or JSON lines, by the ending of the name. An abstention is an empty cell, or null.
+    """Write CSV, Parquet or JSON lines, by the suffix of the name. An abstention is an empty cell, or null.
 
-    In CSV alone an id or a label that a spreadsheet would take for a formula has an apostrophe in front; see ``shown.csv_text``.
+    Only in CSV, an id or label that a spreadsheet would take for a formula gets an apostrophe in front (see
+    ``shown.csv_text``).
     """
     if path.suffix == ".csv":
         content = encoded(as_csv(predictions))

@@ -234,14 +234,15 @@ def hashes(groups: Sequence[Group]) -> Table:
 
 
 def tier_rule(run: Run) -> str:
-    """How classes are divided into head, medium and tail, and how many classes each tier has."""
+    """What the metrics mean, and how classes are divided into head, medium and tail."""
     cuts = run.config["experiment"].get("evaluation", {})
     sizes = ", ".join(f"{len(classes)} {tier}" for tier, classes in run.summary["tiers"].items())
     return (
         "Classes are sorted by their number of nodes in the whole graph. Head: the fewest classes that "
         f"together hold {cuts.get('head_share', 0.5):.0%} of the nodes. Tail: the smallest "
-        f"{cuts.get('tail_share', 0.3):.0%} of the classes. Medium: the rest. Here: {sizes}. A tier's "
-        "accuracy is the plain mean of its classes' accuracies."
+        f"{cuts.get('tail_share', 0.3):.0%} of the classes. Medium: the rest. Here: {sizes}. "
+        "bAcc (balanced accuracy) is the plain mean of all classes' accuracies; Head, Medium and Tail are "
+        "that mean over the classes of a tier."
     )
 
 
@@ -404,7 +405,7 @@ def protocols(groups: Sequence[Group]) -> str:
 def _dagger(groups: Sequence[Group], model: str) -> list[str]:
     marked = any(marked_label(each, model) != each.label for each in groups)
     return (
-        [f"{PERSONAL.strip()} This method has no global model; its clients' personal models are scored."]
+        [f"{PERSONAL.strip()} A method without a global model; its clients' personal models are scored."]
         if marked
         else []
     )

@@ -45,8 +45,7 @@ def found(results: Results) -> dict[tuple[str, str, str], str]:
 
 def test_a_comparison_is_judged_by_the_claims_on_table_2(make_results: MakeResults) -> None:
     """FedEPD is 20 points above all others on x with a spread of 1, and 20 below on y; its printed version
-    was not run, so it is not
-    judged. Without LWS nobody can say who is the best."""
+    was not run, so it is not judged. Without LWS nobody can say who is the best."""
     scores = {("fedepd", "x"): [70, 71, 72], ("fedepd", "y"): [30, 31, 32]}
     scores |= {(rival, dataset): [50, 51, 52] for rival in BASELINES for dataset in "xy"}
     outcomes = found(make_results(scores))
@@ -62,8 +61,8 @@ def test_a_comparison_is_judged_by_the_claims_on_table_2(make_results: MakeResul
 
 def test_a_claim_is_judged_by_the_scoring_that_is_asked_for(make_results: MakeResults) -> None:
     """The global model of FedEPD is 20 points above all others but FedGTA, its clients' own models are 20
-    below: holds, and does not. Where
-    all rows are scored by personal models FedGTA, which has no others, needs no mark."""
+    below: holds, and does not. Where all rows are scored by personal models FedGTA, which has no others,
+    needs no mark."""
     scores = (
         {("fedepd", "x"): [70, 71, 72]}
         | {(rival, "x"): [50, 51, 52] for rival in BASELINES}

@@ -42,8 +42,7 @@ def test_five_seeds_by_hand() -> None:
 
 def test_ties_and_zeros_of_the_signed_ranks_by_hand() -> None:
     """0 is dropped; |1|, |1|, |2| have ranks 1.5, 1.5, 3, and W+ = 4.5 of 6. Of the eight signs, W+ is 0,
-    1.5, 1.5, 3, 3, 4.5, 4.5, 6:
-    six are at least 1.5 from the middle, 3."""
+    1.5, 1.5, 3, 3, 4.5, 4.5, 6: six are at least 1.5 from the middle, 3."""
     assert wilcoxon_p([0, -1, 1, 2]) == pytest.approx(6 / 8)
     assert compare_seeds([0, -1, 1, 2], [0] * 4).rank_sum == 4.5 - 1.5
 
@@ -157,9 +156,8 @@ def test_friedman_is_scipys() -> None:
 
 
 def test_critical_difference_by_hand() -> None:
-    """Twelve datasets: ranks 1, 2.5, 2.5. Each pair with ``good`` has raw p 2 / 2^12, times 3 and 2 by Holm;
-    b and c differ by
-    +0.005 and -0.005 in turn, so p = 1."""
+    """Twelve datasets: ranks 1, 2.5, 2.5. Each pair with ``good`` has raw p 2 / 2^12, times 3 and 2 by
+    Holm; b and c differ by +0.005 and -0.005 in turn, so p = 1."""
     found = critical_difference(made_up(12))
     assert found.mean_ranks == {"good": 1.0, "c": 2.5, "b": 2.5}
     assert next(iter(found.mean_ranks)) == "good"

@@ -92,9 +92,9 @@ def test_a_gain(gain: float, spread: float, outcome: str, because: str) -> None:
 
 
 def test_a_rival_that_leads_among_many_by_chance_refutes_nothing() -> None:
-    """0.2 above the rival is 0.3 below the half point: t = 3.67, p = 0.0213. Alone that refutes; for the best
-    of three it is 0.0639. What
-    is told then is that 0.2 are not shown to be above 0: t = 2.45, p = 0.0705."""
+    """0.2 above the rival is 0.3 below the half point: t = 3.67, p = 0.0213. Alone that refutes; for the
+    best of three it is 0.0639. What is told then is that 0.2 are not shown to be above 0: t = 2.45, p =
+    0.0705."""
     ours, lead = row(bacc=50.2), row()
     assert verdict(among("best-bacc", "fedgta"), fedepd=ours, fedgta=lead).outcome == "does not hold"
     three = among("best-bacc", "fedavg", "fedgta", "lws")
@@ -117,10 +117,9 @@ def test_the_best_is_shown_to_be_above_every_rival_and_not_only_above_the_one_wi
 
 
 def test_a_range_by_chance_refutes_nothing() -> None:
-    """Twelve draws of one distribution: the best and the worst lie 5.79 points apart, and Welch's p that this
-    is beyond 1.45 is 0.015.
-    There are 66 pairs to pick from, so that the smallest p of a pair counts 66 times. All have one gamma,
-    whose mean says nothing."""
+    """Twelve draws of one distribution: the best and the worst lie 5.79 points apart, and Welch's p that
+    this is beyond 1.45 is 0.015. There are 66 pairs to pick from, so that the smallest p of a pair counts
+    66 times. All have one gamma, whose mean says nothing."""
     draws = np.random.default_rng(12).normal(50, 3, (12, 5))
     cells = {f"fedepd:mu={i}:gamma=0.5": {"macro_f1": values.tolist()} for i, values in enumerate(draws)}
     (found,) = judge({"toy": cells}, [BY_ID["insensitive"]])
@@ -275,10 +274,10 @@ def test_sensitivity(highest: float, outcome: str) -> None:
 
 
 def test_a_grid_is_refuted_by_what_one_parameter_does_on_average() -> None:
-    """Five values of either: gamma does nothing, each step of mu costs 2 points, and seeds spread by 1.5. The
-    mean over gamma of mu = 2 is 8 points below that of mu = 0.1: 6.55 beyond the bound, a standard error of
-    1.5 sqrt(2/3) = 1.22, t = 5.35 with 4 degrees of freedom, p = 0.0059; picked of 20 pairs of values, with
-    300 pairs of cells that have as much of the error, it counts 40 times: 0.235. Twice the
+    """Five values of either: gamma does nothing, each step of mu costs 2 points, and seeds spread by 1.5.
+    The mean over gamma of mu = 2 is 8 points below that of mu = 0.1: 6.55 beyond the bound, a standard
+    error of 1.5 sqrt(2/3) = 1.22, t = 5.35 with 4 degrees of freedom, p = 0.0059; picked of 20 pairs of
+    values, with 300 pairs of cells that have as much of the error, it counts 40 times: 0.235. Twice the
     seeds show it."""
     mus, gammas = (0.1, 0.5, 1.0, 1.5, 2.0), (0.1, 0.3, 0.5, 0.7, 0.9)
 
@@ -311,9 +310,9 @@ def test_a_grid_is_refuted_by_what_one_parameter_does_on_average() -> None:
 
 
 def test_one_bad_cell_refutes_a_grid_though_no_parameter_does() -> None:
-    """3 points below the 24 others, 1.55 beyond the bound, where seeds spread by 0.1: with a standard error
-    of 0.05 t is 30 over ten
-    degrees of freedom, and 600 times its p is still below 1e-5. Averaged over five cells it is 0.6 points."""
+    """3 points below the 24 others, 1.55 beyond the bound, where seeds spread by 0.1: with a standard
+    error of 0.05 t is 30 over ten degrees of freedom, and 600 times its p is still below 1e-5. Averaged
+    over five cells it is 0.6 points."""
     values = (0.1, 0.5, 1.0, 1.5, 2.0)
     cells = {f"fedepd:mu={mu}:gamma={gamma}": row(seeds=6) for mu in values for gamma in values}
     cells["fedepd:mu=2.0:gamma=2.0"] = row(seeds=6, macro_f1=47)
@@ -374,8 +373,7 @@ def test_the_tail_of_standard_models() -> None:
 
 def test_the_tests_of_a_target_are_corrected_together() -> None:
     """A gain of 0.3 has t = 3.674 and p = 0.0213. Two of them have twice that by Holm, three of them three
-    times; a claim of another
-    target does not count."""
+    times; a claim of another target does not count."""
     rows = {"fedepd": row(bacc=50.3), "fedavg": row()}
     for count, p in ((1, 0.0213), (2, 0.0426), (3, 0.0639)):
         found = judge({f"d{i}": rows for i in range(count)}, [among("best-bacc", "fedavg")])
@@ -399,10 +397,9 @@ def over_all(gains: list[float], *claims: str) -> list[Verdict]:
 
 
 def test_a_part_over_all_datasets() -> None:
-    """Gains on six datasets: all 2^6 signs are as likely, so 2 / 64 = 0.031 if all have one sign. The seeds
-    of a dataset, spread by 3
-    points, tell nothing. Five datasets have 2 / 32 = 0.063 at best; fewer than three have no verdict
-    together."""
+    """Gains on six datasets: all 2^6 signs are as likely, so 2 / 64 = 0.031 if all have one sign. The
+    seeds of a dataset, spread by 3 points, tell nothing. Five datasets have 2 / 32 = 0.063 at best; fewer
+    than three have no verdict together."""
     (found,) = over_all([0.5, 1, 1.5, 2, 2.5, 3], "consensus-bacc")
     assert (found.outcome, found.p) == ("holds", 0.03125)
     assert found.because == (
@@ -418,10 +415,9 @@ def test_a_part_over_all_datasets() -> None:
 
 
 def test_over_all_datasets_ranks_decide_and_not_one_large_gain() -> None:
-    """Eight small losses and one gain of 40: ranks 1 to 8 against 9. Of 2^9 signs those with a sum of at most
-    9 on one side count: 0.0977
-    two-sided. With eight losses alone 2 / 256; the mean of all nine speaks for the part, its signed ranks
-    against it."""
+    """Eight small losses and one gain of 40: ranks 1 to 8 against 9. Of 2^9 signs those with a sum of at
+    most 9 on one side count: 0.0977 two-sided. With eight losses alone 2 / 256; the mean of all nine
+    speaks for the part, its signed ranks against it."""
     (found,) = over_all([-0.1, -0.2, -0.3, -0.4, -0.5, -0.6, -0.7, -0.8, 40], "consensus-bacc")
     ways = sum(sum(rank for rank in range(1, 10) if signs >> rank & 1) <= 9 for signs in range(0, 2**10, 2))
     assert found.outcome == "cannot be told"
@@ -442,9 +438,8 @@ def test_claims_over_all_datasets_are_corrected_together_and_apart_from_those_of
 
 def test_over_all_datasets_the_best_is_above_each_rival() -> None:
     """Ahead of FedAvg on all eight, of CReFF on seven, where it loses most: ranks 1 to 7 against 8. Alone
-    that is 2 / 2^8; last of two on
-    all eight, it would have to be told from one that was picked of two, and of eleven in Table 2, for which
-    eight datasets are too few."""
+    that is 2 / 2^8; last of two on all eight, it would have to be told from one that was picked of two,
+    and of eleven in Table 2, for which eight datasets are too few."""
     measured = {
         f"d{i}": {"fedepd": row(bacc=51 + i / 10), "fedavg": row(), "creff": row(bacc=50 if i else 70)}
         for i in range(8)
@@ -487,9 +482,8 @@ def test_a_dataset_that_has_nothing_of_the_kind_does_not_count_among_all() -> No
 
 
 def test_only_tests_in_one_direction_are_corrected_together() -> None:
-    """b is refuted with p = 0.0213, as in the test above; beside a, which is 40 points ahead and speaks for
-    the claim, Holm has two tests
-    that could refute: 0.0426."""
+    """b is refuted with p = 0.0213, as in the test above; beside a, which is 40 points ahead and speaks
+    for the claim, Holm has two tests that could refute: 0.0426."""
     measured = {
         "a": {"fedepd": row(bacc=90), "fedavg": row()},
         "b": {"fedepd": row(bacc=50.2), "fedavg": row()},

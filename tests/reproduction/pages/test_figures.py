@@ -60,7 +60,7 @@ def test_figures_of_runs_name_datasets_methods_and_protocol(
     assert any(text.startswith("Second") for text in shown)
     everything = " ".join(shown).replace("\n", " ")
     assert "Protocol: global model, nodes of all clients pooled" in everything
-    for words in ("3 clients, 3 rounds, seeds: 2", "† has no global model", "better"):
+    for words in ("3 clients, 3 rounds, 2 seeds.", "† A method without a global model", "better"):
         assert words in everything
     assert figure.get_figwidth() == PAGE
     png, svg = save_figure(figure, tmp_path / "a.figure")

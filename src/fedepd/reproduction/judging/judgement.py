@@ -17,11 +17,12 @@ from fedepd.reproduction.study.targets import read_target, target_names
 RULE = (
     "A claim compares the judged row with one or more other rows. It holds if Welch's t test over seeds "
     "confirms every one of these comparisons. It does not hold if the test confirms the opposite in at "
-    "least one of them. The p-value of that one is first multiplied by the number of comparisons, because "
-    "the worst of many can look bad by chance. If neither is confirmed, the verdict is 'cannot be told'. "
-    "Confirmed means p < 0.05 after Holm's correction over all claims and datasets of the same table or "
-    "figure. Verdicts on all datasets together use Wilcoxon's signed-rank test over the datasets' means "
-    "instead. FedEPD is our reading of the paper; FedEPD (printed) follows the paper's text to the letter."
+    "least one of them; the opposite of a gain is a gain below half a point. The p-value of that one is "
+    "first multiplied by the number of comparisons, because the worst of many can look bad by chance. If "
+    "neither is confirmed, the verdict is 'cannot be told'. Confirmed means p < 0.05 after Holm's "
+    "correction over all claims and datasets of the same table or figure and the same judged row. Verdicts "
+    "on all datasets together use Wilcoxon's signed-rank test over the datasets' means instead. FedEPD is "
+    "our reading of the paper; FedEPD (printed) follows the paper's text to the letter."
 )
 SCORES = (
     "All scores are computed over the pooled test nodes of all clients, with the global model. A method "

@@ -135,6 +135,7 @@ def protocol_line(groups: Iterable[Group], all_rounds: bool = False) -> str:
     rounds = " or ".join(str(count) for count in sorted({int(run.summary["rounds"]) for run in runs}))
     seeds = sorted({len(group.runs) for group in groups})
     count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    count = "1 seed" if count == "1" else f"{count} seeds"
     rules = (
         set()
         if all_rounds
@@ -143,9 +144,9 @@ def protocol_line(groups: Iterable[Group], all_rounds: bool = False) -> str:
     kinds = {run.headline for run in runs}
     model = "personal models" if kinds == {"personal"} else "global model"
     scores = ", ".join([model, "nodes of all clients pooled", *sorted(rules)])
-    text = f"Protocol: {scores}; {clients} clients, {rounds} rounds, seeds: {count}."
+    text = f"Protocol: {scores}; {clients} clients, {rounds} rounds, {count}."
     return text + (
-        f" {PERSONAL.strip()} has no global model; it is scored with its clients' personal models."
+        f" {PERSONAL.strip()} A method without a global model; its clients' personal models are scored."
         if len(kinds) > 1
         else ""
     )

@@ -269,7 +269,7 @@ def sensitivity(
     text = (
         "Mean over seeds in percent, higher is better. The best cell is framed. Noise: the standard "
         "deviation over seeds, pooled over cells, and the standard error of a cell's mean. A range of a few "
-        f"standard errors is chance. {note}"
+        f"standard errors can be chance. {note}"
     )
     width = COLUMN if len(grids) == 1 else PAGE
     over = " and ".join(SYMBOLS.get(setting, setting) for setting in settings)

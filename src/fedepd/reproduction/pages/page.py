@@ -72,8 +72,8 @@ def _verdicts(written: Sequence[Written]) -> str:
     """All claims at a glance, for FedEPD as we read it and as printed."""
     found = [verdict for each in written for verdict in each.verdicts]
     counted = (
-        "<p>Every claim of the paper is judged on each dataset, for both readings of FedEPD. "
-        f"Of these verdicts {html_text(in_words(found))}.{_otherwise(written)}</p>"
+        "<p>Each of the paper's claims is judged on each dataset and for both readings of FedEPD: "
+        f"{html_text(in_words(found))}.{_otherwise(written)}</p>"
     )
     content = (
         counted + html_table(glance_table(found, _titles(written)))

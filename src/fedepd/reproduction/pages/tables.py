@@ -48,7 +48,7 @@ def metric_tables(results: Results, metrics: Sequence[str], scoring: Scoring = H
         columns = {METRIC_TITLES[metric]: (results.datasets[0], metric) for metric in metrics}
         return {
             results.title(results.datasets[0], words=True) + how: _score_table(
-                results, columns, scoring, "all", "Higher is better."
+                results, columns, scoring, "all", "Higher is better. bAcc is the balanced accuracy."
             )
         }
     tables = {}
