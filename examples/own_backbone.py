@@ -1,6 +1,9 @@
-"""A backbone of your own: a class that says what its layers are. Run it with 'python examples/own_backbone.py'.
+"""A backbone of your own: a class that says what its layers are.
 
-The network is close to APPNP (Gasteiger et al., ICLR 2019): a dense layer, whose rows then walk over the edges
+Run it with 'python examples/own_backbone.py'.
+
+The network is close to APPNP (Gasteiger et al., ICLR 2019): a dense layer, whose rows then walk over the
+edges
 and often come back to where they began. A node thus reads its wider neighbourhood and does not forget itself.
 """
 

@@ -1,4 +1,5 @@
-"""No test reads or writes the user's cache; one thread, as in a run: more would change bits and slow small tests down.
+"""No test reads or writes the user's cache; one thread, as in a run: more would change bits and slow small
+tests down.
 
 No property fails for being slow: that says something of the machine alone.
 """

@@ -1,4 +1,6 @@
-"""What somebody may put where a file of ours should be, and how a command must answer: one sentence, exit code 2, nothing written."""
+"""What somebody may put where a file of ours should be, and how a command must answer: one sentence, exit
+code 2, nothing written.
+"""
 
 from __future__ import annotations
 

@@ -121,7 +121,10 @@ FEW = {
     "window title", "second line", "override", "lone surrogate", "endless", "script", "attribute", "formula", "mathematics", "input",
     "cell", "traversal", "empty", "chinese", "family",
 }  # fmt: skip
-"""One of each kind, for tests that make a page or a file of every name: 'make test' takes these, 'make test-heavy' all."""
+"""One of each kind, for tests that make a page or a file of every name:
+
+'make test' takes these, 'make test-heavy' all.
+"""
 
 
 def cases(names: dict[str, str]) -> list[Any]:

@@ -1,4 +1,7 @@
-"""Every public name says what it takes, gives and raises, and has an example. All examples run, those of the pages too."""
+"""Every public name says what it takes, gives and raises, and has an example.
+
+All examples run, those of the pages too.
+"""
 
 from __future__ import annotations
 

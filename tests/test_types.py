@@ -19,7 +19,10 @@ def graph(**changed: object) -> Graph:
 
 
 def test_any_edge_list_becomes_each_undirected_edge_once() -> None:
-    """(1,0) and (0,1) are one edge, (2,2) is a self-loop, (3,1) is given twice: 0-1 and 1-3 remain, sorted, source < target."""
+    """(1,0) and (0,1) are one edge, (2,2) is a self-loop, (3,1) is given twice:
+
+    0-1 and 1-3 remain, sorted, source < target.
+    """
     edges = torch.tensor([[1, 0, 2, 3, 3], [0, 1, 2, 1, 1]])
     assert undirected(edges, 4).tolist() == [[0, 1], [1, 3]]
     assert undirected(torch.empty(2, 0, dtype=torch.int64), 4).shape == (2, 0)

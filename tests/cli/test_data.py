@@ -1,4 +1,6 @@
-"""``fedepd data`` as users meet it: the page on own data is followed to the letter, and no damaged file gets a traceback."""
+"""``fedepd data`` as users meet it: the page on own data is followed to the letter, and no damaged file gets
+a traceback.
+"""
 
 from __future__ import annotations
 
@@ -181,7 +183,8 @@ def test_mistakes_of_an_import(
     assert sorted(here.iterdir()) == before
 
 
-# --- one folder per client ---------------------------------------------------------------------------------------------------------------
+# --- one folder per client
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -223,7 +226,9 @@ def test_a_run_from_folders_has_the_bits_of_a_run_on_the_whole(
 def test_python_runs_from_folders_too_and_sites_may_number_on_their_own(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two sites with files of their own, without split and numbers: nodes 0..n-1 at the first, n..n+m-1 at the second."""
+    """Two sites with files of their own, without split and numbers: nodes 0..n-1 at the first, n..n+m-1 at
+    the second.
+    """
     for name, seed in (("one", 0), ("two", 1)):
         (here / "sites" / name).mkdir(parents=True)
         write_npz(
@@ -270,7 +275,8 @@ def test_folder_names_keep_the_order() -> None:
     assert folder_names(["../x", ""]) == ["_x", "client"]
 
 
-# --- damaged files -----------------------------------------------------------------------------------------------------------------------
+# --- damaged files
+# -----------------------------------------------------------------------------------------------------------------------
 
 
 def damaged(content: bytes, rng: np.random.Generator, text: bool) -> bytes:
@@ -335,7 +341,8 @@ def test_two_hundred_damaged_files_get_no_traceback(here: Path, capsys: pytest.C
         if name == "bank.npz":
             worked += tried(["data", "show", "bank.npz"], name, "array|damaged|empty|not an npz", capsys)
         else:
-            # A sound table may still lack what the other one names, so either file may be the one that is named.
+            # A sound table may still lack what the other one names, so either file may be the one that is
+            # named.
             place = r"line \d+|empty|no rows|no column|single class|different values|two, the ends"
             worked += tried([*IMPORT[:-1], "out.npz"], ".csv", place, capsys)
             (here / name).write_bytes(whole[name])
@@ -347,7 +354,9 @@ def test_two_hundred_damaged_files_get_no_traceback(here: Path, capsys: pytest.C
 def test_no_name_in_a_file_steers_the_terminal(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Classes, owners, the columns of the schema, the file's own name; a file that cannot be used is refused in one line."""
+    """Classes, owners, the columns of the schema, the file's own name; a file that cannot be used is refused
+    in one line.
+    """
     name = (
         text.replace("/", "_")
         .replace("\0", "_")[:60]

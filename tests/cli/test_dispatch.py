@@ -1,4 +1,6 @@
-"""The command line as users meet it: results on stdout, one sentence on stderr for a mistake, nothing half written."""
+"""The command line as users meet it: results on stdout, one sentence on stderr for a mistake, nothing half
+written.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,8 @@ def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[...,
     return run
 
 
-# --- what works --------------------------------------------------------------------------------------------------------------------------
+# --- what works
+# --------------------------------------------------------------------------------------------------------------------------
 
 
 def test_help_is_quick_and_waits_for_no_torch() -> None:
@@ -80,7 +83,8 @@ def test_help_is_quick_and_waits_for_no_torch() -> None:
         import sys, time
         from fedepd.cli import main
         status = main(["--help"])
-        print("heavy:", sorted({"torch", "numpy", "scipy", "rich"} & set(sys.modules)), "cpu:", time.process_time(), file=sys.stderr)
+        print("heavy:", sorted({"torch", "numpy", "scipy", "rich"} & set(sys.modules)), "cpu:",
+        time.process_time(), file=sys.stderr)
         sys.exit(status)
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -252,7 +256,8 @@ def test_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(cls.label in out for cls in METHODS.values())
 
 
-# --- mistakes ----------------------------------------------------------------------------------------------------------------------------
+# --- mistakes
+# ----------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,8 @@ def predicts(capsys: pytest.CaptureFixture[str], place: Path, model: Path) -> st
     )
 
 
-# --- the model folder --------------------------------------------------------------------------------------------------------------------
+# --- the model folder
+# --------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", [*ANY_FILE, *ANY_JSON])
@@ -243,7 +244,8 @@ def load_graph(place: Path) -> Graph:
     return fedepd.load(place / "tiny.npz")
 
 
-# --- resume ------------------------------------------------------------------------------------------------------------------------------
+# --- resume
+# ------------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", [*ANY_FILE, *ANY_JSON])
@@ -385,7 +387,8 @@ def test_a_pipe_as_rounds_is_replaced(half: Path) -> None:
     assert len(resume(half).rounds) == 4
 
 
-# --- paths, terminals, file systems ------------------------------------------------------------------------------------------------------
+# --- paths, terminals, file systems
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", [case for case in ANY_FILE if case not in ("empty",)])

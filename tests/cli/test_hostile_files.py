@@ -1,4 +1,6 @@
-"""The same hostile graph files through every command that reads one: one sentence, exit code 2, nothing written, no time, no memory."""
+"""The same hostile graph files through every command that reads one: one sentence, exit code 2, nothing
+written, no time, no memory.
+"""
 
 from __future__ import annotations
 

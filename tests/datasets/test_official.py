@@ -85,7 +85,10 @@ def test_roman_empire_format_gives_the_ready_made_actor(real_data: Path) -> None
 
 @pytest.mark.parametrize("name", ["clothing", "electronics"])
 def test_amazon_networks_have_the_edges_of_table_1(real_data: Path, name: str) -> None:
-    """Both directions plus one self-loop per node: 2 x 91,680 + 24,919 = 208,279 and 2 x 43,556 + 42,318 = 129,430."""
+    """Both directions plus one self-loop per node:
+
+    2 x 91,680 + 24,919 = 208,279 and 2 x 43,556 + 42,318 = 129,430.
+    """
     edges = read_numbers(
         real_data / "raw" / "amazon_gpn" / f"{official.AMAZON[name]}_network", np.int64, columns=2
     )
@@ -95,7 +98,9 @@ def test_amazon_networks_have_the_edges_of_table_1(real_data: Path, name: str) -
 
 
 def test_amazon_mat_and_network_give_the_ready_made_subgraph(real_data: Path) -> None:
-    """The 20 classes of test.mat with the edges between their nodes are graphs/amazon_clothing_20.npz, in the file's order."""
+    """The 20 classes of test.mat with the edges between their nodes are graphs/amazon_clothing_20.npz, in the
+    file's order.
+    """
     folder, ready = (
         real_data / "raw" / "amazon_gpn",
         read_npz(real_data / "graphs" / "amazon_clothing_20.npz"),
@@ -111,7 +116,9 @@ def test_amazon_mat_and_network_give_the_ready_made_subgraph(real_data: Path) ->
 
 
 def test_amazon_from_three_files(tmp_path: Path) -> None:
-    """Five nodes on a path; train.mat has nodes 3 and 1, test.mat 0, 4 and 2; word i belongs to node i; labels 7 and 30."""
+    """Five nodes on a path; train.mat has nodes 3 and 1, test.mat 0, 4 and 2; word i belongs to node i;
+    labels 7 and 30.
+    """
     folder = tmp_path / "raw" / "amazon_gpn"
     folder.mkdir(parents=True)
     pairs = [(0, 1), (1, 2), (2, 3), (3, 4)]
@@ -143,7 +150,9 @@ def test_email_from_its_files_is_the_ready_made_graph(real_data: Path) -> None:
 
 
 def test_email_counts_edges_as_the_paper_does(tmp_path: Path) -> None:
-    """Component {0, 1, 2} of lines 0-1, 1-0, 1-2, 2-2 and the lone 3-3: lines mirrored 2 x 4, less the loop's own mirror = 7."""
+    """Component {0, 1, 2} of lines 0-1, 1-0, 1-2, 2-2 and the lone 3-3: lines mirrored 2 x 4, less the loop's
+    own mirror = 7.
+    """
     folder = tmp_path / "raw" / "email"
     folder.mkdir(parents=True)
     (folder / "edges.txt").write_text("0 1\n1 0\n1 2\n2 2\n3 3\n")
@@ -169,7 +178,9 @@ def write_gz(folder: Path, **files: str) -> None:
 
 
 def test_arxiv_layout(tmp_path: Path) -> None:
-    """Three directed lines, two of them the same undirected edge: the paper's count is 3, the graph has 2 edges."""
+    """Three directed lines, two of them the same undirected edge: the paper's count is 3, the graph has 2
+    edges.
+    """
     folder = tmp_path / "raw" / "ogbn_arxiv"
     counts = {"num_node_list": "3\n", "num_edge_list": "3\n"}
     write_gz(folder, edge="0,1\n1,0\n1,2\n", node_feat="0.5,-1\n0,2\n1,1\n", node_label="1\n0\n1\n", **counts)
@@ -204,7 +215,9 @@ def test_arxiv_labels_splits_and_counts(real_data: Path) -> None:
 
 @pytest.mark.parametrize("name", ["corafull", "roman_empire"])
 def test_real_labels_and_edges_of_the_proxies_agree_with_table_1(real_data: Path, name: str) -> None:
-    """Graph and labels of the proxies are exact, only their features differ: the check must pass but for the features."""
+    """Graph and labels of the proxies are exact, only their features differ: the check must pass but for the
+    features.
+    """
     graph, row = read_npz(real_data / "graphs" / f"{name}_proxy.npz"), TABLE1[name]
     check_table1(
         graph,
@@ -223,7 +236,9 @@ def test_real_labels_and_edges_of_the_proxies_agree_with_table_1(real_data: Path
 
 
 def test_facts_are_those_of_the_paper() -> None:
-    """Printed edges from undirected ones: twice for CoraFull and Roman-Empire, twice plus a loop per node for the Amazon sets."""
+    """Printed edges from undirected ones: twice for CoraFull and Roman-Empire, twice plus a loop per node for
+    the Amazon sets.
+    """
     for name in ("corafull", "roman_empire"):
         assert TABLE1[name].printed_edges == 2 * TABLE1[name].edges
     for name in ("electronics", "clothing"):
@@ -304,12 +319,15 @@ def test_bad_npz_of_an_official_format(tmp_path: Path) -> None:
         read_gnn_benchmark(tmp_path / "cora_full.npz", "corafull")
 
 
-# --- files made to do harm ---------------------------------------------------------------------------------------------------------------
+# --- files made to do harm
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.hostile
 def test_packed_numbers_that_unfold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """16 MB of zeros in 16 kB; with what any file may hold lowered to 1 MB the reader stops after 4, its two hundredfold."""
+    """16 MB of zeros in 16 kB; with what any file may hold lowered to 1 MB the reader stops after 4, its two
+    hundredfold.
+    """
     monkeypatch.setattr(memory, "FREE", 2**20)
     path = tmp_path / "edge.csv.gz"
     with gzip.open(path, "wb", compresslevel=6) as file:

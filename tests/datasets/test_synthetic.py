@@ -56,7 +56,9 @@ def test_class_sizes_add_up_fall_and_hit_the_ratio(classes: int, imbalance: floa
 
 
 def test_class_sizes_by_hand() -> None:
-    """Two classes 3:1 of 100; three equal ones of 30; a law from 8 to 1 over 4 classes is 8, 8/2^1.5, 8/3^1.5, 1, here times 100."""
+    """Two classes 3:1 of 100; three equal ones of 30; a law from 8 to 1 over 4 classes is 8, 8/2^1.5,
+    8/3^1.5, 1, here times 100.
+    """
     assert class_sizes(100, 2, 3.0).tolist() == [75, 25]
     assert class_sizes(30, 3, 1.0).tolist() == [10, 10, 10]
     assert np.abs(class_sizes(1_336, 4, 8.0) - [800, 283, 154, 100]).max() <= 2
@@ -117,7 +119,9 @@ def test_edgeless_and_two_classes() -> None:
 
 
 def test_sparse_features_carry_the_class() -> None:
-    """With signal 3, three words in four come from the class's topic: two nodes of a class share more words than strangers do."""
+    """With signal 3, three words in four come from the class's topic: two nodes of a class share more words
+    than strangers do.
+    """
     graph = synthetic(features=500, sparse=True, words_per_node=30)
     words = graph.x.to_dense()
     assert graph.is_sparse

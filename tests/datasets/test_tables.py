@@ -1,4 +1,6 @@
-"""Tables in: what each cell becomes, and one sentence with file, line and cure for each that cannot become anything."""
+"""Tables in: what each cell becomes, and one sentence with file, line and cure for each that cannot become
+anything.
+"""
 
 from __future__ import annotations
 
@@ -256,7 +258,8 @@ def test_features_from_elsewhere_must_fit(tmp_path: Path) -> None:
         import_files(nodes, edges, Roles(), torch.ones(3, 7))
 
 
-# --- Parquet and pandas ------------------------------------------------------------------------------------------------------------------
+# --- Parquet and pandas
+# ------------------------------------------------------------------------------------------------------------------
 
 
 def test_parquet_gives_the_same_graph(tmp_path: Path) -> None:
@@ -326,7 +329,8 @@ def test_from_pandas(tmp_path: Path) -> None:
         Graph.from_pandas(mixed, pd.read_csv(edges))
 
 
-# --- files made to do harm ---------------------------------------------------------------------------------------------------------------
+# --- files made to do harm
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def refused_table(path: Path, *words: str) -> None:

@@ -1,4 +1,6 @@
-"""A real server and two real sites on this machine, mutual TLS, separate processes, shared by all tests that need a federation."""
+"""A real server and two real sites on this machine, mutual TLS, separate processes, shared by all tests that
+need a federation.
+"""
 
 from __future__ import annotations
 

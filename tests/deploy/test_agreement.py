@@ -142,7 +142,8 @@ def test_class_names_that_cannot_be_agreed_on(names: list[Any]) -> None:
     assert str(caught.value).isprintable()
 
 
-# --- in the files, the kits and the tasks ------------------------------------------------------------------------------------------------
+# --- in the files, the kits and the tasks
+# ------------------------------------------------------------------------------------------------
 
 
 def write(path: Path, names: tuple[str, ...] = NAMES, columns: str = SCHEMA) -> Graph:
@@ -222,7 +223,9 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_file_that_means_something_else_is_refused(
     agreed: Path, tmp_path: Path, case: str, action: str, capsys: Any
 ) -> None:
-    """Found by the security test: such a site trained ten rounds with exit code 0, and its class 1 was another's class 2."""
+    """Found by the security test: such a site trained ten rounds with exit code 0, and its class 1 was
+    another's class 2.
+    """
     change, says = OTHERS[case]
     write(tmp_path / "b.npz", **change)
     assert (

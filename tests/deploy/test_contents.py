@@ -1,4 +1,6 @@
-"""A kit that was changed on its way, by a stranger without the root key or by its own maker: refused, and the thing is named."""
+"""A kit that was changed on its way, by a stranger without the root key or by its own maker: refused, and the
+thing is named.
+"""
 
 from __future__ import annotations
 
@@ -225,7 +227,8 @@ def test_an_honest_owners_kit_is_taken_again_after_a_run(made_kits: Path, kit: P
     assert kits.prepare_site(kit, made_kits / "a.npz").name == "bank-a"
 
 
-# --- a maker who holds the root key ------------------------------------------------------------------------------------------------------
+# --- a maker who holds the root key
+# ------------------------------------------------------------------------------------------------------
 
 
 def sign_again(

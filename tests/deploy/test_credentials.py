@@ -1,4 +1,6 @@
-"""Certificates that do not belong together, or to somebody else, in a kit whose maker signs whatever is in it."""
+"""Certificates that do not belong together, or to somebody else, in a kit whose maker signs whatever is in
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The exchange of a deployed run over a stand-in for NVFlare whose sites can be silent, frozen or wrong; test_faults.py has real ones."""
+"""The exchange of a deployed run over a stand-in for NVFlare whose sites can be silent, frozen or wrong;
+test_faults.py has real ones.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,10 @@ ONE_EACH = Sizes(5, 3, torch.ones(CLASSES, dtype=torch.int64), NONE, NONE)
 
 
 class StandIn:
-    """What ``OverNVFlare`` uses of a controller and its engine. ``answers``: by site, its record for a task, or None for silence."""
+    """What ``OverNVFlare`` uses of a controller and its engine.
+
+    ``answers``: by site, its record for a task, or None for silence.
+    """
 
     def __init__(self, answers: dict[str, Answer]) -> None:
         self.answers, self.frozen = answers, set[str]()
@@ -301,7 +306,9 @@ class Site:
 
 
 def test_thirty_percent_of_answers_lost_over_fifty_rounds(tmp_path: Path) -> None:
-    """Class 2 lives at site c alone: in rounds without c it keeps its prototype, bit for bit, and the round's line says so."""
+    """Class 2 lives at site c alone: in rounds without c it keeps its prototype, bit for bit, and the round's
+    line says so.
+    """
     settings = {"rounds": 50, "evaluate_every": 50, "hidden": 4, "epochs": 1}
     task = FederationTask(
         "r", "fedepd", "default", settings, FEATURES, CLASSES, SITES, min_sites=1, deadline=0.05

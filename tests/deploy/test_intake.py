@@ -1,4 +1,6 @@
-"""Bytes are counted before NVFlare decodes them: an array that is too large costs its sender, not its receiver."""
+"""Bytes are counted before NVFlare decodes them: an array that is too large costs its sender, not its
+receiver.
+"""
 
 from __future__ import annotations
 
@@ -165,7 +167,8 @@ def test_the_bound_has_room_for_every_honest_record(method: str, preset: str) ->
         assert size < bound < 2 * size + 1.2 * MB
 
 
-# --- what NVFlare's hooks do -------------------------------------------------------------------------------------------------------------
+# --- what NVFlare's hooks do
+# -------------------------------------------------------------------------------------------------------------
 
 
 def stream(size: Any, origin: str = "bank-b.job") -> tuple[StreamFuture, Any]:
@@ -309,7 +312,8 @@ def test_what_was_not_fetched_is_empty() -> None:
     assert Nothing().get("T7").shape == (0,)
 
 
-# --- over real cells ---------------------------------------------------------------------------------------------------------------------
+# --- over real cells
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 class Peers:

@@ -34,7 +34,9 @@ def after_closing(role: str, code: str, *arguments: str) -> subprocess.Completed
 
 
 def test_a_site_knows_few_commands() -> None:
-    """NVFlare leaves it to the server to say whether a site checks a command; logging settings may name any function."""
+    """NVFlare leaves it to the server to say whether a site checks a command; logging settings may name any
+    function.
+    """
     code = """
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors as P
 from nvflare.private.fed.client.admin_commands import AdminCommands as C
@@ -53,7 +55,9 @@ print(sorted(c.get_command_name() for c in C.commands))
 @pytest.mark.hostile
 @pytest.mark.parametrize("role", ["client", "client-job", "server", "server-job"])
 def test_configuration_in_a_jobs_folder_is_not_found(tmp_path: Path, role: str) -> None:
-    """Before, the first such file anywhere below the kit was taken: comm_config.json can name a folder of code."""
+    """Before, the first such file anywhere below the kit was taken: comm_config.json can name a folder of
+    code.
+    """
     for path in (
         "job/app_x/config/comm_config.json",
         "job/resources.json",
@@ -76,7 +80,9 @@ for name in ("comm_config.json", "resources.json", "x.json"):
     "job", ["local", "startup", "state", "..", "a/b", "", "0F8FAD5B-D9CB-469F-A165-70867728950E", "7"]
 )
 def test_a_job_is_called_by_a_uuid(job: str) -> None:
-    """NVFlare removes the folder of this name to make room for the job: with "local" the owner's filters would be gone."""
+    """NVFlare removes the folder of this name to make room for the job: with "local" the owner's filters
+    would be gone.
+    """
     with pytest.raises(ValueError, match="UUID"):
         launch._job_id(job)
     assert launch._job_id("0f8fad5b-d9cb-469f-a165-70867728950e")
@@ -164,7 +170,10 @@ class Started:
     "path", ["custom/sitecustomize.py", "custom/usercustomize.pyc", "config/more.json", "x.py"]
 )
 def test_a_job_that_lay_in_the_kit_is_not_started(tmp_path: Path, path: str) -> None:
-    """A server starts a job by its name alone. NVFlare puts the folder 'custom' of that job on the Python path."""
+    """A server starts a job by its name alone.
+
+    NVFlare puts the folder 'custom' of that job on the Python path.
+    """
     job = "0f8fad5b-d9cb-469f-a165-70867728950e"
     app = tmp_path / job / "app_bank-a"
     for name in (

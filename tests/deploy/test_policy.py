@@ -1,4 +1,7 @@
-"""What a job may be. Every case here was tried against the prefix ``fedepd.deploy.`` of before, or against NVFlare's own list."""
+"""What a job may be.
+
+Every case here was tried against the prefix ``fedepd.deploy.`` of before, or against NVFlare's own list.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +120,9 @@ def test_the_worker_stops_the_building(case: str) -> None:
 @pytest.mark.parametrize("meta", [{}, {"byoc": True}], ids=["plain", "as if it brought code"])
 @pytest.mark.parametrize("name", [EXECUTOR + ".execute", "subprocess.Popen", "os.system"])
 def test_nvflare_asks_us_and_hears_a_no(kit: Path, made_kits: Path, meta: dict[str, Any], name: str) -> None:
-    """As in a site's worker, with the parts of the site's own resources.json; a method of the executor passes NVFlare's list."""
+    """As in a site's worker, with the parts of the site's own resources.json; a method of the executor passes
+    NVFlare's list.
+    """
     from nvflare.apis.workspace import Workspace
     from nvflare.private.fed.utils.fed_utils import authorize_build_component
 
@@ -207,7 +212,8 @@ def test_a_list_that_is_already_in_the_kit_allows_nothing(kit: Path, made_kits: 
     assert json.loads((kit / "local" / "fedepd.json").read_bytes())["allow"] == []
 
 
-# --- the folder of a job -----------------------------------------------------------------------------------------------------------------
+# --- the folder of a job
+# -----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -245,7 +251,9 @@ BROUGHT = [
 @pytest.mark.parametrize("side", ["client", "server"])
 @pytest.mark.parametrize("path", BROUGHT)
 def test_a_job_brings_a_file(app: Path, path: str, side: str) -> None:
-    """comm_config.json names a folder with drivers, which NVFlare imports: found wherever it lies below the kit."""
+    """comm_config.json names a folder with drivers, which NVFlare imports: found wherever it lies below the
+    kit.
+    """
     (app / path).parent.mkdir(parents=True, exist_ok=True)
     (app / path).write_text("{}")
     assert verdict(app, side).isprintable()

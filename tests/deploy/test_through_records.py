@@ -1,6 +1,8 @@
-"""Every method over the records and the serialiser of a deployed run, in one process: the same digest as the simulation.
+"""Every method over the records and the serialiser of a deployed run, in one process: the same digest as the
+simulation.
 
-Between server and client stand exactly the parts that stand there in a federation: record, NVFlare's FOBS bytes, record, checks, gate.
+Between server and client stand exactly the parts that stand there in a federation: record, NVFlare's FOBS
+bytes, record, checks, gate.
 """
 
 from __future__ import annotations

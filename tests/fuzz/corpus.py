@@ -1,4 +1,7 @@
-"""The corpus: one JSON text per case, with the name of its format. It only grows: a case is never taken out."""
+"""The corpus: one JSON text per case, with the name of its format.
+
+It only grows: a case is never taken out.
+"""
 
 from __future__ import annotations
 

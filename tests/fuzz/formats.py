@@ -1,4 +1,6 @@
-"""Every format that comes from outside: what its bytes are like, and the reader that must take them or refuse them."""
+"""Every format that comes from outside: what its bytes are like, and the reader that must take them or refuse
+them.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ def _file(name: str, read: Callable[[Path], object]) -> Read:
     return write_and_read
 
 
-# --- graphs ------------------------------------------------------------------------------------------------------------------------------
+# --- graphs
+# ------------------------------------------------------------------------------------------------------------------------------
 
 
 def _graph(path: Path) -> object:
@@ -132,7 +135,8 @@ def _schema(content: bytes, folder: Path) -> object:
     return schema.apply(Table("nodes", {rule.name: list_column([1.0, 2.0]) for rule in schema.rules}, 2))
 
 
-# --- settings, runs, models --------------------------------------------------------------------------------------------------------------
+# --- settings, runs, models
+# --------------------------------------------------------------------------------------------------------------
 
 
 def _settings(path: Path) -> object:
@@ -145,7 +149,9 @@ def _settings(path: Path) -> object:
 
 
 def _unfold(content: bytes, folder: Path) -> None:
-    """A folder's files from one JSON table of names and base64; names stay inside, whatever the mutator made of them."""
+    """A folder's files from one JSON table of names and base64; names stay inside, whatever the mutator made
+    of them.
+    """
     try:
         files = {str(name): base64.b64decode(text) for name, text in json.loads(content).items()}
     except (ValueError, TypeError, AttributeError, RecursionError):
@@ -217,7 +223,8 @@ def _kit(content: bytes, folder: Path) -> object:
     return None
 
 
-# --- messages ----------------------------------------------------------------------------------------------------------------------------
+# --- messages
+# ----------------------------------------------------------------------------------------------------------------------------
 
 KNOWN = {"round": 1, "num_classes": 3, "has_global": True, "most_nodes": 10_000}
 """What the reading side knows by itself, by the names of the readers' parameters."""
@@ -285,7 +292,8 @@ FORMATS: dict[str, Format] = {
 }
 
 
-# --- the contract ------------------------------------------------------------------------------------------------------------------------
+# --- the contract
+# ------------------------------------------------------------------------------------------------------------------------
 
 
 def crash_of(name: str, content: bytes) -> str | None:

@@ -1,4 +1,6 @@
-"""One change after another to bytes that a reader accepts: blind ones, and ones that know what a zip, a JSON text or a header is."""
+"""One change after another to bytes that a reader accepts: blind ones, and ones that know what a zip, a JSON
+text or a header is.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,8 @@ def mutate(content: bytes, kind: str, rng: random.Random) -> bytes:
     return content
 
 
-# --- bytes -------------------------------------------------------------------------------------------------------------------------------
+# --- bytes
+# -------------------------------------------------------------------------------------------------------------------------------
 
 
 def _bytes(content: bytes, rng: random.Random) -> bytes:
@@ -109,7 +112,8 @@ def _text(content: bytes, rng: random.Random) -> bytes:
     return content[: place.start()] + new.encode("utf-8", "surrogatepass") + content[place.end() :]
 
 
-# --- JSON --------------------------------------------------------------------------------------------------------------------------------
+# --- JSON
+# --------------------------------------------------------------------------------------------------------------------------------
 
 
 def _json(content: bytes, rng: random.Random) -> bytes:
@@ -157,7 +161,8 @@ def _json_lines(content: bytes, rng: random.Random) -> bytes:
     return b"".join(lines)
 
 
-# --- files with an inner form ------------------------------------------------------------------------------------------------------------
+# --- files with an inner form
+# ------------------------------------------------------------------------------------------------------------
 
 
 def _zip(content: bytes, rng: random.Random) -> bytes:
@@ -214,7 +219,9 @@ def _safetensors(content: bytes, rng: random.Random) -> bytes:
 
 
 def _folder(content: bytes, rng: random.Random) -> bytes:
-    """A folder is a JSON table of file names and base64 of their bytes: one file changes, by what its name says it is."""
+    """A folder is a JSON table of file names and base64 of their bytes: one file changes, by what its name
+    says it is.
+    """
     files = json.loads(content)
     name = rng.choice(sorted(files))
     if rng.random() < 0.03:

@@ -65,7 +65,8 @@ SCHEMA = [
 ]
 GRAPHML = """<?xml version="1.0" encoding="utf-8"?>
 <graphml xmlns="http://graphml.graphdrawing.org/xmlns">
-<key id="l" for="node" attr.name="label" attr.type="string"/><key id="a" for="node" attr.name="age" attr.type="double"/>
+<key id="l" for="node" attr.name="label" attr.type="string"/><key id="a" for="node" attr.name="age"
+attr.type="double"/>
 <graph edgedefault="undirected">
 <node id="n0"><data key="l">good</data><data key="a">1</data></node>
 <node id="n1"><data key="l">bad</data><data key="a">2.5</data></node>

@@ -47,7 +47,10 @@ def test_every_method_states_its_bytes() -> None:
 @pytest.mark.parametrize("name", sorted(STATED))
 @pytest.mark.parametrize("missing_class", [False, True])
 def test_counted_bytes_are_the_stated_ones(name: str, missing_class: bool) -> None:
-    """3 rounds, one client: the loop's count is that client's. LWS is in its second stage and CReFF refreshes in round 3."""
+    """3 rounds, one client: the loop's count is that client's.
+
+    LWS is in its second stage and CReFF refreshes in round 3.
+    """
     client = toy_client(missing_class=missing_class)
     present = int((class_counts(client) > 0).sum())
     rounds, _ = run_rounds(make_method(name), [client], model=Backbone(hidden=HIDDEN))

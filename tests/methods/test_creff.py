@@ -51,7 +51,9 @@ def received(method: CReFF, data: ClientData, model: Backbone) -> Tensors:
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_training_is_untouched_by_the_head(sparse: bool) -> None:
-    """The retrained head only replaces FedAvg's in predictions: model and clients' states are FedAvg's bit for bit."""
+    """The retrained head only replaces FedAvg's in predictions: model and clients' states are FedAvg's bit
+    for bit.
+    """
     clients = toy_clients(sparse=sparse)
     ours, ours_exchange = run_rounds(CReFF(refresh=2, **QUICK), clients, rounds=5)
     theirs, theirs_exchange = run_rounds(FedAvg(), clients, rounds=5)
@@ -69,7 +71,9 @@ def test_training_is_untouched_by_the_head(sparse: bool) -> None:
     "model", [Backbone(hidden=8), Backbone(hidden=8, backbone="sage"), Backbone(hidden=8, head="linear")]
 )
 def test_client_gradients_are_autograd_s(model: Backbone) -> None:
-    """Each class's row is the gradient of its training nodes' mean cross-entropy in the head, extractor and dropout fixed."""
+    """Each class's row is the gradient of its training nodes' mean cross-entropy in the head, extractor and
+    dropout fixed.
+    """
     method, data = CReFF(), toy_client(one_node_class=True)
     client, message = make_client(method, data, model), received(CReFF(), data, model)
     sent = head_gradients(client, message)
@@ -130,7 +134,10 @@ def test_mismatch_and_its_gradient_are_the_plain_ones(seed: int, per_class: int,
 
 
 def test_real_features_match_themselves() -> None:
-    """The same features in another order have the same mean gradients: every cosine is 1 but for the guard. Others do not match."""
+    """The same features in another order have the same mean gradients: every cosine is 1 but for the guard.
+
+    Others do not match.
+    """
     draws = torch.Generator().manual_seed(0)
     features, head = (
         torch.rand(3, 5, 4, generator=draws) + 0.1,
@@ -183,7 +190,9 @@ def test_mean_over_the_owners_by_hand() -> None:
     "how", [{}, {"retrain_batch": 4}, {"retrain_batch": 4, "server_optimizer": "sgd", "retrain_lr": 0.1}]
 )
 def test_the_fresh_head_predicts_every_class_alike(how: dict[str, Any]) -> None:
-    """Separable features, 10 a class: the retrained head gives each class its own 10, so predicted frequencies are uniform."""
+    """Separable features, 10 a class: the retrained head gives each class its own 10, so predicted
+    frequencies are uniform.
+    """
     method, model = CReFF(**how), Backbone(hidden=8)
     server = make_server(toy_clients(), model, Training())
     tensors = initial(method, server)
@@ -209,7 +218,9 @@ def test_predictions_use_the_averaged_extractor_and_the_retrained_head() -> None
 
 
 def test_refresh_rounds() -> None:
-    """7 rounds, refresh 3: before round 3 the head is FedAvg's; it changes in rounds 3, 6 and 7 alone, and only then gradients cross."""
+    """7 rounds, refresh 3: before round 3 the head is FedAvg's; it changes in rounds 3, 6 and 7 alone, and
+    only then gradients cross.
+    """
     rounds, _ = run_rounds(CReFF(refresh=3, **QUICK), toy_clients(), rounds=7)
     for each in rounds[:2]:
         assert_same(renamed(each.tensors, "head.", ""), renamed(each.tensors, "classifier.", ""))
@@ -219,7 +230,9 @@ def test_refresh_rounds() -> None:
 
 
 def test_what_crosses() -> None:
-    """C = 3, w = 8; client 0 has 2 classes, clients 1 and 2 have 3: up 4 (3 |Θ| + 3 C + 8·C·(w + 1)); down 3·4 (|Θ| + w·C + C)."""
+    """C = 3, w = 8; client 0 has 2 classes, clients 1 and 2 have 3: up 4 (3 |Θ| + 3 C + 8·C·(w + 1)); down
+    3·4 (|Θ| + w·C + C).
+    """
     clients = [toy_client(0, missing_class=True), toy_client(1), toy_client(2)]
     rounds, _ = run_rounds(CReFF(refresh=2, **QUICK), clients, rounds=2)
     theta = 6 * 8 + 8 + 8 * 3 + 3
@@ -264,7 +277,10 @@ def test_awkward_clients(awkward: dict[str, Any], sparse: bool, participation: f
 
 
 def test_a_known_class_survives_rounds_without_its_owners() -> None:
-    """Only client 1 has class 2. A refresh without it leaves the class's features alone and keeps the class in the head."""
+    """Only client 1 has class 2.
+
+    A refresh without it leaves the class's features alone and keeps the class in the head.
+    """
     clients = [toy_client(0, missing_class=True), toy_client(1), toy_client(2, missing_class=True)]
     rounds, _ = run_rounds(
         CReFF(refresh=1, **QUICK), clients, rounds=8, training=Training(participation=0.34)
@@ -282,7 +298,9 @@ def test_a_known_class_survives_rounds_without_its_owners() -> None:
     [Backbone(dropout=0.0), Backbone(dropout=0.0, backbone="sage"), Backbone(dropout=0.0, head="linear")],
 )
 def test_the_retrained_head_classifies_real_nodes(model: Backbone) -> None:
-    """A head that has never seen a node gets most nodes right: the synthetic features stand for the real ones (toy without its edges)."""
+    """A head that has never seen a node gets most nodes right: the synthetic features stand for the real ones
+    (toy without its edges).
+    """
     method, clients = CReFF(), toy_clients(edges=False)
     rounds, _ = run_rounds(method, clients, rounds=10, model=model)
     right = [

@@ -130,7 +130,9 @@ def test_the_programs_score_is_always_log_c(classes: int) -> None:
 
 
 def test_models_are_weighted_by_information() -> None:
-    """Constants 1 and 4 with MI .25 and .75 (+ 1e-6): 3.25; `official`: 2.5. A client without training nodes has no say; D and p̄ are
+    """Constants 1 and 4 with MI .25 and .75 (+ 1e-6):
+
+    3.25; `official`: 2.5. A client without training nodes has no say; D and p̄ are
     weighted by sizes, equal here: 2.5."""
     server, tensors = start()
     replies = replies_at(tensors, {0: 1.0, 1: 4.0}, {0: 0.25, 1: 0.75})
@@ -156,7 +158,9 @@ def test_nobody_informative_is_a_plain_mean() -> None:
 @pytest.mark.parametrize("model", BACKBONES, ids=lambda m: f"{m.backbone}-{m.head}")
 @both_features
 def test_idealised_logits_are_those_of_replaced_features(model: Backbone, sparse: bool) -> None:
-    """Without noise: the network's own logits on a graph whose training nodes carry their class's mean features, others their own."""
+    """Without noise: the network's own logits on a graph whose training nodes carry their class's mean
+    features, others their own.
+    """
     data, method = toy_client(sparse=sparse), GraphFedMig(noise=0.0)
     client = make_client(method, data, model)
     params = model_part(initial(method, make_server([data], model, Training())))
@@ -176,7 +180,9 @@ def test_idealised_logits_are_those_of_replaced_features(model: Backbone, sparse
 
 
 def test_divergence_by_hand() -> None:
-    """p = (1/2, 1/2), p̄ = (1/4, 3/4), m = (3/8, 5/8): KL(m||p) = 3/8 log 3/4 + 5/8 log 5/4; KL(m||p̄) = 3/8 log 3/2 + 5/8 log 5/6.
+    """p = (1/2, 1/2), p̄ = (1/4, 3/4), m = (3/8, 5/8):
+
+    KL(m||p) = 3/8 log 3/4 + 5/8 log 5/4; KL(m||p̄) = 3/8 log 3/2 + 5/8 log 5/6.
 
     At p = p̄ it is 0 with gradient 0; a zero in p̄ stays finite.
     """
@@ -230,7 +236,9 @@ def test_the_warm_up_is_in_round_1_only() -> None:
 
 
 def test_clusters_by_hand() -> None:
-    """Directions 0°, 20° and 90°: at cos 30° the first two merge (their mean is at 10°); cos 80° = .17 joins all at threshold .1."""
+    """Directions 0°, 20° and 90°: at cos 30° the first two merge (their mean is at 10°); cos 80° = .17 joins
+    all at threshold .1.
+    """
     at = {
         k: torch.tensor([np.cos(np.radians(a)), np.sin(np.radians(a))]) for k, a in ((0, 0), (1, 90), (2, 20))
     }
@@ -241,7 +249,10 @@ def test_clusters_by_hand() -> None:
 
 
 def test_each_cluster_has_its_own_tensors() -> None:
-    """Clients 0 and 2 point one way, 1 another: 0 and 2 receive their mean, 1 its own; one who never answered the initial tensors."""
+    """Clients 0 and 2 point one way, 1 another:
+
+    0 and 2 receive their mean, 1 its own; one who never answered the initial tensors.
+    """
     server, tensors = start(threshold=0.5)
     method = GraphFedMig(threshold=0.5, mi="official")
     ways = {0: [1.0, 0, 0, 0, 0, 0], 1: [0, 1.0, 0, 0, 0, 0], 2: [1.0, 0.1, 0, 0, 0, 0]}
@@ -285,7 +296,9 @@ def test_awkward_clients(awkward: dict[str, Any], threshold: float, model: Backb
 
 @both_features
 def test_it_learns_with_the_bytes_it_states(sparse: bool) -> None:
-    """|Θ| = 83, |D| = 385·3 + 33,152 = 34,307, C + 1 = 4: 4 · 34,394 each way for each of 3 clients; 4 d more with a threshold.
+    """|Θ| = 83, |D| = 385·3 + 33,152 = 34,307, C + 1 = 4:
+
+    4 · 34,394 each way for each of 3 clients; 4 d more with a threshold.
 
     Without edges, where the features alone name the class.
     """

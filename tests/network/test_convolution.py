@@ -1,4 +1,5 @@
-"""gcn and sage: the first layer's own backward against autograd, and what "encoder.weight" is multiplied with.
+"""gcn and sage: the first layer's own backward against autograd, and what "encoder.weight" is multiplied
+with.
 
 Whole networks are held against dense formulas and torch_geometric in test_backbones.py.
 """

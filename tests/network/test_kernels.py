@@ -92,7 +92,9 @@ def test_what_is_not_a_number_is_not_hidden() -> None:
 
 
 def test_activate_by_hand() -> None:
-    """h + bias = [[1, -1, 3]]; relu: [[1, 0, 3]]; bits 0b101: first kept and doubled, second dropped, third doubled: [[2, 0, 6]]."""
+    """h + bias = [[1, -1, 3]]; relu: [[1, 0, 3]]; bits 0b101: first kept and doubled, second dropped, third
+    doubled: [[2, 0, 6]].
+    """
     h = torch.tensor([[0.5, -2.0, 1.0]])
     kernels.activate(h, torch.tensor([0.5, 1.0, 2.0]), bytes([0b10100000]))
     assert h.tolist() == [[2.0, 0.0, 6.0]]
@@ -121,7 +123,10 @@ def test_activate_equals_torch(monkeypatch: pytest.MonkeyPatch, width: int, drop
     seed=st.integers(0, 9),
 )
 def test_transposed_product_equals_torch(rows: int, units: int, width: int, seed: int) -> None:
-    """8 · width covers every number of lanes and a second strip; 70 rows are three blocks of 32; widths without factor 8 are torch's."""
+    """8 · width covers every number of lanes and a second strip;
+
+    70 rows are three blocks of 32; widths without factor 8 are torch's.
+    """
     generator = torch.Generator().manual_seed(seed)
     holey = torch.randn(rows, units, generator=generator).relu()
     for columns in (width, 8 * width):
@@ -143,7 +148,8 @@ def test_transposed_product_lets_no_nan_pass_and_refuses_rows_that_are_not_there
 
 
 def test_cross_entropy_by_hand() -> None:
-    """z + shift = [[0, ln 3], [ln 3, 0]]: p = [1/4, 3/4] and [3/4, 1/4]; both labels are 1, so the losses are -ln 3/4 and -ln 1/4, their
+    """z + shift = [[0, ln 3], [ln 3, 0]]: p = [1/4, 3/4] and [3/4, 1/4]; both labels are 1, so the losses are
+    -ln 3/4 and -ln 1/4, their
     mean ln 4 - ln(3)/2, doubled by the weight; the gradient is 2 (p - onehot) / 2 rows."""
     z, shift = torch.tensor([[0.0, 0.0], [math.log(3), -math.log(3)]]), torch.tensor([0.0, math.log(3)])
     assert kernels.cross_entropy_(z, torch.tensor([1, 1]), shift, 2.0) == pytest.approx(
@@ -220,7 +226,8 @@ def test_environment_variable(value: str, expected: str) -> None:
     assert expected in done.stdout + done.stderr
 
 
-# --- what the compiled functions must never follow ---------------------------------------------------------------------------------------
+# --- what the compiled functions must never follow
+# ---------------------------------------------------------------------------------------
 
 ELSEWHERE = torch.ones(8, 8, device="meta")
 """A tensor whose memory is not the machine's: its address is 0."""

@@ -269,7 +269,10 @@ RETIRED: dict[str, Any] = {"interleave": False, "infer_on": "purified", "rehears
 
 
 def test_the_identity_still_holds_what_was_removed() -> None:
-    """The hash of the default before the removal, on data "data": 23 fields went into it, and 23 entries still do."""
+    """The hash of the default before the removal, on data "data":
+
+    23 fields went into it, and 23 entries still do.
+    """
     made = Experiment.make("fedepd")
     assert {name: made.resolved()["method"][name] for name in RETIRED} == RETIRED
     assert len(made.resolved()["method"]) == 2 + 23

@@ -139,7 +139,10 @@ def kill_and_resume(file: Path, folder: Path, die_at: int | None = None, after: 
 
 @pytest.mark.slow
 def test_killed_at_ten_instants_of_writing(file: Path, whole: Path, tmp_path: Path) -> None:
-    """Each round's save is an fsync, a rename and a removal: 10 random ones of them, and of the run's other files."""
+    """Each round's save is an fsync, a rename and a removal:
+
+    10 random ones of them, and of the run's other files.
+    """
     wanted = outcome(whole)
     for die_at in np.random.default_rng(1).choice(np.arange(1, 100), 10, replace=False).tolist():
         folder = tmp_path / str(die_at)
@@ -222,7 +225,9 @@ def test_without_checkpoints_it_starts_again(file: Path, whole: Path, tmp_path: 
 
 
 def test_every_method_goes_on(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a method keeps between rounds is in its state or in the server's tensors, so the checkpoint has it."""
+    """Whatever a method keeps between rounds is in its state or in the server's tensors, so the checkpoint
+    has it.
+    """
     monkeypatch.setitem(TINY, "rounds", 6)
     for method in fedepd.METHODS:
         run(file, method, out=tmp_path / method / "whole", **TINY)

@@ -1,4 +1,6 @@
-"""From a graph to numbers and a folder: the same bits however it is run, and nothing left behind by odd input."""
+"""From a graph to numbers and a folder: the same bits however it is run, and nothing left behind by odd
+input.
+"""
 
 from __future__ import annotations
 
@@ -263,7 +265,8 @@ def test_client_without_edges(run_odd: Callable[..., RunResult]) -> None:
 
 
 def test_class_with_one_node(run_odd: Callable[..., RunResult]) -> None:
-    """Floor rule: int(0.6 * 1) = 0 training nodes, so the only node of class 2 is a test node: one of the 5 test nodes is unseen.
+    """Floor rule: int(0.6 * 1) = 0 training nodes, so the only node of class 2 is a test node: one of the 5
+    test nodes is unseen.
 
     Classes 0 and 1 have 10 nodes each: 6 train, 2 validate, 2 test.
     """
@@ -289,7 +292,10 @@ def test_client_without_training_nodes(run_odd: Callable[..., RunResult]) -> Non
 
 
 def test_unlabelled_nodes(run_odd: Callable[..., RunResult]) -> None:
-    """Every fifth of 40 nodes has no label: 32 labelled ones, 16 of each class, of which 9 train, 3 validate and 4 test."""
+    """Every fifth of 40 nodes has no label:
+
+    32 labelled ones, 16 of each class, of which 9 train, 3 validate and 4 test.
+    """
     labels = [HIDDEN if i % 5 == 0 else int(i % 5 > 2) for i in range(40)]
     result = run_odd(small(labels, [(i, i + 1) for i in range(39)]), clients=1)
     assert result.confusions["global_test"].sum() == 8

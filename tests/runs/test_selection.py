@@ -66,7 +66,10 @@ def follow(validation: list[int | None], select: str = "val_macro_f1", **more: A
 
 @pytest.mark.parametrize("select", ["val_macro_f1", "val_acc"])
 def test_the_best_validation_round_is_selected_the_earliest_on_a_tie(select: str) -> None:
-    """Validation 1, 3, 2, 3 right: round 2, though round 4 is as good. Its tensors and its test matrix are kept."""
+    """Validation 1, 3, 2, 3 right: round 2, though round 4 is as good.
+
+    Its tensors and its test matrix are kept.
+    """
     done = follow([1, 3, 2, 3], select)
     for kind in ("global", "personal"):
         assert done.best[kind].round == 2
@@ -101,7 +104,9 @@ def test_without_validation_nodes_the_last_round_is_selected() -> None:
 
 
 def test_rounds_before_a_methods_last_stage_are_not_selected() -> None:
-    """Round 1 has the best validation, but the method is complete only from round 2 on; its line is there all the same."""
+    """Round 1 has the best validation, but the method is complete only from round 2 on; its line is there all
+    the same.
+    """
     done = progress()
     done.first = 2
     for number, val in enumerate([4, 1, 3], start=1):
@@ -190,7 +195,9 @@ def test_matrices_are_stacked_in_ascending_order_of_client() -> None:
 def test_a_client_with_many_declared_nodes_does_not_choose_the_round_alone(
     select: str, capped: bool, selected: int
 ) -> None:
-    """Nine clients have 8 nodes each, all right in round 1 and half in round 2; the tenth says the opposite of ten million."""
+    """Nine clients have 8 nodes each, all right in round 1 and half in round 2; the tenth says the opposite
+    of ten million.
+    """
     done = Progress({"w": torch.zeros(1)}, select, TIERS, cap_weights=capped)
     for number, (honest, lied) in enumerate([(4, 0), (2, 5_000_000)], start=1):
         each = {k: matrix(honest) for k in range(9)} | {9: matrix(lied, 5_000_000)}

@@ -39,7 +39,10 @@ def built(method: str = "fedavg", **settings: Any) -> Simulation:
 
 
 def test_the_cut_says_who_owns_a_node_and_what_it_is_for() -> None:
-    """A client has 5 nodes of each class. The floor rule gives 3 to training, 1 to validation, 1 to the test."""
+    """A client has 5 nodes of each class.
+
+    The floor rule gives 3 to training, 1 to validation, 1 to the test.
+    """
     one = built()
     cut = one.cut()
     assert cut["owner"].tolist() == [0] * 10 + [1] * 10
@@ -110,7 +113,10 @@ def test_personal_models_are_the_states_without_moments() -> None:
 
 
 def test_the_start_has_the_tiers_of_the_whole_graph() -> None:
-    """Both classes have 10 nodes. The first holds half of all nodes: it is the head, and the other the tail."""
+    """Both classes have 10 nodes.
+
+    The first holds half of all nodes: it is the head, and the other the tail.
+    """
     progress = built().start()
     assert progress.next_round == 1
     assert progress.tiers == Tiers(head=(0,), medium=(), tail=(1,))

@@ -52,7 +52,9 @@ _OURS: dict[str, type[Method[Any]]] = {
 METHODS: Registry[type[Method[Any]]] = Registry(
     "fedepd.methods", "method", _OURS, lambda name, found: check_named_class(found)
 )
-"""Every method by its name. A value is the class; its fields are the method's settings, its ``presets`` named sets of them.
+"""Every method by its name.
+
+A value is the class; its fields are the method's settings, its ``presets`` named sets of them.
 
 Examples:
     >>> import fedepd

@@ -212,7 +212,8 @@ class Method(ABC, Generic[P]):
             state: What this function returned in the client's last round; empty in its first.
 
         Returns:
-            The reply, and the state for the next round. Entries of the state that are named like entries of the message
+            The reply, and the state for the next round. Entries of the state that are named like entries of
+            the message
             are the client's personal version of them.
         """
 
@@ -278,7 +279,9 @@ class Method(ABC, Generic[P]):
         return tensors
 
     def complete_from(self, last_round: int) -> int:
-        """The first round whose model is the method's own, for methods with stages. Earlier rounds are not selected.
+        """The first round whose model is the method's own, for methods with stages.
+
+        Earlier rounds are not selected.
 
         Args:
             last_round: The number of rounds of the run.

@@ -221,7 +221,8 @@ class GraphSMOTE(Method[Prepared]):
         if self.interpolate == "pass":
             delta = delta[prepared.passes]
         if client.model.convolution is None:
-            # Choice: only the layers of gcn and sage can be continued on a graph with more nodes. With another
+            # Choice: only the layers of gcn and sage can be continued on a graph with more nodes. With
+            # another
             # network, synthetic rows lie between the rows that its classifier reads. The predicted edges then
             # serve the reconstruction alone.
             rows = client.model.smooth(params, hidden, prepared.inputs)

@@ -113,7 +113,8 @@ class Model:
     def predict(self, graph: Graph, abstain_below: float = 0.0) -> Predictions:
         """Classify every node. The graph's own labels are not looked at.
 
-        Edges are purified as in training, over the whole graph as if it were one client. A node without edges is
+        Edges are purified as in training, over the whole graph as if it were one client. A node without edges
+        is
         classified by its features alone.
 
         Args:

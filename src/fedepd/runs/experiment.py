@@ -1,6 +1,7 @@
 """One experiment, completely: every setting that moves a number, under one flat set of names.
 
-A name here is the name in Python, in TOML and on the command line. The run's identity is the hash of the resolved settings and the data.
+A name here is the name in Python, in TOML and on the command line. The run's identity is the hash of the
+resolved settings and the data.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ GROUPS: dict[str, type[Any]] = {
     "attack": Attack,
 }
 ADDED = ("defence", "attack", "model.layers")
-"""Groups and single settings that came later. At their defaults they are left out of a run's identity, so that
+"""Groups and single settings that came later.
+
+At their defaults they are left out of a run's identity, so that
 older runs keep theirs."""
 
 
@@ -107,7 +110,8 @@ class Experiment:
         Args:
             method: A name among ``fedepd.METHODS``, or an object, which brings its own settings.
             preset: A named set of the method's values. An object has none.
-            **settings: Names of the method's own fields or of any group's fields, with their values. Beside an
+            **settings: Names of the method's own fields or of any group's fields, with their values. Beside
+            an
                 object only those of the groups.
 
         Returns:
@@ -163,7 +167,8 @@ class Experiment:
         )
 
     def check_given(self, names: Iterable[str]) -> None:
-        """Refuse what a person should not give: a removed setting, or one that changes nothing under the others.
+        """Refuse what a person should not give: a removed setting, or one that changes nothing under the
+        others.
 
         Args:
             names: The settings that were given.
@@ -325,7 +330,10 @@ def in_words(value: Any) -> str:
 
 
 def _without_retired(method: type[Method[Any]], settings: Mapping[str, Any], trained: bool) -> dict[str, Any]:
-    """The settings that are still there. One that asks for what was removed is refused, unless only training used it."""
+    """The settings that are still there.
+
+    One that asks for what was removed is refused, unless only training used it.
+    """
     kept = {}
     for name, value in settings.items():
         unused = trained and name in method.retired_in_training
@@ -343,7 +351,9 @@ def _without_retired(method: type[Method[Any]], settings: Mapping[str, Any], tra
 
 
 def _check_left(name: str, value: Any, left: Any) -> None:
-    """A file may hold a removed setting at the value that is left; with another it asks for what is no longer there."""
+    """A file may hold a removed setting at the value that is left; with another it asks for what is no longer
+    there.
+    """
     try:
         same = value == left if isinstance(left, str) else coerced(name, value, type(left)) == left
     except BadConfig:

@@ -47,7 +47,8 @@ def resume(
 ) -> RunResult:
     """Finish an interrupted run.
 
-    The weights, the metrics and rounds.jsonl (but for its seconds) become those of a run that was never interrupted.
+    The weights, the metrics and rounds.jsonl (but for its seconds) become those of a run that was never
+    interrupted.
 
     Args:
         folder: The run folder.
@@ -62,7 +63,8 @@ def resume(
         The same as ``fedepd.run``, over all rounds.
 
     Raises:
-        BadConfig: The run is finished already, its data or its method are not at hand, or another process holds
+        BadConfig: The run is finished already, its data or its method are not at hand, or another process
+        holds
             the folder.
         BadData: The folder holds no run, is damaged, or its data have changed.
         ClientFailed: A client's step broke.
@@ -164,7 +166,8 @@ def experiment_of(
 ) -> Experiment:
     """From the resolved settings in a config.json; a name that no longer exists is refused by name.
 
-    ``trained``: of a model that is only to predict. ``method`` is the object that the run was given, where its
+    ``trained``: of a model that is only to predict. ``method`` is the object that the run was given, where
+    its
     class has no name.
     """
     settings = config["experiment"]

@@ -1,4 +1,6 @@
-"""Which settings of FedEPD change nothing: every field is tried under every combination that stops one, bit for bit."""
+"""Which settings of FedEPD change nothing: every field is tried under every combination that stops one, bit
+for bit.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ METHODS = {
 
 @cache
 def clients() -> tuple[ClientData, ...]:
-    """Classes of different sizes, one of them absent at the second client, and a training node without neighbours at the first."""
+    """Classes of different sizes, one of them absent at the second client, and a training node without
+    neighbours at the first.
+    """
     first, second = toy_client(0, one_node_class=True), toy_client(1, nodes=20, missing_class=True)
     lonely = int(first.train_mask.nonzero()[-1])
     edges = first.graph.edge_index
@@ -108,7 +112,10 @@ def test_the_reason_is_a_setting_that_acts() -> None:
 
 
 def test_no_preset_but_an_ablation_leaves_much_idle() -> None:
-    """The default rehearses with every training node; the paper's parts inject. Each leaves idle what belongs to the other."""
+    """The default rehearses with every training node; the paper's parts inject.
+
+    Each leaves idle what belongs to the other.
+    """
     assert FedEPD().idle() == {
         "gamma": "consensus_by",
         "isolated_gate": "gate",
