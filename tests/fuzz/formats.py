@@ -140,7 +140,8 @@ def _schema(content: bytes, folder: Path) -> object:
 
 
 def _settings(path: Path) -> object:
-    from fedepd.runs.experiment import Experiment, read_toml
+    from fedepd.runs.experiment import Experiment
+    from fedepd.runs.settings import read_toml
 
     settings = read_toml(path)
     return Experiment.make(

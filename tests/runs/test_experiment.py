@@ -19,7 +19,8 @@ from fedepd.methods import METHODS
 from fedepd.methods.fedepd.method import FedEPD
 from fedepd.network.gat import GAT
 from fedepd.network.mlp import MLP
-from fedepd.runs.experiment import GROUPS, Experiment, coerced, read_toml, setting_owners
+from fedepd.runs.experiment import GROUPS, Experiment, setting_owners
+from fedepd.runs.settings import coerced, read_toml
 
 SAMPLE: dict[str, Any] = {"clients": 4, "train_share": 0.5, "val_share": 0.3, "head": "linear"}
 

@@ -15,7 +15,8 @@ from fedepd.datasets.npz import read_npz
 from fedepd.deploy.agreement import NOTHING_AGREED, Agreement, check_agrees, schema_sha256
 from fedepd.deploy.task import FederationTask
 from fedepd.errors import BadConfig
-from fedepd.runs.experiment import read_toml, setting_owners
+from fedepd.runs.experiment import setting_owners
+from fedepd.runs.settings import read_toml
 from fedepd.shown import shown
 
 

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 def run(arguments: list[str]) -> int:
     from fedepd.cli.model import by_resuming, show_result, stoppable
-    from fedepd.runs.experiment import Experiment, read_toml
+    from fedepd.runs.experiment import Experiment
     from fedepd.runs.run import execute
+    from fedepd.runs.settings import read_toml
     from fedepd.runs.source import Source
 
     named = arguments.pop(0) if arguments and not arguments[0].startswith("-") else None
@@ -57,7 +58,8 @@ RUN_ONLY = ("config", "out", "workers", "checkpoint_every", "data_dir", "clients
 
 def _run_parser(method: str) -> Parser:
     from fedepd.methods import METHODS, method_class
-    from fedepd.runs.experiment import GROUPS, removed
+    from fedepd.runs.experiment import GROUPS
+    from fedepd.runs.settings import removed
 
     cls_of_method = method_class(method)
     names = ", ".join(METHODS.names())
@@ -180,9 +182,10 @@ def compare(arguments: list[str]) -> int:
 
 def _jobs(values: argparse.Namespace) -> tuple[list[Job], int]:
     """The runs of a comparison, and the rounds of each. Mistakes are found before anything runs."""
-    from fedepd.runs.experiment import Experiment, read_toml
+    from fedepd.runs.experiment import Experiment
     from fedepd.runs.folder import check_new_run
     from fedepd.runs.jobs import Job
+    from fedepd.runs.settings import read_toml
 
     file = read_toml(Path(values.config)) if values.config else {}
     if named := [name for name in ("method", "preset") if name in file]:

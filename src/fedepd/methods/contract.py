@@ -50,7 +50,7 @@ def check_class(cls: object) -> type[Method[Any]]:
 
 
 def check_named_class(cls: object) -> type[Method[Any]]:
-    """What a method needs besides to be run by name: presets, and fields that are options with a help text."""
+    """Check what a method also needs to be run by name: presets, and options with a help text."""
     cls = check_class(cls)
     who = f"method {_named(cls)}"
     for f in fields(cls):

@@ -248,7 +248,10 @@ class GraphFedMig(Method[Prepared]):
 
 
 def logits_after_first_product(client: Client[Prepared], params: Tensors, values: Tensor) -> Tensor:
-    """The rest of the network on X W1 (sage: beside X times the other half), W1 being the identity: [t, C]."""
+    """The rest of the network on X W1, with the identity for W1: [t, C].
+
+    For sage, X times the other half is beside it.
+    """
     model, inputs, spread = client.model, client.prepared.inputs, values
     if convolves_first(model):
         spread = inputs.operator.times(values[:, : model.hidden].contiguous())

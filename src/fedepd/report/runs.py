@@ -114,7 +114,8 @@ def read_run(path: str | Path) -> Run:
     if not run_folder.is_finished(folder):
         state = "an unfinished run" if run_folder.is_begun(folder) else "not a run folder"
         raise BadData(
-            f"'{path}' is {state}: it has no {run_folder.SUMMARY}; let `fedepd run` finish, or name another folder"
+            f"'{path}' is {state}: it has no {run_folder.SUMMARY}; "
+            "let `fedepd run` finish, or name another folder"
         )
     summary, config = (run_folder.read(folder, file) for file in (run_folder.SUMMARY, run_folder.CONFIG))
     run = Run(folder, summary, config)

@@ -40,6 +40,7 @@ def pilot_score(experiment: Experiment, data: Data, rounds: int) -> float:
     best = max((score for score in scores if score == score), default=None)
     if best is None:
         raise BadConfig(
-            "backbone auto needs validation nodes to choose by; give a val_share above 0, or backbone gcn or sage"
+            "backbone auto needs validation nodes to choose by; "
+            "give a val_share above 0, or backbone gcn or sage"
         )
     return float(best)

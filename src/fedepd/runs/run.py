@@ -18,9 +18,10 @@ from fedepd.rounds.attack import Attacked
 from fedepd.rounds.loop import Round
 from fedepd.runs import checkpoint, record
 from fedepd.runs.drive import drive, now, since
-from fedepd.runs.experiment import Experiment, nameless
+from fedepd.runs.experiment import Experiment
 from fedepd.runs.folder import Json, claim_folder
 from fedepd.runs.selection import Confusions, Progress
+from fedepd.runs.settings import nameless
 from fedepd.runs.simulation import Simulation, build, warnings_of
 from fedepd.runs.source import Data, Source
 from fedepd.types import ClientData, Graph, Tensors

@@ -21,7 +21,8 @@ from fedepd.methods.contract import check_named_class
 from fedepd.network.backbones import Backbone, network_name
 from fedepd.network.training import Training
 from fedepd.rounds.loop import Round
-from fedepd.runs.experiment import coerced, setting_owners
+from fedepd.runs.experiment import setting_owners
+from fedepd.runs.settings import coerced
 from fedepd.testing.checks import Check, require, require_same, run_all
 from fedepd.testing.toy import CLASSES, OneLine, relabelled, run_rounds, toy_client
 from fedepd.testing.watch import Outcome, Watched
