@@ -106,8 +106,7 @@ class Experiment:
             method: A name among ``fedepd.METHODS``, or an object, which brings its own settings.
             preset: A named set of the method's values. An object has none.
             **settings: Names of the method's own fields or of any group's fields, with their values. Beside
-            an
-                object only those of the groups.
+                an object only those of the groups.
 
         Returns:
             The experiment, with the default of everything that was not given.

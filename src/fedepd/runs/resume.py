@@ -64,8 +64,7 @@ def resume(
 
     Raises:
         BadConfig: The run is finished already, its data or its method are not at hand, or another process
-        holds
-            the folder.
+            holds the folder.
         BadData: The folder holds no run, is damaged, or its data have changed.
         ClientFailed: A client's step broke.
 
