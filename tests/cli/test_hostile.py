@@ -127,8 +127,8 @@ MODEL: list[tuple[str, dict[str, Any], str]] = [
     ("config.json", {"tiers__head": [-1]}, "'tiers.head.0' is -1"),
     ("config.json", {"tiers__head": [0, 0]}, "its labels or tiers"),
     ("config.json", {"tiers__head": "0"}, "'tiers.head' is the text '0'"),
-    ("config.json", {"info__num_features": 9}, "has another shape than its settings ask for"),
-    ("config.json", {"info__num_features": 10**12}, "has another shape than its settings ask for"),
+    ("config.json", {"info__num_features": 9}, "have another shape than the settings need"),
+    ("config.json", {"info__num_features": 10**12}, "have another shape than the settings need"),
     ("config.json", {"info__num_features": "8"}, "'info.num_features' is the text '8'"),
     ("config.json", {"info__num_classes": 4}, "its labels or tiers are not those of 4 classes"),
     ("config.json", {"info__num_classes": 0}, "'info.num_classes' is 0"),
@@ -140,9 +140,9 @@ MODEL: list[tuple[str, dict[str, Any], str]] = [
     ("config.json", {"experiment__method__name": "fedevil"}, "unknown method 'fedevil'"),
     ("config.json", {"experiment__method__name": 3}, "'method.name' is 3"),
     ("config.json", {"experiment__model__hidden": 10**12}, "another shape"),
-    ("config.json", {"experiment__model__layers": 3}, "its weights are fewer"),
+    ("config.json", {"experiment__model__layers": 3}, "there are fewer weights"),
     ("config.json", {"experiment__model__layers": 10**9}, "layers is 1000000000; give 1 to 4"),
-    ("config.json", {"experiment__model__backbone": {"name": "gat"}}, "its weights are fewer"),
+    ("config.json", {"experiment__model__backbone": {"name": "gat"}}, "there are fewer weights"),
     (
         "config.json",
         {"experiment__model__backbone": {"class": "Mine"}},
@@ -180,7 +180,7 @@ MODEL: list[tuple[str, dict[str, Any], str]] = [
     (
         "schema.json",
         {"columns": [{"name": "a", "mean": 0, "std": 1, "categories": None}]},
-        "its columns do not make 8 features",
+        "the columns do not make 8 features",
     ),
     ("schema.json", {"columns": [{"name": "a", "categories": None, "evil": 1}]}, "schema"),
 ]

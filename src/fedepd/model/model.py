@@ -182,18 +182,16 @@ def check_model(model: Model, where: str, cure: str) -> None:
     ):
         raise BadData(f"{where}: its labels or tiers are not those of {info.num_classes} classes; {cure}")
     if model.schema is not None and len(model.schema.feature_names) != info.num_features:
-        raise BadData(f"{where}: its columns do not make {info.num_features} features; {cure}")
+        raise BadData(f"{where}: the columns do not make {info.num_features} features; {cure}")
     shapes = model.experiment.model.shapes(info)
     for name, shape in shapes.items():
         value = model.tensors.get(name)
         if value is not None and (tuple(value.shape), value.dtype) != (shape, torch.float32):
-            raise BadData(
-                f"{where}: '{name}' of its weights has another shape than its settings ask for; {cure}"
-            )
+            raise BadData(f"{where}: the weights '{name}' have another shape than the settings need; {cure}")
     if sum(map(math.prod, shapes.values())) > sum(sizes.values()):
-        raise BadData(f"{where}: its weights are fewer than its settings ask for; {cure}")
+        raise BadData(f"{where}: there are fewer weights than the settings need; {cure}")
     if broken := [name for name, value in model.tensors.items() if not bool(torch.isfinite(value).all())]:
-        raise BadData(f"{where}: '{shown(broken[0])}' of its weights is not finite; {cure}")
+        raise BadData(f"{where}: the weights '{shown(broken[0])}' are not finite; {cure}")
     try:
         fits = model.logits(probe(info)).shape == (PROBE_NODES, info.num_classes)
     except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as cause:
