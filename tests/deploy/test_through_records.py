@@ -78,8 +78,16 @@ class ThroughRecords:
         return out
 
 
-@pytest.mark.parametrize("method", [name for name, cls in METHODS.items() if not cls.merges_clients])
-def test_every_method_reaches_the_digest_of_the_simulation(tmp_path: Path, method: str) -> None:
+DEPLOYED: list[tuple[str, dict[str, Any]]] = [
+    (name, {}) for name, cls in METHODS.items() if not cls.merges_clients
+]
+DEPLOYED += [("fedepd", {"backbone": "gat"}), ("fedepd", {"backbone": "h2gcn"}), ("fedepd", {"layers": 3})]
+
+
+@pytest.mark.parametrize(("method", "settings"), DEPLOYED, ids=str)
+def test_every_method_reaches_the_digest_of_the_simulation(
+    tmp_path: Path, method: str, settings: dict[str, Any]
+) -> None:
     files = []
     for client in toy_clients():
         files.append(tmp_path / f"{client.client_id}.npz")
@@ -88,7 +96,7 @@ def test_every_method_reaches_the_digest_of_the_simulation(tmp_path: Path, metho
         "r",
         method,
         "default",
-        {"rounds": 3, "evaluate_every": 2, "hidden": 4},
+        {"rounds": 3, "evaluate_every": 2, "hidden": 4, **settings},
         FEATURES,
         CLASSES,
         ("a", "b", "c"),

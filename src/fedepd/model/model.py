@@ -252,17 +252,15 @@ def check_model(model: Model, where: str, cure: str) -> None:
         raise BadData(f"{where}: the labels or tiers do not fit {info.num_classes} classes; {cure}")
     if model.schema is not None and len(model.schema.feature_names) != info.num_features:
         raise BadData(f"{where}: the columns do not make {info.num_features} features; {cure}")
-    needed = sum(math.prod(shape) for shape in model.experiment.model.shapes(info).values())
-    if needed > sum(sizes.values()):
+    shapes = model.experiment.model.shapes(info)
+    for name, shape in shapes.items():
+        value = model.tensors.get(name)
+        if value is not None and (tuple(value.shape), value.dtype) != (shape, torch.float32):
+            raise BadData(f"{where}: the weights '{name}' have another shape than the settings need; {cure}")
+    if sum(map(math.prod, shapes.values())) > sum(sizes.values()):
         raise BadData(f"{where}: there are fewer weights than the settings need; {cure}")
     if broken := [name for name, value in model.tensors.items() if not bool(torch.isfinite(value).all())]:
         raise BadData(f"{where}: the weights '{shown(broken[0])}' are not finite; {cure}")
-    for name, value in model.experiment.model.initial(info, 0).items():
-        if name in model.tensors and (model.tensors[name].shape, model.tensors[name].dtype) != (
-            value.shape,
-            value.dtype,
-        ):
-            raise BadData(f"{where}: the weights '{name}' have another shape than the settings need; {cure}")
     try:
         fits = model.logits(probe(info)).shape == (PROBE_NODES, info.num_classes)
     except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as cause:
