@@ -356,6 +356,8 @@ class Reply:
     num_train: int
     scalars: Mapping[str, float] = field(default_factory=dict)
     round: int = 0
+    clients: int = 1
+    """How many clients that trained it stands for: more than one where the server sees sums of replies only."""
 
 
 FieldKind = Literal["real", "count", "presence", "votes", "weight", "sum", "mean", "rows"]

@@ -21,6 +21,9 @@ from fedepd.network.training import Training
 from fedepd.rng import fast_numpy, seeded
 from fedepd.types import ClientData, Fields, Reply, TaskInfo, Tensors
 
+AVERAGED = ("real", "mean", "rows")
+"""The kinds of fields that a server averages over the clients. It adds up all others."""
+
 P = TypeVar("P")
 
 
@@ -190,6 +193,29 @@ class Method(ABC, Generic[P]):
         """
         return {}
 
+    @property
+    def needs_single_replies(self) -> str:
+        """Why sums over all replies are not enough for the server's step; empty where they are."""
+        return ""
+
+    def weights(self, info: TaskInfo, fields: Fields, reply: Reply) -> Tensors:
+        """How much a reply counts in the mean of each averaged field.
+
+        By default that is the client's size, and for class rows the nodes behind them. ``server_step`` must
+        weigh in the same way.
+
+        Args:
+            info: What is known beforehand.
+            fields: What the reply carries, from ``reply_fields``.
+            reply: A client's reply.
+
+        Returns:
+            By field one number [1], or one per class [C].
+        """
+        size = torch.tensor([weight_of(info, reply)])
+        averaged = {name: field for name, field in fields.items() if field.kind in AVERAGED}
+        return {name: reply.tensors[f.of] if f.of else size for name, f in averaged.items()}
+
     @abstractmethod
     def prepare(self, data: ClientData, model: Backbone) -> P:
         """What a client computes once per run. It is never sent and never saved.
@@ -303,3 +329,13 @@ class Method(ABC, Generic[P]):
             int64 [2, e].
         """
         return data.graph.edge_index
+
+
+def weight_of(info: TaskInfo, reply: Reply) -> float:
+    """A client's weight in the average.
+
+    Choice: a client without training nodes has none, because it returns what it was sent.
+    """
+    if reply.num_train == 0:
+        return 0.0
+    return float(reply.num_nodes if info.weighting == "nodes" else reply.num_train)

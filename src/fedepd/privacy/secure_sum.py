@@ -59,8 +59,6 @@ SECRET, SHARE, NONCE, TAG = 32, 66, 12, 16
 """Bytes of a seed or key, of a share of one, of a nonce, and of an authentication tag."""
 SEALED = NONCE + 2 * SHARE + TAG
 MOST_SITES = 1000
-FRACTION_BITS = 24
-"""A number v is summed as the whole number nearest to v * 2^24."""
 
 
 class SecureSumFailed(BadMessage):
@@ -290,22 +288,6 @@ def unmasked(
 def largest(sites: int) -> int:
     """The largest whole number that a site may add: as many of them as there are sites do not overflow."""
     return int((2**63 - 1) // sites)
-
-
-def whole(values: NDArray[np.float64], sites: int) -> Vector:
-    """Numbers as the whole numbers that are summed. What is too large, or no number, is refused and never cut."""
-    scaled = np.rint(values * 2.0**FRACTION_BITS)
-    # A float64 is below 2^63 - 1 only if it is at most 2^63 - 1024, so this comparison is safe.
-    if not bool((np.abs(scaled) <= float(largest(sites)) - 1024).all()):
-        raise SecureSumFailed(
-            "a number of this site is infinite, or too large to be summed; scale the features, or lower lr"
-        )
-    return scaled.astype(np.int64)
-
-
-def fractions(vector: Vector) -> NDArray[np.float64]:
-    """The numbers behind a sum of ``whole`` ones."""
-    return vector.astype(np.float64) * 2.0**-FRACTION_BITS
 
 
 def split(secret: bytes, sites: Sequence[int], threshold: int) -> dict[int, bytes]:
