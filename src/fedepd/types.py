@@ -383,11 +383,20 @@ class Field:
     """
     of: str | None = None
     """The field that says to which classes the rows of this one belong."""
+    classes: int | None = None
+    """Of a real field: the axis along which each class has its own numbers, if there is one."""
 
 
 Fields = Mapping[str, Field]
 
 
+CLASSIFIER = ("classifier.weight", "classifier.bias")
+"""The last layer of every backbone: one column for each class."""
+
+
 def same_fields(tensors: Mapping[str, Tensor]) -> dict[str, Field]:
     """The fields of a reply with the same names and shapes as ``tensors``."""
-    return {name: Field(tuple(value.shape)) for name, value in tensors.items()}
+    return {
+        name: Field(tuple(value.shape), classes=value.ndim - 1 if name in CLASSIFIER else None)
+        for name, value in tensors.items()
+    }

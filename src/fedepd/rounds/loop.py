@@ -20,6 +20,9 @@ from fedepd.rounds.admission import Refusal, admit, admit_confusions
 from fedepd.rounds.defence import NO_DEFENCE, Deeds, Defence, defend
 from fedepd.types import Reply, Sizes, Tensors
 
+GUARD = None
+from fedepd.rounds.guard import OPEN, totals
+
 GIVE_UP = 5
 """The run stops after this many rounds in a row without a usable reply from a client that trained."""
 OFFENCES = 3
@@ -102,6 +105,10 @@ def train(
         here = replace(server, round=number)
         fields = method.reply_fields(here, tensors)
         declared = exchange.declared(asked)
+        if GUARD is not None:
+            count, holders = totals(declared.values())
+            opened = GUARD.open_classes(count, holders)
+            messages = {k: {**m, OPEN: opened.float()} for k, m in messages.items()}
         replies, refused = admit(
             exchange.step(number, messages), messages, fields, number, server.training.max_norm, declared
         )
@@ -117,7 +124,13 @@ def train(
             tensors = method.server_step(here, tensors, used)
         confusions = None
         if number % evaluate_every == 0 or number == server.last_round:
-            answers = exchange.evaluate(number, {k: method.message(tensors, k) for k in sorted(asked)})
+            answers = exchange.evaluate(
+                number,
+                {
+                    k: {**method.message(tensors, k), **({OPEN: opened.float()} if GUARD else {})}
+                    for k in sorted(asked)
+                },
+            )
             confusions, more = admit_confusions(answers, declared)
             refused += [*exchange.take_refusals(), *more]
             if not confusions and number == server.last_round:

@@ -11,7 +11,10 @@ from typing import Any
 from torch import Tensor
 
 from fedepd.errors import ClientFailed, FedEPDError
-from fedepd.methods.base import Client, Method
+from fedepd.methods.base import Client, Method, Server
+from fedepd.methods.steps import with_prefix
+from fedepd.rounds.guard import HOME, OPEN, guarded, kept, received
+from dataclasses import replace
 from fedepd.network.backbones import Backbone
 from fedepd.network.training import Training
 from fedepd.rounds.evaluate import client_facts, confusions, sizes
@@ -38,6 +41,7 @@ class Participant:
             last_round,
         )
         self.state: Tensors = {}
+        self.guarded = False
         self._true = data
         self._hidden = data.hidden()
         self._prepared: Any = None
@@ -65,11 +69,25 @@ class Participant:
 
     def step(self, round: int, message: Tensors) -> Reply:
         self.prepare()
+        if OPEN in message:
+            return self._guarded_step(round, message)
         try:
             reply, self.state = self.method.client_step(self._client(round), message, self.state)
         except Exception as cause:
             raise self._failure(round, "client_step", cause) from cause
         return reply
+
+    def _guarded_step(self, round: int, message: Tensors) -> Reply:
+        opened = message[OPEN] > 0
+        server = Server(self.info, self.model, self.training, self.seed, round, self.last_round)
+        message = {k: v for k, v in message.items() if k != OPEN}
+        fields = self.method.reply_fields(server, message)
+        home = with_prefix(self.state, HOME)
+        seen = received(message, fields, home, opened, self.sizes.train > 0)
+        state = {k: v for k, v in self.state.items() if k not in home}
+        reply, state = self.method.client_step(self._client(round), seen, state)
+        self.state = {**state, **kept(reply, fields)}
+        return replace(reply, tensors=guarded(reply, message, fields, opened))
 
     def evaluate(self, round: int, message: Tensors) -> dict[str, Tensor]:
         """Confusion matrices: "personal_val", "personal_test", "global_val", "global_test".
@@ -77,6 +95,17 @@ class Participant:
         A method without a global model has no "global_*".
         """
         self.prepare()
+        if OPEN in message:
+            opened = message[OPEN] > 0
+            server = Server(self.info, self.model, self.training, self.seed, round, self.last_round)
+            message = {k: v for k, v in message.items() if k != OPEN}
+            message = received(
+                message,
+                self.method.reply_fields(server, message),
+                with_prefix(self.state, HOME),
+                opened,
+                self.sizes.train > 0,
+            )
         tensors = {"personal": {**message, **self.state}}
         if self.method.has_global:
             tensors["global"] = message
