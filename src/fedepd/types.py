@@ -345,6 +345,15 @@ class Sizes:
     """Labelled validation nodes of each class, int64 [C]."""
     test: Tensor
     """Labelled test nodes of each class, int64 [C]."""
+    own_holders: Tensor | None = None
+    """How many clients hold training nodes of each class, int64 [C], where several clients are summed."""
+    clients: int = 1
+    """How many clients were summed."""
+
+    @property
+    def holders(self) -> Tensor:
+        """How many clients hold training nodes of each class, int64 [C]."""
+        return (self.train > 0).to(torch.int64) if self.own_holders is None else self.own_holders
 
 
 @dataclass(frozen=True, eq=False)
@@ -358,6 +367,8 @@ class Reply:
     round: int = 0
     clients: int = 1
     """How many clients that trained it stands for: more than one where the server sees sums of replies only."""
+    members: tuple[int, ...] = ()
+    """The clients that it stands for, where they are several."""
 
 
 FieldKind = Literal["real", "count", "presence", "votes", "weight", "sum", "mean", "rows"]

@@ -67,7 +67,7 @@ def rounds_of(method: Method[Any], clients: list[ClientData], pool: bool) -> lis
             vectors = [
                 vector_of(method, server.info, fields, reply, len(clients)) for reply in replies.values()
             ]
-            parts = layout(fields, method.weights(server.info, fields, replies[0]), server.info.num_classes)
+            parts = layout(method, server.info, fields)
             assert {len(v) for v in vectors} == {sum(int(np.prod(shape)) for _, shape in parts)}
             everyone = reply_of(fields, parts, summed(vectors), number)
             assert everyone.clients == 3  # the fourth has no training node

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs
 from fedepd.network.training import Training
 from fedepd.rng import fast_numpy, seeded
 from fedepd.types import ClientData, Fields, Reply, TaskInfo, Tensors
@@ -215,6 +216,30 @@ class Method(ABC, Generic[P]):
         size = torch.tensor([weight_of(info, reply)])
         averaged = {name: field for name, field in fields.items() if field.kind in AVERAGED}
         return {name: reply.tensors[f.of] if f.of else size for name, f in averaged.items()}
+
+    def classifier_reads(
+        self, client: Client[P], tensors: Tensors
+    ) -> tuple[Tensor, Tensor, Tensor | None] | None:
+        """What the last layer reads of the client's training nodes.
+
+        Under the guard a client fits its own columns of closed classes to it.
+
+        Args:
+            client: What the step may read.
+            tensors: As for ``predict``.
+
+        Returns:
+            Rows [t, w], their classes [t], and what the method adds to the logits in its loss, [C] or None.
+            None where the method has no such layer.
+        """
+        inputs = (
+            client.prepared
+            if isinstance(client.prepared, Inputs)
+            else getattr(client.prepared, "inputs", None)
+        )
+        if not isinstance(inputs, Inputs):
+            return None
+        return *client.model.training_rows(tensors, inputs), None
 
     @abstractmethod
     def prepare(self, data: ClientData, model: Backbone) -> P:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedepd.errors import BadMessage
 from fedepd.methods.base import AVERAGED, Method
-from fedepd.types import Fields, Reply, TaskInfo, Tensors
+from fedepd.types import Fields, Reply, Sizes, TaskInfo, Tensors
 
 Vector = NDArray[np.int64]
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
@@ -36,8 +36,10 @@ class CannotSum(BadMessage):
     """A number that is too large to be summed, or none at all."""
 
 
-def layout(fields: Fields, weights: Mapping[str, Tensor], classes: int) -> Layout:
-    """The parts of every client's vector. ``weights`` give the shapes of the weights only."""
+def layout(method: Method[Any], info: TaskInfo, fields: Fields) -> Layout:
+    """The parts of every client's vector."""
+    empty = {name: torch.zeros([max(n, 0) for n in field.shape]) for name, field in fields.items()}
+    weights, classes = method.weights(info, fields, Reply(empty, 0, 0)), info.num_classes
     parts: list[tuple[str, tuple[int, ...]]] = []
     for name in sorted(fields):
         field = fields[name]
@@ -73,8 +75,34 @@ def vector_of(method: Method[Any], info: TaskInfo, fields: Fields, reply: Reply,
     parts |= {
         name: torch.tensor([value], dtype=torch.float64) for name, value in zip(ABOUT, about, strict=True)
     }
-    order = [parts[name].reshape(-1) for name, _ in layout(fields, weights, info.num_classes)]
+    order = [parts[name].reshape(-1) for name, _ in layout(method, info, fields)]
     return whole(torch.cat(order).numpy(), clients)
+
+
+def sizes_vector(sizes: Sizes) -> Vector:
+    """What a client declares, as whole numbers that can be summed."""
+    parts = [sizes.train, sizes.val, sizes.test, sizes.holders]
+    about = torch.tensor([sizes.num_nodes, sizes.num_train, sizes.clients])
+    vector: Vector = torch.cat([*parts, about]).numpy()
+    return vector
+
+
+def sizes_of(total: Vector) -> Sizes:
+    """What all clients declare together."""
+    counts = torch.from_numpy(total[:-3].copy()).reshape(4, -1)
+    nodes, train, clients = (int(each) for each in total[-3:])
+    return Sizes(nodes, train, counts[0], counts[1], counts[2], counts[3], clients)
+
+
+def matrices_vector(matrices: Mapping[str, Tensor]) -> Vector:
+    """Confusion matrices, in the order of their names."""
+    vector: Vector = torch.cat([matrices[name].reshape(-1) for name in sorted(matrices)]).numpy()
+    return vector
+
+
+def matrices_of(total: Vector, names: Sequence[str], classes: int) -> dict[str, Tensor]:
+    parts = torch.from_numpy(total.copy()).reshape(len(names), classes, classes)
+    return dict(zip(sorted(names), parts, strict=True))
 
 
 def spread(rows: Tensor, present: Tensor, classes: int) -> Tensor:
