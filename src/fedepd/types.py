@@ -366,7 +366,8 @@ class Reply:
     scalars: Mapping[str, float] = field(default_factory=dict)
     round: int = 0
     clients: int = 1
-    """How many clients that trained it stands for: more than one where the server sees sums of replies only."""
+    """How many clients that trained it stands for: more than one where the server sees sums of replies only.
+    """
     members: tuple[int, ...] = ()
     """The clients that it stands for, where they are several."""
 

@@ -102,7 +102,7 @@ def test_a_reply_says_nothing_about_a_closed_class(name: str) -> None:
 
 
 def test_without_secure_sums_a_clients_few_nodes_are_hidden_even_of_an_open_class() -> None:
-    """A client with one training node of class 2 declares none of it, and sends no row and no column of it."""
+    """A client with one training node of class 2 declares none of it and sends nothing about it."""
     clients = [toy_client(0, 24, one_node_class=True), *toy_clients(3)[1:]]
     (few, *_), message = participants("fedepd", clients, Privacy(guard=True, min_count=2))
     assert few.sizes.train[2] == 0 < few.sizes.train[0]
@@ -141,12 +141,10 @@ def test_validation_of_hidden_classes_is_not_told() -> None:
 @pytest.mark.parametrize(
     ("guard", "same"), [({"min_count": 1, "min_holders": 1}, True), ({"min_holders": 4}, False)]
 )
-def test_a_guard_that_opens_every_class_changes_no_bit(guard: dict[str, int], same: bool) -> None:
+def test_a_guard_that_opens_every_class_changes_no_bit(guard: dict[str, Any], same: bool) -> None:
     """The synthetic graph's rarest class has a training node at one of its three clients at least."""
-    runs = [
-        fedepd.run("synthetic", "fedepd", rounds=2, clients=3, **settings)
-        for settings in ({}, {"guard": True, **guard})
-    ]
+    both: list[dict[str, Any]] = [{}, {"guard": True, **guard}]
+    runs = [fedepd.run("synthetic", "fedepd", rounds=2, clients=3, **settings) for settings in both]
     assert (runs[0].summary["weights_sha256"] == runs[1].summary["weights_sha256"]) is same
 
 
@@ -168,9 +166,9 @@ def test_what_secure_sums_cannot_do_is_refused(settings: dict[str, Any], match: 
 
 
 @pytest.mark.parametrize(("name", "value"), [("min_count", 0), ("min_holders", -1)])
-def test_bounds(name: str, value: int) -> None:
+def test_bounds(name: str, value: Any) -> None:
     with pytest.raises(BadConfig, match=f"{name} is {value}; give at least 1"):
-        Privacy(**{"guard": True, name: value})
+        Privacy(**{name: value})
 
 
 def test_secure_runs_add_up_to_the_same_model_in_any_number_of_threads() -> None:

@@ -88,9 +88,7 @@ def test_a_sum_leads_where_single_replies_lead(name: str, settings: dict[str, An
     ):
         assert single.keys() == pooled.keys()
         for key in single:
-            torch.testing.assert_close(
-                pooled[key], single[key], atol=1e-4, rtol=1e-4, msg=lambda m, key=key: f"{key}: {m}"
-            )
+            torch.testing.assert_close(pooled[key], single[key], atol=1e-4, rtol=1e-4, msg=key)
 
 
 @pytest.mark.parametrize("name", SINGLE)

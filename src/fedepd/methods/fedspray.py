@@ -111,7 +111,8 @@ class FedSpray(Method[Prepared]):
             raise BadConfig(f"proxy_lr is {self.proxy_lr}; the learning rate must be positive")
 
     def weights(self, info: TaskInfo, fields: Fields, reply: Reply) -> Tensors:
-        # A thousand times the weights of ``server_step``: sums are of whole numbers, and a share can be near 0.
+        # A thousand times the weights of ``server_step``: sums are of whole numbers, and a share can be near
+        # 0.
         nodes, shares = torch.tensor([float(reply.num_train)]), 1000 * self._say(reply.tensors["proxy.count"])
         return {
             name: shares if name == "proxy.class" else nodes if name.startswith("mlp.") else weight

@@ -182,7 +182,9 @@ class Backbone:
         return self.network.smooth(self, params, h, inputs, train_only)
 
     def training_rows(self, params: Tensors, inputs: Inputs) -> tuple[Tensor, Tensor]:
-        """What the classifier reads of the training nodes in evaluation mode, [t, width], and their classes [t]."""
+        """What the classifier reads of the training nodes in evaluation mode, [t, width], and their classes
+        [t].
+        """
         with torch.no_grad():
             return self.smooth(params, self.encode(params, inputs), inputs, train_only=True), inputs.labels
 

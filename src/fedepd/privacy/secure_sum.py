@@ -5,28 +5,31 @@ All sites are connected to each other through the server, which relays their mes
 n sites take part, and any t of them can finish the sum. One sum takes four answers of every site:
 
 1. ``advert``  two public keys, made for this sum alone, signed by the site.
-2. ``shares``  t-of-n shares of the seed of its self mask and of its masking key, one pair for every other site,
-               encrypted so that only that site can read it.
-3. ``masked``  its vector + its self mask + a mask for every pair of sites, which cancels in the sum; mod 2^64.
-4. ``opened``  for every site whose vector arrived, a share of its seed. For every site that was lost after step 2,
-               a share of its masking key. Never both for one site, and only once.
+2. ``shares``  t-of-n shares of the seed of its self mask and of its masking key. Every other site gets one of
+               each, encrypted so that only that site can read it.
+3. ``masked``  its vector + its self mask + a mask for every pair of sites, mod 2^64. The pair masks cancel in
+               the sum.
+4. ``opened``  for every site whose vector arrived, a share of its seed. For every site that was lost after
+               step 2, a share of its masking key. Never both for one site, and only once.
 
-Every derived key is bound to a ``Context``: the run, the round, the attempt, the sites, t, the names and sizes of
-the fields, and the message that the site received. A server that shows two sites different things gets shares
-that do not decrypt.
+Every derived key is bound to a ``Context``: the run, the round, the attempt, the sites, t, the names and
+sizes of the fields, and the message that the site received. A server that shows two sites different things
+gets shares that do not decrypt.
 
 What holds and why:
 
-- A vector stays hidden behind its self mask or behind its pair masks, unless the server collects t seed shares
-  and t key shares of one site. An honest site gives one kind only. So the server needs t + t givers among n sites,
-  and ``threshold`` makes 2t - n more than n / 3: fewer dishonest sites than that cannot help it.
+- A vector stays hidden behind its self mask or behind its pair masks, unless the server collects t seed
+  shares and t key shares of one site. An honest site gives one kind only. So the server needs t + t givers
+  among n sites, and ``threshold`` makes 2t - n more than n / 3. Fewer dishonest sites than that cannot help it.
 - Keys are made for one sum. A masking key that is opened in this round says nothing about another round.
 - All randomness is from the operating system. The seed of the run plays no part.
-- The primitives are those of ``cryptography``: X25519, HKDF-SHA256, ChaCha20, ChaCha20-Poly1305, and the signature of
-  the site's certificate. The only arithmetic here is Shamir's polynomial modulo a prime, and sums modulo 2^64.
+- The primitives are those of ``cryptography``: X25519, HKDF-SHA256, ChaCha20, ChaCha20-Poly1305, and the
+  signature of the site's certificate. The only arithmetic here is Shamir's polynomial modulo a prime, and
+  sums modulo 2^64.
 
-What does not hold: with two sites each learns the other's vector by subtraction, so ``threshold`` refuses n < 3. A
-site can add any vector it likes. The sum itself may tell a lot, when only one site adds something to a place in it.
+What does not hold: with two sites each learns the other's vector by subtraction, so ``threshold`` refuses
+n < 3. A site can add any vector it likes. The sum itself may tell a lot, if only one site adds something to a
+place in it.
 """
 
 from __future__ import annotations
@@ -54,7 +57,10 @@ Verify = Callable[[int, bytes, bytes], bool]
 """Whether the signature (third) of these bytes (second) is the site's (first)."""
 
 PRIME = 2**521 - 1
-"""Shamir's field. It is far larger than a secret, so that a wrong share shows: the secret comes out too large."""
+"""Shamir's field.
+
+It is far larger than a secret, so that a wrong share shows: the secret comes out too large.
+"""
 SECRET, SHARE, NONCE, TAG = 32, 66, 12, 16
 """Bytes of a seed or key, of a share of one, of a nonce, and of an authentication tag."""
 SEALED = NONCE + 2 * SHARE + TAG
@@ -66,7 +72,9 @@ class SecureSumFailed(BadMessage):
 
 
 def threshold(sites: int) -> int:
-    """How many sites can finish a sum: more than two thirds, so that no two groups of them are nearly disjoint."""
+    """How many sites can finish a sum: more than two thirds, so that no two groups of them are nearly
+    disjoint.
+    """
     if not 3 <= sites <= MOST_SITES:
         raise BadConfig(
             f"a secure sum needs 3 to {MOST_SITES} sites and there are {sites}; with two, each learns the "
@@ -120,7 +128,10 @@ class Advert:
 
 
 def advert_text(run: str, round: int, attempt: int, site: int, sharing: bytes, masking: bytes) -> bytes:
-    """The bytes that a site signs. They name the run, round and attempt: an old advert cannot be used again."""
+    """The bytes that a site signs.
+
+    They name the run, round and attempt: an old advert cannot be used again.
+    """
     return json.dumps(["fedepd advert 1", run, round, attempt, site, sharing.hex(), masking.hex()]).encode()
 
 
@@ -147,7 +158,10 @@ class Site:
         return {site: self._seal(site, seeds[site] + keys[site]) for site in others}
 
     def masked(self, vector: Vector, sealed: Mapping[int, bytes]) -> Vector:
-        """The vector under its masks. ``sealed``: what the other sites that go on have sealed for this one."""
+        """The vector under its masks.
+
+        ``sealed``: what the other sites that go on have sealed for this one.
+        """
         self._next("masked")
         if vector.dtype != np.int64 or vector.shape != (self._context.length,):
             raise SecureSumFailed(
@@ -170,23 +184,28 @@ class Site:
         return out.view(np.int64)
 
     def opened(self, survivors: Collection[int]) -> dict[int, bytes]:
-        """A share of the seed of every survivor and of the masking key of every site that was lost after its shares."""
+        """A share of the seed of every survivor and of the masking key of every site that was lost after its
+        shares.
+        """
         self._next("opened")
         alive = set(survivors)
         if len(alive) != len(survivors) or not alive <= self._held.keys() or self._site not in alive:
             raise SecureSumFailed(
-                f"the survivors of round {self._context.round} are not sites of its sum, or this site is not among them"
+                f"the survivors of round {self._context.round} are not sites of its sum, "
+                "or this site is not among them"
             )
         if len(alive) < self._context.threshold:
             raise SecureSumFailed(
-                f"the sum of round {self._context.round} has {len(alive)} survivors, and it needs {self._context.threshold}"
+                f"the sum of round {self._context.round} has {len(alive)} survivors, "
+                f"and it needs {self._context.threshold}"
             )
         return {site: self._held[site][0 if site in alive else 1] for site in self._held}
 
     def _next(self, step: str) -> None:
         if not self._steps or self._steps[0] != step:
             raise SecureSumFailed(
-                f"the server asks for '{step}' out of order or twice in round {self._about[1]}; each step is done once"
+                f"the server asks for '{step}' out of order or twice in round {self._about[1]}; "
+                "each step is done once"
             )
         del self._steps[0]
 
@@ -229,7 +248,8 @@ class Site:
             opened = self._box(site, self._site, site).decrypt(sealed[:NONCE], sealed[NONCE:], self._digest)
         except InvalidTag as cause:
             raise SecureSumFailed(
-                f"the shares of site {site} do not open: the server showed that site another model, or changed them"
+                f"the shares of site {site} do not open: "
+                "the server showed that site another model, or changed them"
             ) from cause
         return opened[:SHARE], opened[SHARE:]
 
@@ -252,7 +272,8 @@ def unmasked(
         context: As the sites have it.
         adverts: Every site's public keys.
         masked: The masked vectors of the survivors.
-        sharers: The sites whose shares were relayed, so that the masks of all pairs of them are in the vectors.
+        sharers: The sites whose shares were relayed, so that the masks of all pairs of them are in the
+        vectors.
         opened: What each site that still answered opened for the survivors.
 
     Returns:

@@ -1,7 +1,9 @@
 """The guard: what tells of few nodes stays where they are.
 
-A class is open if enough training nodes belong to it, at enough clients. Nothing is sent about any other class:
-no prototype, no count, no gradient, and no column of the classifier. Every client that holds a closed class trains
+A class is open if enough training nodes belong to it, at enough clients. Nothing is sent about any other
+class:
+no prototype, no count, no gradient, and no column of the classifier. Every client that holds a closed class
+trains
 a column of its own and uses it for its own predictions. A client without the class has none.
 
 Choice: a column is not averaged over the holders of a closed class. Nearly all closed classes have one or two
@@ -68,8 +70,9 @@ class Privacy:
             )
         if clients < FEWEST and not method.merges_clients:
             raise BadConfig(
-                f"secure is on with {clients} clients in a round; it needs {FEWEST}, because of two each learns "
-                "the other's numbers by subtraction; give secure = false among clients that trust each other"
+                f"secure is on with {clients} clients in a round; it needs {FEWEST}, because of two each "
+                "learns the other's numbers by subtraction; give secure = false among clients that trust "
+                "each other"
             )
 
     def open_classes(self, declared: Iterable[Sizes]) -> Tensor:

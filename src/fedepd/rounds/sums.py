@@ -1,6 +1,7 @@
 """Replies as sums: what a server learns of a round when it may see no single reply.
 
-A reply becomes one vector of whole numbers: what is averaged as weight times value beside the weights, what is
+A reply becomes one vector of whole numbers: what is averaged as weight times value beside the weights, what
+is
 added up as it is. Vectors are added. The sum becomes one reply that stands for all, which the method's own
 ``server_step`` takes like any other. Whole numbers add up to the same bits in any order and under any masks.
 """
@@ -145,12 +146,15 @@ def summed(vectors: Sequence[Vector]) -> Vector:
 
 
 def largest(clients: int) -> int:
-    """The largest whole number that a client may add: as many of them as there are clients do not overflow."""
+    """The largest whole number that a client may add, so that the sum over all clients does not overflow."""
     return int((2**63 - 1) // clients)
 
 
 def whole(values: NDArray[np.float64], clients: int) -> Vector:
-    """Numbers as the whole numbers that are summed. What is too large, or no number, is refused and never cut."""
+    """Numbers as the whole numbers that are summed.
+
+    What is too large, or no number, is refused and never cut.
+    """
     scaled = np.rint(values * 2.0**FRACTION_BITS)
     # 1024: the step between float64 numbers just below 2^63.
     if not bool((np.abs(scaled) <= float(largest(clients)) - 1024).all()):

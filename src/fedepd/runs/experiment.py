@@ -281,8 +281,8 @@ class Experiment:
             parts.append("weights capped at half of all and 3 of the median size")
         if self.privacy.guard:
             parts.append(
-                f"guard on: nothing is sent about classes with fewer than {self.privacy.min_count} training nodes "
-                f"or {self.privacy.min_holders} holders"
+                f"guard on: nothing is sent about classes with fewer than {self.privacy.min_count} training "
+                f"nodes or {self.privacy.min_holders} holders"
             )
         if self.privacy.secure:
             parts.append("the server sees sums over the clients only")
