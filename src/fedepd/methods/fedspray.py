@@ -120,7 +120,7 @@ class FedSpray(Method[Prepared]):
         }
 
     def _say(self, counts: Tensor) -> Tensor:
-        """A client's say in each class's proxy, from how many training nodes of it the client has: [..., C]."""
+        """A client's weight in each class's proxy, from its training nodes of that class: [..., C]."""
         if self.proxy_weights == "counts":
             return counts
         return counts / counts.sum(-1, keepdim=True).clamp(min=1)

@@ -20,7 +20,8 @@ What holds and why:
 
 - A vector stays hidden behind its self mask or behind its pair masks, unless the server collects t seed
   shares and t key shares of one site. An honest site gives one kind only. So the server needs t + t givers
-  among n sites, and ``threshold`` makes 2t - n more than n / 3. Fewer dishonest sites than that cannot help it.
+  among n sites, and ``threshold`` makes 2t - n more than n / 3. Fewer dishonest sites than that cannot help
+  it.
 - Keys are made for one sum. A masking key that is opened in this round says nothing about another round.
 - All randomness is from the operating system. The seed of the run plays no part.
 - The primitives are those of ``cryptography``: X25519, HKDF-SHA256, ChaCha20, ChaCha20-Poly1305, and the

@@ -96,8 +96,9 @@ class Experiment:
     defence: Defence = Defence()
     """How the server protects itself from dishonest clients."""
     attack: Attack = Attack()
-    privacy: Privacy = Privacy()
     """Dishonest clients, to test the defence."""
+    privacy: Privacy = Privacy()
+    """What the server may learn about one client."""
 
     @classmethod
     def make(
