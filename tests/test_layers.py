@@ -10,7 +10,7 @@ import fedepd
 ROOT = Path(fedepd.__file__).parent
 ORDER = (
     ("foundation",), ("network",), ("datasets",), ("clients",), ("methods",), ("rounds",), ("runs",),
-    ("report",),
+    ("report",), ("privacy",),
     ("model", "deploy", "bench", "reproduction"), ("cli", "testing"),
 )  # fmt: skip
 """Bottom to top. Rooms of one level do not know each other."""

@@ -345,6 +345,15 @@ class Sizes:
     """Labelled validation nodes of each class, int64 [C]."""
     test: Tensor
     """Labelled test nodes of each class, int64 [C]."""
+    own_holders: Tensor | None = None
+    """How many clients hold training nodes of each class, int64 [C], where several clients are summed."""
+    clients: int = 1
+    """How many clients were summed."""
+
+    @property
+    def holders(self) -> Tensor:
+        """How many clients hold training nodes of each class, int64 [C]."""
+        return (self.train > 0).to(torch.int64) if self.own_holders is None else self.own_holders
 
 
 @dataclass(frozen=True, eq=False)
@@ -356,6 +365,11 @@ class Reply:
     num_train: int
     scalars: Mapping[str, float] = field(default_factory=dict)
     round: int = 0
+    clients: int = 1
+    """How many clients that trained it stands for: more than one where the server sees sums of replies only.
+    """
+    members: tuple[int, ...] = ()
+    """The clients that it stands for, where they are several."""
 
 
 FieldKind = Literal["real", "count", "presence", "votes", "weight", "sum", "mean", "rows"]
@@ -381,11 +395,20 @@ class Field:
     """
     of: str | None = None
     """The field that says to which classes the rows of this one belong."""
+    classes: int | None = None
+    """Of a real field: the axis along which each class has its own numbers, if there is one."""
 
 
 Fields = Mapping[str, Field]
 
 
+CLASSIFIER = ("classifier.weight", "classifier.bias")
+"""The last layer of every backbone: one column for each class."""
+
+
 def same_fields(tensors: Mapping[str, Tensor]) -> dict[str, Field]:
     """The fields of a reply with the same names and shapes as ``tensors``."""
-    return {name: Field(tuple(value.shape)) for name, value in tensors.items()}
+    return {
+        name: Field(tuple(value.shape), classes=value.ndim - 1 if name in CLASSIFIER else None)
+        for name, value in tensors.items()
+    }

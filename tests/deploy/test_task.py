@@ -218,3 +218,9 @@ def test_clients_cannot_be_cut_by_a_setting() -> None:
 def test_bad_config_is_one_sentence() -> None:
     with pytest.raises(BadConfig, match=r"run 'A b' is not a usable name; .*"):
         task(run="A b")
+
+
+@pytest.mark.parametrize("setting", ["guard", "secure"])
+def test_a_federation_does_not_promise_what_it_does_not_have(setting: str) -> None:
+    with pytest.raises(BadConfig, match="settings of simulations so far"):
+        FederationTask("r", "fedavg", "default", {setting: True}, 6, 3, ("a", "b", "c"))

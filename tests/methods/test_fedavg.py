@@ -8,8 +8,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from fedepd.methods.base import weight_of
 from fedepd.methods.fedavg import FedAvg
-from fedepd.methods.steps import average, fit, weight_of, weighted_mean
+from fedepd.methods.steps import average, fit, weighted_mean
 from fedepd.network.backbones import Backbone
 from fedepd.network.training import Training
 from fedepd.types import Reply, TaskInfo, Tensors

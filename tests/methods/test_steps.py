@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from fedepd.methods.base import weight_of
 from fedepd.methods.fedavg import FedAvg
 from fedepd.methods.steps import (
     class_counts,
@@ -17,7 +18,6 @@ from fedepd.methods.steps import (
     of_logits,
     renamed,
     reply,
-    weight_of,
     weighted_mean,
 )
 from fedepd.network.backbones import Backbone

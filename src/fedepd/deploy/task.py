@@ -19,6 +19,7 @@ from fedepd.errors import BadConfig, BadData, BadMessage, FedEPDError, UnknownNa
 from fedepd.files import parse_json
 from fedepd.methods import Server
 from fedepd.rounds.admission import MOST_NODES
+from fedepd.rounds.guard import NO_PRIVACY
 from fedepd.rounds.loop import cohort_size
 from fedepd.rounds.participant import Participant
 from fedepd.runs.experiment import Experiment
@@ -84,6 +85,11 @@ class FederationTask:
                 raise BadConfig(f"{what} is {shown(getattr(self, what))}; give a name")
         self._check_agreement()
         experiment = self.experiment()
+        if experiment.privacy != NO_PRIVACY:
+            raise BadConfig(
+                "guard and secure are settings of simulations so far; a federation does not have them yet, so "
+                "leave them out"
+            )
         if experiment.attack.on:
             raise BadConfig(
                 f"attack is '{experiment.attack.attack}', but attacks are only for simulations; "

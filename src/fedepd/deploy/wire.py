@@ -122,7 +122,8 @@ def read_declaration(record: Mapping[str, Any], num_classes: int, most_nodes: in
     counts = to_tensors(record["class_sizes"], "class_sizes")
     if counts.keys() != set(CLASS_SIZES):
         raise Refused("class_sizes", f"holds {_listed(counts)}, not {_listed(CLASS_SIZES)}")
-    sizes = Sizes(_count(record, "num_nodes"), _count(record, "num_train"), **counts)
+    train, val, test = (counts[name] for name in CLASS_SIZES)
+    sizes = Sizes(_count(record, "num_nodes"), _count(record, "num_train"), train, val, test)
     if fault := sizes_fault(sizes, num_classes, most_nodes):
         raise Refused(*fault)
     return Declaration(sizes, tuple(names), schema)

@@ -17,9 +17,13 @@ import torch
 from torch import Tensor
 
 from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs
 from fedepd.network.training import Training
 from fedepd.rng import fast_numpy, seeded
 from fedepd.types import ClientData, Fields, Reply, TaskInfo, Tensors
+
+AVERAGED = ("real", "mean", "rows")
+"""The kinds of fields that a server averages over the clients. It adds up all others."""
 
 P = TypeVar("P")
 
@@ -190,6 +194,53 @@ class Method(ABC, Generic[P]):
         """
         return {}
 
+    @property
+    def needs_single_replies(self) -> str:
+        """Why sums over all replies are not enough for the server's step; empty where they are."""
+        return ""
+
+    def weights(self, info: TaskInfo, fields: Fields, reply: Reply) -> Tensors:
+        """How much a reply counts in the mean of each averaged field.
+
+        By default that is the client's size, and for class rows the nodes behind them. ``server_step`` must
+        weigh in the same way.
+
+        Args:
+            info: What is known beforehand.
+            fields: What the reply carries, from ``reply_fields``.
+            reply: A client's reply.
+
+        Returns:
+            By field one number [1], or one per class [C].
+        """
+        size = torch.tensor([weight_of(info, reply)])
+        averaged = {name: field for name, field in fields.items() if field.kind in AVERAGED}
+        return {name: reply.tensors[f.of] if f.of else size for name, f in averaged.items()}
+
+    def classifier_reads(
+        self, client: Client[P], tensors: Tensors
+    ) -> tuple[Tensor, Tensor, Tensor | None] | None:
+        """What the last layer reads of the client's training nodes.
+
+        Under the guard a client fits its own columns of closed classes to it.
+
+        Args:
+            client: What the step may read.
+            tensors: As for ``predict``.
+
+        Returns:
+            Rows [t, w], their classes [t], and what the method adds to the logits in its loss, [C] or None.
+            None where the method has no such layer.
+        """
+        inputs = (
+            client.prepared
+            if isinstance(client.prepared, Inputs)
+            else getattr(client.prepared, "inputs", None)
+        )
+        if not isinstance(inputs, Inputs):
+            return None
+        return *client.model.training_rows(tensors, inputs), None
+
     @abstractmethod
     def prepare(self, data: ClientData, model: Backbone) -> P:
         """What a client computes once per run. It is never sent and never saved.
@@ -303,3 +354,13 @@ class Method(ABC, Generic[P]):
             int64 [2, e].
         """
         return data.graph.edge_index
+
+
+def weight_of(info: TaskInfo, reply: Reply) -> float:
+    """A client's weight in the average.
+
+    Choice: a client without training nodes has none, because it returns what it was sent.
+    """
+    if reply.num_train == 0:
+        return 0.0
+    return float(reply.num_nodes if info.weighting == "nodes" else reply.num_train)

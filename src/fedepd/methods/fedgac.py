@@ -22,14 +22,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedepd.errors import BadConfig
-from fedepd.methods.base import Client, Method, Server
+from fedepd.methods.base import Client, Method, Server, weight_of
 from fedepd.methods.steps import (
     class_counts,
     class_mean,
     fit,
     model_part,
     reply,
-    weight_of,
     weighted_mean,
     with_prefix,
 )
@@ -116,6 +115,10 @@ class FedGACReading(Method[Prepared]):
             raise BadConfig(f"beta is {self.beta}; it must lie in [0, 1]")
         if self.kappa < 0 or self.longest_step < 1 or self.floor < 0:
             raise BadConfig("kappa and floor must be 0 or more, longest_step 1 or more")
+
+    @property
+    def needs_single_replies(self) -> str:
+        return "FedGAC weighs each client by how far it agrees with the others"
 
     def prepare(self, data: ClientData, model: Backbone) -> Prepared:
         graph, counts = data.graph, class_counts(data)

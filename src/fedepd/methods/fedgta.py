@@ -87,6 +87,10 @@ class FedGTA(Method[Prepared]):
         """Every client gets a mean of its own."""
         return False
 
+    @property
+    def needs_single_replies(self) -> str:
+        return "FedGTA compares the clients with each other"
+
     def prepare(self, data: ClientData, model: Backbone) -> Prepared:
         adj, inputs = adjacency(data.graph.edge_index, data.graph.num_nodes), model.inputs(data)
         if self.propagation == "openfgl":

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedepd.errors import BadConfig
-from fedepd.methods.base import Client, Method, Server
+from fedepd.methods.base import Client, Method, Server, weight_of
 from fedepd.methods.steps import (
     class_counts,
     class_mean,
@@ -33,7 +33,6 @@ from fedepd.methods.steps import (
     fit,
     own_model,
     reply,
-    weight_of,
 )
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Inputs
@@ -100,6 +99,9 @@ class FedProto(Method[Prepared]):
     def averages(self) -> bool:
         """Prototypes are sent, models are not."""
         return False
+
+    def weights(self, info: TaskInfo, fields: Fields, reply: Reply) -> Tensors:
+        return {"prototype.mean": self._weights(info, [reply], reply.tensors["prototype.count"][None])[0]}
 
     def prepare(self, data: ClientData, model: Backbone) -> Prepared:
         return Prepared(model.inputs(data), class_counts(data))

@@ -41,7 +41,7 @@ from fedepd.network.contract import Inputs, glorot
 from fedepd.network.sparse import Sparse, spmm, to_scipy
 from fedepd.network.training import Objective
 from fedepd.options import option
-from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields
+from fedepd.types import ClientData, Field, Fields, Reply, TaskInfo, Tensors, same_fields
 
 PROXY_START = 0.1
 """Every coordinate of a proxy before training."""
@@ -109,6 +109,21 @@ class FedSpray(Method[Prepared]):
             raise BadConfig(f"lam is {self.lam}; give 0 or more")
         if not self.proxy_lr > 0:
             raise BadConfig(f"proxy_lr is {self.proxy_lr}; the learning rate must be positive")
+
+    def weights(self, info: TaskInfo, fields: Fields, reply: Reply) -> Tensors:
+        # A thousand times the weights of ``server_step``: sums are of whole numbers, and a share can be near
+        # 0.
+        nodes, shares = torch.tensor([float(reply.num_train)]), 1000 * self._say(reply.tensors["proxy.count"])
+        return {
+            name: shares if name == "proxy.class" else nodes if name.startswith("mlp.") else weight
+            for name, weight in super().weights(info, fields, reply).items()
+        }
+
+    def _say(self, counts: Tensor) -> Tensor:
+        """A client's weight in each class's proxy, from its training nodes of that class: [..., C]."""
+        if self.proxy_weights == "counts":
+            return counts
+        return counts / counts.sum(-1, keepdim=True).clamp(min=1)
 
     def prepare(self, data: ClientData, model: Backbone) -> Prepared:
         inputs, x = model.inputs(data), data.graph.x
@@ -238,9 +253,7 @@ class FedSpray(Method[Prepared]):
     def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
         ordered = [replies[k] for k in sorted(replies)]
         counts = torch.stack([r.tensors["proxy.count"] for r in ordered])  # [K, C]
-        weights = (
-            counts if self.proxy_weights == "counts" else counts / counts.sum(1, keepdim=True).clamp(min=1)
-        )
+        weights = self._say(counts)
         proxies = [r.tensors["proxy.class"] for r in ordered]
         return {
             **average(server.info, model_part(tensors), replies),

@@ -48,7 +48,7 @@ from fedepd.network.convolution import Convolution, side_by_side
 from fedepd.network.sparse import Sparse, to_scipy
 from fedepd.network.training import Gradient, Loss
 from fedepd.options import option
-from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields
+from fedepd.types import ClientData, Field, Fields, Reply, TaskInfo, Tensors, same_fields
 
 WIDTHS = (256, 128)
 """Hidden layers of the discriminator."""
@@ -111,6 +111,21 @@ class GraphFedMig(Method[Prepared]):
     def averages(self) -> bool:
         """Clusters of clients have models of their own."""
         return self.threshold <= -1
+
+    @property
+    def needs_single_replies(self) -> str:
+        return "" if self.averages else "GraphFedMig with clusters compares the clients with each other"
+
+    def weights(self, info: TaskInfo, fields: Fields, reply: Reply) -> Tensors:
+        # A million times the weights of ``_merge``: sums are of whole numbers, and information can be near 0.
+        say = torch.ones(1) if self.mi == "official" else 1e6 * reply.tensors["information"] + 1
+        say = say if reply.num_train > 0 else torch.zeros(1)
+        nodes = torch.tensor([float(reply.num_train)])
+        own = {"encoder": say, "classifier": say, "judged": nodes}
+        return {
+            name: own.get(name.split(".")[0], weight)
+            for name, weight in super().weights(info, fields, reply).items()
+        }
 
     def prepare(self, data: ClientData, model: Backbone) -> Prepared:
         x = data.graph.x
@@ -235,7 +250,7 @@ class GraphFedMig(Method[Prepared]):
             **weighted_mean(model_part(tensors), trained, say),
             **average(server.info, with_prefix(tensors, "discriminator."), trained),
             **weighted_mean(with_prefix(tensors, "judged."), trained, nodes),
-            "cluster.size": torch.tensor([float(len(trained))]),
+            "cluster.size": torch.tensor([float(sum(r.clients for r in trained.values()))]),
         }
 
     def reply_fields(self, server: Server, tensors: Tensors) -> Fields:

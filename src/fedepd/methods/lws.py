@@ -37,7 +37,7 @@ from fedepd.methods.steps import (
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Inputs
 from fedepd.options import option
-from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields
+from fedepd.types import ClientData, Field, Fields, Reply, TaskInfo, Tensors, same_fields
 
 OWN_LR, OWN_WEIGHT_DECAY = 0.2, 5e-4
 
@@ -86,6 +86,10 @@ class LWS(Method[Inputs]):
 
     def complete_from(self, last_round: int) -> int:
         return min(self.stage_one_rounds(last_round) + 1, last_round)
+
+    def weights(self, info: TaskInfo, fields: Fields, reply: Reply) -> Tensors:
+        by_size = super().weights(info, fields, reply)
+        return {"scale": reply.tensors["owned"]} if "owned" in fields else by_size
 
     def prepare(self, data: ClientData, model: Backbone) -> Inputs:
         return model.inputs(data)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedepd.methods.base import Client
+from fedepd.methods.base import Client, weight_of
 from fedepd.network.contract import Error, Inputs
 from fedepd.network.kernels import cross_entropy_
 from fedepd.network.training import Gradient, Objective, descend
@@ -112,16 +112,6 @@ def class_counts(data: ClientData) -> Tensor:
 def class_sums(rows: Tensor, labels: Tensor, num_classes: int) -> Tensor:
     """The sum of the rows of each class, [C, width]."""
     return torch.zeros(num_classes, rows.shape[1]).index_add_(0, labels, rows)
-
-
-def weight_of(info: TaskInfo, reply: Reply) -> float:
-    """A client's weight in the average.
-
-    Choice: a client without training nodes has none, because it returns what it was sent.
-    """
-    if reply.num_train == 0:
-        return 0.0
-    return float(reply.num_nodes if info.weighting == "nodes" else reply.num_train)
 
 
 def weighted_mean(tensors: Tensors, replies: Mapping[int, Reply], weights: Mapping[int, float]) -> Tensors:

@@ -181,6 +181,13 @@ class Backbone:
         """S, what the classifier reads: [n, width], or [t, width] for the training nodes alone."""
         return self.network.smooth(self, params, h, inputs, train_only)
 
+    def training_rows(self, params: Tensors, inputs: Inputs) -> tuple[Tensor, Tensor]:
+        """What the classifier reads of the training nodes in evaluation mode, [t, width], and their classes
+        [t].
+        """
+        with torch.no_grad():
+            return self.smooth(params, self.encode(params, inputs), inputs, train_only=True), inputs.labels
+
     @staticmethod
     def classify(params: Tensors, s: Tensor) -> Tensor:
         """Z = S W + b: [rows, C]."""

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from fedepd.rounds.admission import Refusal
 from fedepd.rounds.participant import Participant
+from fedepd.rounds.pooled import Summed
+from fedepd.rounds.sums import Vector, summed
 from fedepd.types import Reply, Sizes, Tensors
 
 T = TypeVar("T")
@@ -55,6 +57,19 @@ class InProcess:
 
     def evaluate(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, dict[str, Tensor]]:
         return self._map(lambda k: self.participants[k].evaluate(round, messages[k]), messages)
+
+    def sum_sizes(self, clients: Sequence[int]) -> Summed:
+        return self._sum(lambda k: self.participants[k].sizes_vector(), clients)
+
+    def sum_steps(self, round: int, messages: Mapping[int, Tensors]) -> Summed:
+        return self._sum(lambda k: self.participants[k].step_vector(round, messages[k]), messages)
+
+    def sum_matrices(self, round: int, messages: Mapping[int, Tensors]) -> Summed:
+        return self._sum(lambda k: self.participants[k].matrices_vector(round, messages[k]), messages)
+
+    def _sum(self, act: Callable[[int], Vector], clients: Iterable[int]) -> Summed:
+        vectors = self._map(act, clients)
+        return summed(list(vectors.values())), tuple(sorted(vectors))
 
     def _map(self, act: Callable[[int], T], clients: Iterable[int]) -> dict[int, T]:
         clients = list(clients)

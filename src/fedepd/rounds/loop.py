@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from fedepd.errors import BadMessage
@@ -18,6 +19,7 @@ from fedepd.network.training import Training
 from fedepd.rng import seeded_numpy
 from fedepd.rounds.admission import Refusal, admit, admit_confusions
 from fedepd.rounds.defence import NO_DEFENCE, Deeds, Defence, defend
+from fedepd.rounds.guard import NO_PRIVACY, OPEN, Privacy
 from fedepd.types import Reply, Sizes, Tensors
 
 GIVE_UP = 5
@@ -87,6 +89,7 @@ def train(
     first_round: int = 1,
     offences: Mapping[int, int] | None = None,
     defence: Defence = NO_DEFENCE,
+    privacy: Privacy = NO_PRIVACY,
 ) -> Iterator[Round]:
     """Run the rounds ``first_round`` to ``server.last_round`` and yield each one.
 
@@ -102,6 +105,10 @@ def train(
         here = replace(server, round=number)
         fields = method.reply_fields(here, tensors)
         declared = exchange.declared(asked)
+        opened: Tensors = {}
+        if privacy.guard and declared:
+            opened = {OPEN: privacy.open_classes(declared.values()).to(torch.float32)}
+            messages = {k: {**message, **opened} for k, message in messages.items()}
         replies, refused = admit(
             exchange.step(number, messages), messages, fields, number, server.training.max_norm, declared
         )
@@ -117,7 +124,8 @@ def train(
             tensors = method.server_step(here, tensors, used)
         confusions = None
         if number % evaluate_every == 0 or number == server.last_round:
-            answers = exchange.evaluate(number, {k: method.message(tensors, k) for k in sorted(asked)})
+            sent = {k: {**method.message(tensors, k), **opened} for k in sorted(asked)}
+            answers = exchange.evaluate(number, sent)
             confusions, more = admit_confusions(answers, declared)
             refused += [*exchange.take_refusals(), *more]
             if not confusions and number == server.last_round:
@@ -130,7 +138,7 @@ def train(
         yield Round(
             number=number,
             tensors=tensors,
-            clients=tuple(used) if trained else (),
+            clients=members(used) if trained else (),
             loss=mean_loss(used),
             bytes_up=bytes_by_field(r.tensors for r in replies.values()),
             bytes_down=bytes_by_field(messages.values()),
@@ -141,6 +149,11 @@ def train(
             excluded=tuple(k for k in sorted(clients) if offended.get(k, 0) >= OFFENCES),
             confusions=complete(confusions, clients) if confusions else None,
         )
+
+
+def members(replies: Mapping[int, Reply]) -> tuple[int, ...]:
+    """The clients behind the replies: each one's own, or all that a sum stands for."""
+    return tuple(k for client, reply in replies.items() for k in (reply.members or (client,)))
 
 
 def complete(

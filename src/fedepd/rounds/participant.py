@@ -5,17 +5,33 @@ A simulation holds all participants in one process. A deployment has one at each
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from fedepd.errors import ClientFailed, FedEPDError
-from fedepd.methods.base import Client, Method
+from fedepd.errors import BadMessage, ClientFailed, FedEPDError
+from fedepd.methods.base import Client, Method, Server
+from fedepd.methods.steps import with_prefix
 from fedepd.network.backbones import Backbone
 from fedepd.network.training import Training
+from fedepd.rounds.admission import reply_fault
 from fedepd.rounds.evaluate import client_facts, confusions, sizes
-from fedepd.types import ClientData, Reply, Sizes, TaskInfo, Tensors
+from fedepd.rounds.guard import (
+    HOME,
+    NO_PRIVACY,
+    OPEN,
+    Privacy,
+    guarded,
+    guarded_sizes,
+    own_columns,
+    with_own_columns,
+)
+from fedepd.rounds.home import refitted
+from fedepd.rounds.sums import Vector, matrices_vector, sizes_vector, vector_of
+from fedepd.types import ClientData, Fields, Reply, Sizes, TaskInfo, Tensors
 
 
 class Participant:
@@ -28,6 +44,8 @@ class Participant:
         training: Training,
         seed: int,
         last_round: int,
+        privacy: Privacy = NO_PRIVACY,
+        shows_test: bool = True,
     ) -> None:
         self.method, self.info, self.model, self.training, self.seed, self.last_round = (
             method,
@@ -37,6 +55,8 @@ class Participant:
             seed,
             last_round,
         )
+        self.privacy, self.shows_test = privacy, shows_test
+        """Whether test scores of classes that the guard hides are told: in a simulation, not at a site."""
         self.state: Tensors = {}
         self._true = data
         self._hidden = data.hidden()
@@ -51,9 +71,27 @@ class Participant:
         return self._hidden.graph.num_nodes
 
     @cached_property
-    def sizes(self) -> Sizes:
-        """The sizes that the client declares before its first reply."""
+    def _own_sizes(self) -> Sizes:
         return sizes(self._true)
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        """The sizes that the client declares before its first reply.
+
+        Under the guard, classes with few training nodes are left out. Under secure sums they need not be,
+        because only the sum over all clients is seen.
+        """
+        own = self._own_sizes
+        if not self.privacy.guard or self.privacy.secure:
+            return own
+        shown = guarded_sizes(own, self._enough())
+        return replace(shown, test=own.test) if self.shows_test else shown
+
+    def _enough(self) -> Tensor:
+        """The classes whose rows may be seen alone, bool [C]: those with enough training nodes here."""
+        if self.privacy.secure:
+            return torch.ones(self.info.num_classes, dtype=torch.bool)
+        return self._own_sizes.train >= self.privacy.min_count
 
     def prepare(self) -> None:
         """Compute once what the method needs from the local data."""
@@ -64,7 +102,20 @@ class Participant:
                 raise self._failure(0, "prepare", cause) from cause
 
     def step(self, round: int, message: Tensors) -> Reply:
+        """A round of the method. Under the guard the reply says nothing about closed classes."""
         self.prepare()
+        if OPEN not in message:
+            return self._step(round, message)
+        opened, message = split_message(message)
+        fields = self._fields(round, message)
+        home = with_prefix(self.state, HOME)
+        self.state = {name: value for name, value in self.state.items() if name not in home}
+        seen = with_own_columns(message, fields, home, opened, self._held)
+        reply = self._step(round, seen)
+        self.state |= own_columns(reply.tensors, fields)
+        return guarded(reply, message, fields, opened & (self._enough() | ~self._held))
+
+    def _step(self, round: int, message: Tensors) -> Reply:
         try:
             reply, self.state = self.method.client_step(self._client(round), message, self.state)
         except Exception as cause:
@@ -74,9 +125,17 @@ class Participant:
     def evaluate(self, round: int, message: Tensors) -> dict[str, Tensor]:
         """Confusion matrices: "personal_val", "personal_test", "global_val", "global_test".
 
-        A method without a global model has no "global_*".
+        A method without a global model has no "global_*". Under the guard, validation nodes of hidden classes
+        are not counted, and test nodes of them only where ``shows_test`` says so.
         """
         self.prepare()
+        shown = None
+        if OPEN in message:
+            opened, message = split_message(message)
+            home = with_prefix(self.state, HOME)
+            message = with_own_columns(message, self._fields(round, message), home, opened, self._held)
+            message = refitted(self.method, self._client(round), message, ~opened & self._held)
+            shown = opened if self.privacy.secure else self._enough()
         tensors = {"personal": {**message, **self.state}}
         if self.method.has_global:
             tensors["global"] = message
@@ -89,7 +148,35 @@ class Participant:
                 )
         except Exception as cause:
             raise self._failure(round, "evaluate", cause) from cause
-        return out
+        if shown is None:
+            return out
+        told = {name for name in out if self.shows_test and name.endswith("_test")}
+        return {name: m if name in told else torch.where(shown[:, None], m, 0) for name, m in out.items()}
+
+    def sizes_vector(self) -> Vector:
+        """What the client adds to the sum of all declarations."""
+        return sizes_vector(self.sizes)
+
+    def step_vector(self, round: int, message: Tensors) -> Vector:
+        """What the client adds to the sum of all replies. It checks itself what the server cannot see."""
+        reply = self.step(round, message)
+        fields = self._fields(round, {name: value for name, value in message.items() if name != OPEN})
+        if fault := reply_fault(reply, fields, round, self.training.max_norm, self._own_sizes):
+            raise BadMessage(f"client {self.client_id} takes back its reply: {fault[0]} {fault[1]}")
+        return vector_of(self.method, self.info, fields, reply, self.info.num_clients)
+
+    def matrices_vector(self, round: int, message: Tensors) -> Vector:
+        """What the client adds to the sum of all confusion matrices."""
+        return matrices_vector(self.evaluate(round, message))
+
+    @property
+    def _held(self) -> Tensor:
+        """The classes of which the client has training nodes, bool [C]."""
+        return self._own_sizes.train > 0
+
+    def _fields(self, round: int, message: Tensors) -> Fields:
+        server = Server(self.info, self.model, self.training, self.seed, round, self.last_round)
+        return self.method.reply_fields(server, message)
 
     def facts(self, tensors: Tensors) -> dict[str, float | int | None]:
         """What the report says about this client. ``tensors`` are the server's."""
@@ -110,3 +197,8 @@ class Participant:
 
     def _failure(self, round: int, stage: str, cause: Exception) -> FedEPDError:
         return cause if isinstance(cause, FedEPDError) else ClientFailed(self.client_id, round, stage, cause)
+
+
+def split_message(message: Tensors) -> tuple[Tensor, Tensors]:
+    """Which classes are open, bool [C], and the message of the method."""
+    return message[OPEN] > 0, {name: value for name, value in message.items() if name != OPEN}

@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from fedepd.longtail import Tiers
 from fedepd.methods import Server
-from fedepd.rounds.loop import Exchange, Round, train
+from fedepd.rounds.loop import Exchange, Round, cohort, train
+from fedepd.rounds.pooled import EVERYONE, Pooled, Summing
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.folder import Json
 from fedepd.runs.selection import Progress, offences
+from fedepd.types import Sizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +24,9 @@ class Course:
     experiment: Experiment
     server: Server
     clients: Sequence[int]
-    exchange: Exchange
+    exchange: Exchange | Summing
+    sizes: Sizes | None = None
+    """Under secure sums: what all clients declared together, if they did before."""
 
 
 def begin(experiment: Experiment, server: Server, tiers: Tiers) -> Progress:
@@ -42,21 +47,29 @@ def drive(
 
     ``add`` takes a round into ``progress`` and returns its line. Then each function of ``after`` is called.
     """
-    experiment = course.experiment
+    experiment, secure = course.experiment, course.experiment.privacy.secure
     for each in train(
         experiment.method,
         course.server,
         progress.tensors,
-        course.clients,
-        course.exchange,
+        [EVERYONE] if secure else course.clients,
+        pooled(course) if secure else cast(Exchange, course.exchange),
         experiment.protocol.evaluate_every,
         progress.next_round,
         offences(progress.lines),
         experiment.defence,
+        experiment.privacy,
     ):
         line = add(each)
         for act in after:
             act(each, line)
+
+
+def pooled(course: Course) -> Pooled:
+    """The exchange of a server that sees sums over all clients."""
+    clients, server = sorted(course.clients), course.server
+    cohorts = [clients, *(cohort(clients, server, n) for n in range(1, server.last_round + 1))]
+    return Pooled(cast(Summing, course.exchange), course.experiment.method, server, cohorts, course.sizes)
 
 
 def now() -> tuple[float, float]:

@@ -21,6 +21,7 @@ from fedepd.network.training import Training
 from fedepd.options import idle_settings, option
 from fedepd.rounds.attack import Attack
 from fedepd.rounds.defence import Defence
+from fedepd.rounds.guard import Privacy
 from fedepd.runs.settings import coerced, in_words, plain_object, removed, without_retired
 
 
@@ -56,12 +57,13 @@ GROUPS: dict[str, type[Any]] = {
     "training": Training,
     "defence": Defence,
     "attack": Attack,
+    "privacy": Privacy,
 }
-ADDED = ("defence", "attack", "model.layers")
+ADDED = ("defence", "attack", "privacy", "model.layers")
 """Groups and single settings that came later.
 
-At their defaults they are left out of a run's identity, so that
-older runs keep theirs."""
+At their defaults they are left out of a run's identity, so that older runs keep theirs.
+"""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,8 @@ class Experiment:
     """How the server protects itself from dishonest clients."""
     attack: Attack = Attack()
     """Dishonest clients, to test the defence."""
+    privacy: Privacy = Privacy()
+    """What the server may learn about one client."""
 
     @classmethod
     def make(
@@ -276,6 +280,13 @@ class Experiment:
             parts.append(f"robust rule {self.defence.robust}")
         if self.defence.cap_weights:
             parts.append("weights capped at half of all and 3 of the median size")
+        if self.privacy.guard:
+            parts.append(
+                f"guard on: nothing is sent about classes with fewer than {self.privacy.min_count} training "
+                f"nodes or {self.privacy.min_holders} holders"
+            )
+        if self.privacy.secure:
+            parts.append("the server sees sums over the clients only")
         if self.attack.on:
             parts.append(
                 f"attack {self.attack.attack} by {self.attack.attackers} clients, scores of the honest ones"

@@ -108,8 +108,11 @@ def build(experiment: Experiment, data: Data, workers: int = 1) -> Simulation:
     attackers = attack.drawn([c.client_id for c in clients], seed)
     clients = poisoned(clients, attackers, attack)
     info = TaskInfo(graph.num_features, graph.num_classes, len(clients), training.weighting)
+    privacy = experiment.privacy
+    privacy.check(experiment.method, experiment.defence, cohort_size(len(clients), training))
     participants = [
-        Participant(experiment.method, c, info, experiment.model, training, seed, rounds) for c in clients
+        Participant(experiment.method, c, info, experiment.model, training, seed, rounds, privacy)
+        for c in clients
     ]
     experiment.defence.check(
         experiment.method.label, experiment.method.averages, cohort_size(len(clients), training)

@@ -430,6 +430,13 @@ class FedEPD(Method[Graphs]):
     def predict(self, client: Client[Graphs], tensors: Tensors) -> Tensor:
         return client.model.predict(tensors, client.prepared.on(self.prunes(tensors)).inputs)
 
+    def classifier_reads(
+        self, client: Client[Graphs], tensors: Tensors
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        prepared = client.prepared.on(self.prunes(tensors))
+        shift = self._shift(prepared) if self.recalibrate else None
+        return *client.model.training_rows(tensors, prepared.inputs), shift
+
     def training_edges(self, data: ClientData, prepared: Graphs, tensors: Tensors) -> Tensor:
         return prepared.edges(self.prunes(tensors))
 

@@ -1,0 +1,140 @@
+"""The guard: what tells of few nodes stays where they are.
+
+A class is open if enough training nodes belong to it, at enough clients. Nothing is sent about any other
+class:
+no prototype, no count, no gradient, and no column of the classifier. Every client that holds a closed class
+trains
+a column of its own and uses it for its own predictions. A client without the class has none.
+
+Choice: a column is not averaged over the holders of a closed class. Nearly all closed classes have one or two
+holders, and the mean of one or two columns shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedepd.errors import BadConfig
+from fedepd.methods.base import Method
+from fedepd.options import option
+from fedepd.rounds.defence import Defence
+from fedepd.types import Fields, Reply, Sizes, Tensors
+
+OPEN = "guard.open"
+"""The entry of a message that says which classes are open: 1 or 0 each, [C]."""
+HOME = "guard.home."
+"""Begins the names of the columns of closed classes that a client keeps from one round to the next."""
+CLOSED_BIAS = -30.0
+"""The bias of a closed class at a client without it. It takes e^-30 of the softmax, which is nothing."""
+FEWEST = 3
+"""Clients of a secure sum. Of two, each learns the other's numbers by subtraction."""
+ROWS = ("count", "presence", "sum", "mean", "rows")
+"""The kinds of fields whose first axis is the classes."""
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """What a server may learn about one client."""
+
+    guard: bool = option(False, "send nothing about a class with few training nodes or few holders")
+    min_count: int = option(5, "with guard, a class is open with this many training nodes over all clients")
+    min_holders: int = option(3, "with guard, a class is open with this many clients that train on it")
+    secure: bool = option(
+        False, "the server sees sums over all clients only; in a federation these are masked"
+    )
+
+    def __post_init__(self) -> None:
+        for name, value in (("min_count", self.min_count), ("min_holders", self.min_holders)):
+            if value < 1:
+                raise BadConfig(f"{name} is {value}; give at least 1")
+
+    def idle(self) -> Mapping[str, str]:
+        """The settings that change nothing, each with the setting that is why."""
+        return {} if self.guard else {"min_count": "guard", "min_holders": "guard"}
+
+    def check(self, method: Method[Any], defence: Defence, clients: int) -> None:
+        """Refuse secure sums where they are not possible, or would not hide anything."""
+        if not self.secure:
+            return
+        if reason := method.needs_single_replies:
+            raise BadConfig(f"secure is on, but {reason}; choose another method, or give secure = false")
+        if defence.robust != "off" or defence.cap_weights:
+            raise BadConfig(
+                "secure is on, but robust rules and capped weights look at single replies, which secure sums "
+                "hide; give robust = off and cap_weights = false, or secure = false"
+            )
+        if clients < FEWEST and not method.merges_clients:
+            raise BadConfig(
+                f"secure is on with {clients} clients in a round; it needs {FEWEST}, because of two each "
+                "learns the other's numbers by subtraction; give secure = false among clients that trust "
+                "each other"
+            )
+
+    def open_classes(self, declared: Iterable[Sizes]) -> Tensor:
+        """Which classes are open, bool [C], from what the clients declared."""
+        known = list(declared)
+        count = torch.stack([sizes.train for sizes in known]).sum(0)
+        holders = torch.stack([sizes.holders for sizes in known]).sum(0)
+        return (count >= self.min_count) & (holders >= self.min_holders)
+
+
+NO_PRIVACY = Privacy()
+
+
+def with_own_columns(
+    message: Tensors, fields: Fields, home: Tensors, opened: Tensor, held: Tensor
+) -> Tensors:
+    """The message as the client's method sees it.
+
+    A closed class that the client holds has the client's own column. Any other closed class has none.
+    """
+    out = dict(message)
+    for name, axis in class_axes(fields, message).items():
+        value = put(message[name], home.get(HOME + name, message[name]), axis, ~opened & held)
+        none = torch.full_like(value, CLOSED_BIAS if value.ndim == 1 else 0.0)
+        out[name] = put(value, none, axis, ~opened & ~held)
+    return out
+
+
+def own_columns(tensors: Tensors, fields: Fields) -> Tensors:
+    """What a client keeps of its own parameters for closed classes."""
+    return {HOME + name: tensors[name] for name in class_axes(fields, tensors)}
+
+
+def guarded(reply: Reply, message: Tensors, fields: Fields, shown: Tensor) -> Reply:
+    """The reply without the classes outside ``shown`` [C]: their columns as received, their rows empty."""
+    out = dict(reply.tensors)
+    for name, axis in class_axes(fields, reply.tensors).items():
+        out[name] = put(reply.tensors[name], message[name], axis, ~shown)
+    for name, field in fields.items():
+        value = reply.tensors[name]
+        if field.kind == "rows":
+            out[name] = value[shown[reply.tensors[str(field.of)] > 0]]
+        elif field.kind in ROWS:
+            out[name] = put(value, torch.zeros_like(value), 0, ~shown)
+    return replace(reply, tensors=out)
+
+
+def guarded_sizes(sizes: Sizes, shown: Tensor) -> Sizes:
+    """The declaration without the classes outside ``shown``."""
+    train, val, test, holders = (
+        torch.where(shown, counts, 0) for counts in (sizes.train, sizes.val, sizes.test, sizes.holders)
+    )
+    return replace(sizes, train=train, val=val, test=test, own_holders=holders)
+
+
+def class_axes(fields: Fields, tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """The parameters that hold numbers of each class, with the axis that is the classes'."""
+    return {name: f.classes for name, f in fields.items() if f.classes is not None and name in tensors}
+
+
+def put(old: Tensor, new: Tensor, axis: int, where: Tensor) -> Tensor:
+    """``new`` in the classes of ``where``, ``old`` in all others."""
+    shape = [1] * old.ndim
+    shape[axis] = -1
+    return torch.where(where.reshape(shape), new, old)

@@ -1,0 +1,52 @@
+"""Columns of closed classes are fitted to the received encoder; nothing else moves."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from fedepd.methods.fedavg import FedAvg
+from fedepd.methods.fedgta import FedGTA
+from fedepd.network.backbones import Backbone
+from fedepd.network.training import Training
+from fedepd.rounds.home import refitted
+from fedepd.types import Tensors
+from toy import initial, make_client, make_server, toy_client
+
+MODEL = Backbone(hidden=8)
+
+
+def test_only_closed_columns_move_and_the_loss_falls() -> None:
+    data = toy_client(0, 40)
+    client = make_client(FedAvg(), data, MODEL)
+    message = initial(FedAvg(), make_server([data], MODEL, Training()))
+    closed = torch.tensor([False, False, True])
+    found = refitted(FedAvg(), client, message, closed)
+    for name, value in message.items():
+        if name.startswith("classifier."):
+            assert torch.equal(found[name][..., :2], value[..., :2])
+            assert not torch.equal(found[name][..., 2], value[..., 2])
+        else:
+            assert torch.equal(found[name], value)
+
+    def loss(tensors: Tensors) -> float:
+        rows, labels = MODEL.training_rows(tensors, client.prepared)
+        return float(F.cross_entropy(MODEL.classify(tensors, rows), labels))
+
+    assert loss(found) < loss(message)
+
+
+def test_without_closed_classes_the_message_is_as_it_was() -> None:
+    data = toy_client(0)
+    client = make_client(FedAvg(), data, MODEL)
+    message = initial(FedAvg(), make_server([data], MODEL, Training()))
+    assert refitted(FedAvg(), client, message, torch.zeros(3, dtype=torch.bool)) is message
+
+
+def test_a_fit_depends_on_nothing_but_its_input() -> None:
+    data = toy_client(0)
+    client = make_client(FedGTA(), data, MODEL)
+    message = initial(FedGTA(), make_server([data], MODEL, Training()))
+    closed = torch.tensor([True, False, False])
+    once, again = (refitted(FedGTA(), client, message, closed) for _ in range(2))
+    assert all(torch.equal(once[name], again[name]) for name in message)
