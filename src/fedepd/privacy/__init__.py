@@ -1,3 +1,1 @@
-"""What leaves a house, and what can be learned from it: vectors of numbers -> sums that hide them, runs -> an
-audit.
-"""
+"""Vectors of numbers -> their sum, and no single vector: what a server may learn of its sites."""
