@@ -87,8 +87,8 @@ class FederationTask:
         experiment = self.experiment()
         if experiment.privacy != NO_PRIVACY:
             raise BadConfig(
-                "guard and secure are settings of simulations so far; a federation does not have them yet, so "
-                "leave them out"
+                "guard and secure are settings of simulations so far; a federation does not have them yet, "
+                "so leave them out"
             )
         if experiment.attack.on:
             raise BadConfig(
