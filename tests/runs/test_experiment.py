@@ -153,7 +153,10 @@ def test_hash_of_a_preset_is_the_hash_of_its_values() -> None:
 
 
 def test_hash_is_the_same_in_another_process() -> None:
-    code = f"from fedepd.runs.experiment import Experiment; print(Experiment.make('fedepd', **{SAMPLE!r}).config_hash('data'))"
+    code = (
+        "from fedepd.runs.experiment import Experiment; "
+        f"print(Experiment.make('fedepd', **{SAMPLE!r}).config_hash('data'))"
+    )
     there = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "7"}
     )
@@ -195,8 +198,9 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "kind", "expected"),
     [
-        ("5", int, 5), (5.0, int, 5), ("1e-2", float, 0.01), (1, float, 1.0), ("none", float | None, None), ("0.5", float | None, 0.5),
-        ("yes", bool, True), ("off", bool, False), (True, bool, True), ("2", Literal[1, 2], 2), ("a", Literal["a", "b"], "a"),
+        ("5", int, 5), (5.0, int, 5), ("1e-2", float, 0.01), (1, float, 1.0), ("none", float | None, None),
+        ("0.5", float | None, 0.5), ("yes", bool, True), ("off", bool, False), (True, bool, True),
+        ("2", Literal[1, 2], 2), ("a", Literal["a", "b"], "a"),
     ],
 )  # fmt: skip
 def test_text_becomes_the_fields_type(value: Any, kind: Any, expected: Any) -> None:
@@ -207,8 +211,11 @@ def test_text_becomes_the_fields_type(value: Any, kind: Any, expected: Any) -> N
 
 @pytest.mark.parametrize(
     ("value", "kind"),
-    [("five", int), ("1.5", int), (1.5, int), (True, int), (float("nan"), int), (float("inf"), int), ("", float), ("nan", float),
-     ("inf", float), ([1], float), (None, float), (False, float), ("maybe", bool), ("c", Literal["a", "b"])],
+    [
+        ("five", int), ("1.5", int), (1.5, int), (True, int), (float("nan"), int), (float("inf"), int),
+        ("", float), ("nan", float), ("inf", float), ([1], float), (None, float), (False, float),
+        ("maybe", bool), ("c", Literal["a", "b"]),
+    ],
 )  # fmt: skip
 def test_values_that_are_not_of_the_fields_type(value: Any, kind: Any) -> None:
     with pytest.raises(BadConfig, match="x"):
@@ -269,7 +276,7 @@ RETIRED: dict[str, Any] = {"interleave": False, "infer_on": "purified", "rehears
 
 
 def test_the_identity_still_holds_what_was_removed() -> None:
-    """The hash of the default before the removal, on data "data":
+    """The hash of the default before the removal, on data "data".
 
     23 fields went into it, and 23 entries still do.
     """
@@ -302,7 +309,10 @@ def test_a_file_may_hold_a_removed_setting_at_the_value_that_is_left() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("interleave", True), ("interleave", [1]), ("infer_on", "original"), ("rehearsal_weight", 0.5), ("rehearsal_weight", "x")],
+    [
+        ("interleave", True), ("interleave", [1]), ("infer_on", "original"), ("rehearsal_weight", 0.5),
+        ("rehearsal_weight", "x"),
+    ],
 )  # fmt: skip
 def test_a_file_with_another_value_of_a_removed_setting_is_refused(name: str, value: Any) -> None:
     with pytest.raises(BadConfig, match=f"^{name} is .* only {name} = .* is left; run it anew"):
@@ -324,7 +334,8 @@ def test_a_model_that_only_predicts_may_have_been_trained_otherwise() -> None:
     ("preset", "settings", "says"),
     [
         ("default", {"gamma": 0.3},
-         "gamma is 0.3, but with consensus_by = rehearsal it changes nothing; leave gamma out, or change consensus_by"),
+         "gamma is 0.3, but with consensus_by = rehearsal it changes nothing; "
+         "leave gamma out, or change consensus_by"),
         ("default", {"teleport": 0.3}, "teleport is 0.3, but with rho = 1.0 it changes nothing"),
         ("printed", {"rehearsal_prior": 1}, "rehearsal_prior is 1.0, but with consensus_by = injection"),
         ("printed", {"consensus": False, "gamma": 0.3}, "gamma is 0.3, but with consensus = false"),

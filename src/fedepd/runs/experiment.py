@@ -65,8 +65,8 @@ GROUPS: dict[str, type[Any]] = {
 ADDED = ("defence", "attack", "model.layers")
 """Groups and single settings that came later.
 
-At their defaults they are left out of a run's identity, so that
-older runs keep theirs."""
+At their defaults they are left out of a run's identity, so that older runs keep theirs.
+"""
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,8 @@ class Experiment:
         Args:
             method: A name among ``fedepd.METHODS``, or an object, which brings its own settings.
             preset: A named set of the method's values. An object has none.
-            **settings: Names of the method's own fields or of any group's fields, with their values. Beside
-            an
-                object only those of the groups.
+            **settings: Names of the method's own fields or of any group's fields, with their values.
+                Beside an object only those of the groups.
 
         Returns:
             The experiment, with the default of everything that was not given.
@@ -167,8 +166,9 @@ class Experiment:
         )
 
     def check_given(self, names: Iterable[str]) -> None:
-        """Refuse what a person should not give: a removed setting, or one that changes nothing under the
-        others.
+        """Refuse what a person should not give.
+
+        That is a removed setting, or one that changes nothing under the others.
 
         Args:
             names: The settings that were given.
@@ -351,8 +351,9 @@ def _without_retired(method: type[Method[Any]], settings: Mapping[str, Any], tra
 
 
 def _check_left(name: str, value: Any, left: Any) -> None:
-    """A file may hold a removed setting at the value that is left; with another it asks for what is no longer
-    there.
+    """Refuse a removed setting, unless it has the value that is left.
+
+    With another value a file asks for what is no longer there.
     """
     try:
         same = value == left if isinstance(left, str) else coerced(name, value, type(left)) == left

@@ -64,8 +64,7 @@ def resume(
 
     Raises:
         BadConfig: The run is finished already, its data or its method are not at hand, or another process
-        holds
-            the folder.
+            holds the folder.
         BadData: The folder holds no run, is damaged, or its data have changed.
         ClientFailed: A client's step broke.
 
@@ -167,8 +166,7 @@ def experiment_of(
     """From the resolved settings in a config.json; a name that no longer exists is refused by name.
 
     ``trained``: of a model that is only to predict. ``method`` is the object that the run was given, where
-    its
-    class has no name.
+    its class has no name.
     """
     settings = config["experiment"]
     expect(settings, EXPERIMENT, f"{where}: 'experiment'", cure)
