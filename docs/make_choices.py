@@ -10,16 +10,16 @@ PAGE = ROOT / "docs" / "choices.md"
 INTRODUCTION = """# Choices
 
 Where the paper is silent, contradicts itself or differs from its test bed, the source says what was chosen
-and why, in a remark
-that begins with `Choice:`. This page collects them, file by file. It is made by `python
-docs/make_choices.py`; do not edit it.
+and why, in a remark that begins with `Choice:`. This page collects them, file by file. It is made by
+`python docs/make_choices.py`; do not edit it.
 Points of the paper are named in [reading the paper](reading-the-paper.md).
 """
 
 
 def choices(source: str) -> list[str]:
-    """The remarks of one file, each as one line: from ``Choice:`` to the end of the comment or of the
-    docstring's paragraph.
+    """The remarks of one file, each as one line.
+
+    A remark goes from ``Choice:`` to the end of the comment or of the docstring's paragraph.
     """
     found: list[list[str]] = []
     inside = commented = False

@@ -1,5 +1,6 @@
-"""That a refusal comes before the damage: little processor time, and little memory beyond what the process
-had.
+"""That a refusal comes before the damage.
+
+It takes little processor time, and little memory beyond what the process had.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""No test reads or writes the user's cache; one thread, as in a run: more would change bits and slow small
-tests down.
+"""No test reads or writes the user's cache, and torch has one thread, as in a run.
 
-No property fails for being slow: that says something of the machine alone.
+More threads would change bits and slow small tests down. No property fails for being slow: that says
+something of the machine alone.
 """
 
 import os

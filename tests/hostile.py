@@ -1,5 +1,6 @@
-"""What somebody may put where a file of ours should be, and how a command must answer: one sentence, exit
-code 2, nothing written.
+"""What somebody may put where a file of ours should be, and how a command must answer.
+
+It answers with one sentence and exit code 2, and writes nothing.
 """
 
 from __future__ import annotations

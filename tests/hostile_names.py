@@ -118,10 +118,10 @@ def check_lines(text: str) -> None:
 
 
 FEW = {
-    "window title", "second line", "override", "lone surrogate", "endless", "script", "attribute", "formula", "mathematics", "input",
-    "cell", "traversal", "empty", "chinese", "family",
+    "window title", "second line", "override", "lone surrogate", "endless", "script", "attribute", "formula",
+    "mathematics", "input", "cell", "traversal", "empty", "chinese", "family",
 }  # fmt: skip
-"""One of each kind, for tests that make a page or a file of every name:
+"""One of each kind, for tests that make a page or a file of every name.
 
 'make test' takes these, 'make test-heavy' all.
 """

@@ -1,4 +1,7 @@
-"""npz files made to do harm: a sentence each, before memory or time is spent, and nothing written anywhere."""
+"""npz files made to do harm.
+
+Each gets a sentence before memory or time is spent, and nothing is written anywhere.
+"""
 
 from __future__ import annotations
 
@@ -221,8 +224,9 @@ def zeros(shape: tuple[int, ...], descr: str) -> tuple[bytes, int]:
 
 @pytest.mark.parametrize("case", BOMBS)
 def test_small_files_that_unfold(case: str, tmp_path: Path) -> None:
-    """Zeros shrink a thousandfold; the members are written packed, so that the test itself needs no memory
-    for them.
+    """Zeros shrink a thousandfold.
+
+    The members are written packed, so that the test itself needs no memory for them.
     """
     path, made = tmp_path / "a.npz", {}
     with zipfile.ZipFile(path, "w") as file:
@@ -250,8 +254,9 @@ def _patch_local_headers(path: Path) -> None:
 
 
 def test_a_member_gives_no_more_than_the_directory_says(tmp_path: Path) -> None:
-    """16 MB are packed, the directory and the array's header agree on 36 bytes: only those are unpacked, and
-    the checksum fails.
+    """16 MB are packed, the directory and the array's header agree on 36 bytes.
+
+    Only those are unpacked, and the checksum fails.
     """
     array = npy_with(described("'<f4'", "(9,)"), bytes(2**24))
     path = archive(tmp_path / "a.npz", [("x.npy", array)], put(file_size=len(array) - 2**24 + 36))
@@ -273,8 +278,7 @@ def test_arrays_of_one_number_or_none(shape: tuple[int, ...], tmp_path: Path) ->
     assert read_arrays(archive(tmp_path / "a.npz", [("x.npy", content)]), ("x",))["x"].shape == shape
 
 
-# --- what is no file
-# ---------------------------------------------------------------------------------------------------------------------
+# --- what is no file ----------------------------------------------------------------------------------------
 
 
 def test_pipe_folder_and_device_are_refused_at_once(tmp_path: Path) -> None:

@@ -139,7 +139,10 @@ def test_another_users_file_is_not_believed(kept: Path, monkeypatch: pytest.Monk
     [np.zeros(3), np.full(500, -1), np.full(500, 10**9), np.arange(500.0), np.ones((500, 2), dtype=np.int64)],
 )
 def test_a_run_takes_no_poison_though_it_is_sealed(folder: Path, value: np.ndarray) -> None:
-    """Every result that was kept is replaced, under a checksum of its own: the bits of the run are the same."""
+    """Every result that was kept is replaced, under a checksum of its own.
+
+    The bits of the run are the same.
+    """
     import fedepd
     from fedepd.datasets import synthetic
 

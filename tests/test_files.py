@@ -1,4 +1,7 @@
-"""Files that somebody else may have written are read in one place, and ours are written whole or not at all."""
+"""Files that somebody else may have written are read in one place.
+
+Ours are written whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -103,8 +106,7 @@ def test_settings_that_are_none(tmp_path: Path, case: str) -> None:
         read_toml(tmp_path / "a.toml", "the settings")
 
 
-# --- arrays and tensors
-# ------------------------------------------------------------------------------------------------------------------
+# --- arrays and tensors -------------------------------------------------------------------------------------
 
 
 def npy_bytes(array: np.ndarray[Any, Any]) -> bytes:
@@ -204,8 +206,7 @@ def test_tensors_that_are_none(case: str) -> None:
         parse_tensors(TENSOR_FILES[case], "it")
 
 
-# --- writing
-# -----------------------------------------------------------------------------------------------------------------------------
+# --- writing ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -277,13 +278,14 @@ def test_text_without_utf8_is_written_with_a_sign(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_text(encoding="utf-8") == "a?b?ä"
 
 
-# --- one place
-# ---------------------------------------------------------------------------------------------------------------------------
+# --- one place ----------------------------------------------------------------------------------------------
 
 OWN = {
     "files.py", "arrays.py",  # the one place, and its npz files
     "memory.py",  # the kernel's word on this container
-    "datasets/interop.py", "datasets/npz.py", "datasets/columns.py", "datasets/tables.py", "datasets/official.py",  # formats
+    # formats
+    "datasets/interop.py", "datasets/npz.py", "datasets/columns.py", "datasets/tables.py",
+    "datasets/official.py",
     "datasets/fetch.py",  # downloads, checked by their hash
     "clients/client_file.py",  # adds to the archive that it has just written
     "report/page.py", "reproduction/judging/paper.py",  # files of the package

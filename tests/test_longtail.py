@@ -28,9 +28,9 @@ def test_all_kinds_of_input_agree() -> None:
 
 
 def test_tiers_by_hand() -> None:
-    """100 nodes, order 1 0 2 ...
+    """100 nodes, order 1 0 2 ... 9: 30 + 20 = 50 hold half, so the head is {1, 0}.
 
-    9: 30 + 20 = 50 hold half, so the head is {1, 0}; 30 % of ten classes is the last three.
+    30 % of ten classes is the last three.
     """
     sizes = [20, 30, 10, 9, 8, 7, 6, 5, 3, 2]
     assert tiers(sizes) == Tiers(head=(1, 0), medium=(2, 3, 4, 5, 6), tail=(7, 8, 9))

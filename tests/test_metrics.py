@@ -22,13 +22,15 @@ predictions = st.lists(
 
 
 def test_scores_by_hand() -> None:
-    """Rows true: class 0 has 4 nodes (3 right), class 1 has 2 (1 right), class 2 none but is predicted once,
-    class 3 one (wrong).
+    """Rows are true classes.
 
-    acc 4/7; recalls 3/4, 1/2, -, 0, - so bacc = 5/12. F1 = 2 tp / (support + predicted): class 0: 6 / (4 +
-    4), class 1: 2 / (2 + 2),
-    class 3: 0, mean over the three classes that occur (3/4 + 1/2 + 0) / 3 = 5/12. Head {0} 3/4, medium {1, 2}
-    1/2, tail {3, 4} 0.
+    Class 0 has 4 nodes (3 right), class 1 has 2 (1 right), class 2 none but is predicted once, class 3 one
+    (wrong).
+
+    acc 4/7; recalls 3/4, 1/2, -, 0, - so bacc = 5/12.
+    F1 = 2 tp / (support + predicted): class 0: 6 / (4 + 4), class 1: 2 / (2 + 2), class 3: 0.
+    Mean over the three classes that occur: (3/4 + 1/2 + 0) / 3 = 5/12.
+    Head {0} 3/4, medium {1, 2} 1/2, tail {3, 4} 0.
     """
     confusion = np.zeros((CLASSES, CLASSES), dtype=np.int64)
     confusion[0, 0], confusion[0, 1], confusion[1, 1], confusion[1, 2], confusion[3, 0] = 3, 1, 1, 1, 1
@@ -48,8 +50,9 @@ def test_scores_by_hand() -> None:
 
 @given(predictions)
 def test_equal_to_scikit_learn(pairs: list[tuple[int, int]]) -> None:
-    """Five classes and few nodes: classes absent from y_true yet predicted, and classes never predicted,
-    occur all the time.
+    """Five classes and few nodes.
+
+    Classes absent from y_true yet predicted, and classes never predicted, occur all the time.
     """
     true, predicted = np.array(pairs).T
     confusion = confusion_matrix(true, predicted, CLASSES)
@@ -73,7 +76,7 @@ def test_equal_to_scikit_learn(pairs: list[tuple[int, int]]) -> None:
 
 
 def test_a_class_only_predicted_is_no_term_of_the_macro_mean() -> None:
-    """Class 0 twice, one taken for class 1:
+    """Class 0 twice, one taken for class 1.
 
     F1 of class 0 is 2 / (2 + 1); scikit-learn without labels would halve it.
     """
@@ -96,14 +99,15 @@ def test_nothing_to_score_is_nan_without_a_warning() -> None:
 
 
 def test_pooled_and_client_mean_by_hand() -> None:
-    """Client A:
+    """Four clients, one without nodes.
 
-    3 nodes of class 0, all right. B: 1 of class 0, wrong (as 3). C: no nodes. D: 4 of class 3, 2 right (else
-    0).
+    A: 3 nodes of class 0, all right. B: 1 of class 0, wrong (as 3). C: no nodes. D: 4 of class 3, 2 right
+    (else 0).
 
-    Pooled acc (3 + 2) / 8, recalls 3/4 and 1/2. Mean by nodes: acc (3*1 + 1*0 + 4*0.5) / 8 = 5/8. Head only
-    at A and B: 3/4; tail only
-    at D: 1/2; medium nowhere. Own macro-F1 per client: A 1; B 0; D 2*2 / (4 + 2) = 2/3: (3 + 0 + 8/3) / 8.
+    Pooled acc (3 + 2) / 8, recalls 3/4 and 1/2.
+    Mean by nodes: acc (3*1 + 1*0 + 4*0.5) / 8 = 5/8.
+    Head only at A and B: 3/4; tail only at D: 1/2; medium nowhere.
+    Own macro-F1 per client: A 1; B 0; D 2*2 / (4 + 2) = 2/3: (3 + 0 + 8/3) / 8.
     """
     confusions = np.zeros((4, CLASSES, CLASSES), dtype=np.int64)
     confusions[0, 0, 0], confusions[1, 0, 3], confusions[3, 3, 3], confusions[3, 3, 0] = 3, 1, 2, 2
@@ -124,10 +128,11 @@ def test_one_client_is_its_own_pool_and_mean(pairs: list[tuple[int, int]]) -> No
 
 
 def test_wilson_by_hand() -> None:
-    """5 of 10, z = 2: centre (0.5 + 0.2) / 1.4 = 0.5; half = sqrt(0.25 * 0.4 + 0.04) / 1.4 = 0.374166 / 1.4 =
-    0.267261.
+    """5 of 10, z = 2: centre (0.5 + 0.2) / 1.4 = 0.5.
 
-    0 of 4, z = 2: centre = half = 0.5 / 2 = 0.25, so the interval is 0..0.5. No trials: NaN.
+    Half = sqrt(0.25 * 0.4 + 0.04) / 1.4 = 0.374166 / 1.4 = 0.267261.
+    0 of 4, z = 2: centre = half = 0.5 / 2 = 0.25, so the interval is 0..0.5.
+    No trials: NaN.
     """
     low, high = wilson(np.array([5, 0, 4, 0]), np.array([10, 4, 4, 0]), z=2)
     np.testing.assert_allclose(low, [0.232739, 0, 0.5, np.nan], atol=1e-6)

@@ -1,4 +1,7 @@
-"""Files that tools outside the package read: hooks, workflow, templates, the site's settings, the changelog."""
+"""Files that tools outside the package read.
+
+Hooks, workflow, templates, the site's settings, the changelog.
+"""
 
 from __future__ import annotations
 

@@ -61,7 +61,10 @@ def loaded_by(html: str) -> list[str]:
 
 
 def test_what_a_page_loads_is_told_from_what_it_links_to() -> None:
-    page = '<link href="https://a/b.css"><script src="//c/d.js"></script><a href="https://e">e</a><img src="f.png">'
+    page = (
+        '<link href="https://a/b.css"><script src="//c/d.js"></script>'
+        '<a href="https://e">e</a><img src="f.png">'
+    )
     assert [name for name in loaded_by(page) if ELSEWHERE.match(name)] == ["https://a/b.css", "//c/d.js"]
     assert IN_STYLES.findall(
         '@import "https://a/b.css"; p { background: url(//c/d.png) } i { a: url(e.png) }'

@@ -19,7 +19,7 @@ def graph(**changed: object) -> Graph:
 
 
 def test_any_edge_list_becomes_each_undirected_edge_once() -> None:
-    """(1,0) and (0,1) are one edge, (2,2) is a self-loop, (3,1) is given twice:
+    """(1,0) and (0,1) are one edge, (2,2) is a self-loop, (3,1) is given twice.
 
     0-1 and 1-3 remain, sorted, source < target.
     """

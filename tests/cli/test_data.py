@@ -1,5 +1,6 @@
-"""``fedepd data`` as users meet it: the page on own data is followed to the letter, and no damaged file gets
-a traceback.
+"""``fedepd data`` as users meet it.
+
+The page on own data is followed to the letter, and no damaged file gets a traceback.
 """
 
 from __future__ import annotations
@@ -38,9 +39,8 @@ def bank_tables(folder: Path, nodes: int = 90) -> None:
     for i in range(nodes):
         fraud = "mule" if i % 10 == 0 else "phish" if i % 7 == 0 else "" if i % 11 == 0 else "clean"
         age, balance = rng.normal(40, 9) + 10 * (fraud == "mule"), rng.normal(1000, 300)
-        lines.append(
-            f"A{i:04d},{fraud},{('north', 'south', 'west')[i % 3]},{age:.1f},{balance:.2f},{('retail', 'sme')[i % 2]}"
-        )
+        branch, segment = ("north", "south", "west")[i % 3], ("retail", "sme")[i % 2]
+        lines.append(f"A{i:04d},{fraud},{branch},{age:.1f},{balance:.2f},{segment}")
     (folder / "nodes.csv").write_text("\n".join(lines) + "\n")
     pairs = rng.integers(nodes, size=(3 * nodes, 2))
     (folder / "edges.csv").write_text(
@@ -55,8 +55,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-IMPORT = ["data", "import", "--nodes", "nodes.csv", "--edges", "edges.csv", "--id", "account", "--label", "fraud", "--owner", "branch",
-          "--one-hot", "--scale", "-o", "bank.npz"]  # fmt: skip
+IMPORT = [
+    "data", "import", "--nodes", "nodes.csv", "--edges", "edges.csv", "--id", "account", "--label", "fraud",
+    "--owner", "branch", "--one-hot", "--scale", "-o", "bank.npz",
+]  # fmt: skip
 
 
 def summary(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
@@ -183,8 +185,7 @@ def test_mistakes_of_an_import(
     assert sorted(here.iterdir()) == before
 
 
-# --- one folder per client
-# ---------------------------------------------------------------------------------------------------------------
+# --- one folder per client ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -226,8 +227,9 @@ def test_a_run_from_folders_has_the_bits_of_a_run_on_the_whole(
 def test_python_runs_from_folders_too_and_sites_may_number_on_their_own(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two sites with files of their own, without split and numbers: nodes 0..n-1 at the first, n..n+m-1 at
-    the second.
+    """Two sites with files of their own, without split and numbers.
+
+    The first site's nodes become 0..n-1, the second's n..n+m-1.
     """
     for name, seed in (("one", 0), ("two", 1)):
         (here / "sites" / name).mkdir(parents=True)
@@ -275,8 +277,7 @@ def test_folder_names_keep_the_order() -> None:
     assert folder_names(["../x", ""]) == ["_x", "client"]
 
 
-# --- damaged files
-# -----------------------------------------------------------------------------------------------------------------------
+# --- damaged files ------------------------------------------------------------------------------------------
 
 
 def damaged(content: bytes, rng: np.random.Generator, text: bool) -> bytes:
@@ -341,8 +342,8 @@ def test_two_hundred_damaged_files_get_no_traceback(here: Path, capsys: pytest.C
         if name == "bank.npz":
             worked += tried(["data", "show", "bank.npz"], name, "array|damaged|empty|not an npz", capsys)
         else:
-            # A sound table may still lack what the other one names, so either file may be the one that is
-            # named.
+            # A sound table may still lack what the other one names, so either file may be
+            # the one that is named.
             place = r"line \d+|empty|no rows|no column|single class|different values|two, the ends"
             worked += tried([*IMPORT[:-1], "out.npz"], ".csv", place, capsys)
             (here / name).write_bytes(whole[name])
@@ -354,8 +355,9 @@ def test_two_hundred_damaged_files_get_no_traceback(here: Path, capsys: pytest.C
 def test_no_name_in_a_file_steers_the_terminal(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Classes, owners, the columns of the schema, the file's own name; a file that cannot be used is refused
-    in one line.
+    """Classes, owners, the columns of the schema, the file's own name.
+
+    A file that cannot be used is refused in one line.
     """
     name = (
         text.replace("/", "_")

@@ -1,5 +1,6 @@
-"""The command line as users meet it: results on stdout, one sentence on stderr for a mistake, nothing half
-written.
+"""The command line as users meet it.
+
+Results are on stdout. A mistake gets one sentence on stderr, and nothing is left half written.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from fedepd.methods import METHODS
 from hostile_names import PAYLOADS, cases, check_lines
 
 QUICK = ["--rounds", "2", "--hidden", "8", "--clients", "3", "--quiet"]
-KEYS = {"method", "dataset", "seed", "rounds", "best_round", "metrics", "bytes_up", "bytes_down", "seconds", "config_hash",
-        "weights_sha256"}  # fmt: skip
+KEYS = {
+    "method", "dataset", "seed", "rounds", "best_round", "metrics", "bytes_up", "bytes_down", "seconds",
+    "config_hash", "weights_sha256",
+}  # fmt: skip
 SCORES = {"acc", "bacc", "macro_f1", "head_acc", "medium_acc", "tail_acc"}
 
 
@@ -74,8 +77,7 @@ def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[...,
     return run
 
 
-# --- what works
-# --------------------------------------------------------------------------------------------------------------------------
+# --- what works ---------------------------------------------------------------------------------------------
 
 
 def test_help_is_quick_and_waits_for_no_torch() -> None:
@@ -83,8 +85,8 @@ def test_help_is_quick_and_waits_for_no_torch() -> None:
         import sys, time
         from fedepd.cli import main
         status = main(["--help"])
-        print("heavy:", sorted({"torch", "numpy", "scipy", "rich"} & set(sys.modules)), "cpu:",
-        time.process_time(), file=sys.stderr)
+        heavy = sorted({"torch", "numpy", "scipy", "rich"} & set(sys.modules))
+        print("heavy:", heavy, "cpu:", time.process_time(), file=sys.stderr)
         sys.exit(status)
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -256,8 +258,7 @@ def test_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(cls.label in out for cls in METHODS.values())
 
 
-# --- mistakes
-# ----------------------------------------------------------------------------------------------------------------------------
+# --- mistakes -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -295,8 +296,14 @@ def test_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         (["methods", "--all"], "unknown option '--all'"),
     ],
 )
-def test_mistakes(arguments: list[str], says: str | None, refused: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str],
-                  monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_mistakes(
+    arguments: list[str],
+    says: str | None,
+    refused: Callable[..., str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDEPD_DATA", str(tmp_path / "data"))
     if says is None:  # asks for more: the usage, as help would give it

@@ -1,4 +1,7 @@
-"""What a user's machine and other people's files can do to a command: it answers in one sentence, or works."""
+"""What a user's machine and other people's files can do to a command.
+
+It answers in one sentence, or works.
+"""
 
 from __future__ import annotations
 
@@ -86,8 +89,7 @@ def predicts(capsys: pytest.CaptureFixture[str], place: Path, model: Path) -> st
     )
 
 
-# --- the model folder
-# --------------------------------------------------------------------------------------------------------------------
+# --- the model folder ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", [*ANY_FILE, *ANY_JSON])
@@ -253,8 +255,7 @@ def load_graph(place: Path) -> Graph:
     return fedepd.load(place / "tiny.npz")
 
 
-# --- resume
-# ------------------------------------------------------------------------------------------------------------------------------
+# --- resume -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", [*ANY_FILE, *ANY_JSON])
@@ -298,7 +299,10 @@ def test_resume_names_what_is_wrong(
 
 
 def forged(path: Path, change: Any) -> None:
-    """A checkpoint with another content under a checksum of its own: whoever can write the file can do that."""
+    """A checkpoint with another content under a checksum of its own.
+
+    Whoever can write the file can do that.
+    """
     tensors = from_bytes(path.read_bytes()[32:])
     about = json.loads(tensors.pop("about").numpy().tobytes())
     tensors, about = change(tensors, about)
@@ -396,8 +400,7 @@ def test_a_pipe_as_rounds_is_replaced(half: Path) -> None:
     assert len(resume(half).rounds) == 4
 
 
-# --- paths, terminals, file systems
-# ------------------------------------------------------------------------------------------------------
+# --- paths, terminals, file systems -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", [case for case in ANY_FILE if case not in ("empty",)])
@@ -457,8 +460,14 @@ def test_a_whole_life_in_a_folder_whose_name_is_no_utf8(
 
 @pytest.mark.parametrize("flag", ["--data", "--config", "--out", "--data-dir", "--clients-dir"])
 @pytest.mark.parametrize("value", ["x" * 300, ODD + "/none", "\x1b[31m", "a\0b", "/dev/null/x", "loop"])
-def test_paths_that_lead_nowhere(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: str, value: str,
-                                 capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+def test_paths_that_lead_nowhere(
+    place: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    flag: str,
+    value: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "loop").symlink_to("loop")
     more = ["--data", str(place / "tiny.npz")] if flag in ("--config", "--out") else []

@@ -1,5 +1,6 @@
-"""The same hostile graph files through every command that reads one: one sentence, exit code 2, nothing
-written, no time, no memory.
+"""The same hostile graph files through every command that reads one.
+
+Each answers with one sentence and exit code 2. It writes nothing and takes no time and no memory.
 """
 
 from __future__ import annotations

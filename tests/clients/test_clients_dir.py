@@ -73,8 +73,8 @@ def test_a_split_that_was_killed_is_never_taken_for_whole(
 ) -> None:
     """Every instant between two files; what is left is refused, until the split is whole.
 
-    Nine instants: the folder, its manifest, three clients' folders and files, the manifest again. The tenth
-    try ends.
+    Nine instants: the folder, its manifest, three clients' folders and files, the manifest again.
+    The tenth try ends.
     """
     write_npz(
         synthetic(nodes=60, edges=150, classes=3, imbalance=3, features=6, smallest=None), tmp_path / "g.npz"

@@ -18,8 +18,9 @@ def draws(seed: int = 0) -> np.random.Generator:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_points_in_heaps_are_told_apart(seed: int) -> None:
-    """Three heaps around (0, 0), (9, 0) and (0, 9), each within 0.1 of its middle: any start ends with these
-    heaps.
+    """Three heaps around (0, 0), (9, 0) and (0, 9), each within 0.1 of its middle.
+
+    Any start ends with these heaps.
     """
     middles = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
     points = np.repeat(middles, 4, axis=0) + draws(seed).uniform(-0.1, 0.1, (12, 2))

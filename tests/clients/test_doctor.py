@@ -43,8 +43,9 @@ def test_homophily_per_tier_counts_edges_from_the_tiers_side() -> None:
 
     Edges: 0-1 inside the head, 0-4 head to medium, 4-5 inside medium, 5-6 medium to tail.
 
-    Ends in the head: 0 and 1 of the first, 0 of the second: 2 of 3 in same-class edges. Medium: 4, 4, 5, 5: 2
-    of 4. Tail: 0 of 1.
+    Ends in the head: 0 and 1 of the first, 0 of the second: 2 of 3 in same-class edges.
+    Medium: 4, 4, 5, 5: 2 of 4.
+    Tail: 0 of 1.
     """
     y = torch.tensor([0, 0, 0, 0, 1, 1, 2])
     facts = check(Graph.make(torch.randn(7, 2), torch.tensor([[0, 0, 4, 5], [1, 4, 5, 6]]), y)).facts

@@ -52,7 +52,10 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 
 def openfgl_step_by_step(community: list[int], num_nodes: int, clients: int, delta: int) -> list[set[int]]:
-    """OpenFGL's rule played through with lists, every one of its steps taken: what ``partition`` must equal."""
+    """OpenFGL's rule played through with lists, every one of its steps taken.
+
+    ``partition`` must equal it.
+    """
     members: dict[int, list[int]] = {}
     for node, label in enumerate(community):
         members.setdefault(label, []).append(node)
@@ -102,8 +105,9 @@ def owned(result: Partition) -> list[set[int]]:
 @settings(max_examples=60)
 @given(graphs(), st.integers(1, 6), st.integers(0, 6))
 def test_openfgl_equals_its_rule_played_step_by_step(graph: Graph, clients: int, delta: int) -> None:
-    """Wherever OpenFGL itself succeeds: an edge up to the last node, pieces of a node or more, no client left
-    empty.
+    """Wherever OpenFGL itself succeeds.
+
+    There is an edge up to the last node, pieces have a node or more, and no client is left empty.
     """
     last = graph.num_nodes - 1
     graph = replace(
@@ -119,11 +123,12 @@ def test_openfgl_equals_its_rule_played_step_by_step(graph: Graph, clients: int,
 def test_openfgl_cuts_big_communities_by_node_number() -> None:
     """Cliques of 8 and 4 nodes, 2 clients, delta 1: pieces of at most 12 // 2 - 1 = 5, so 0-4 | 5-7 and 8-11.
 
-    Largest first: 0-4 to client 0 (5 < 6 + 1). Then 8-11: 5 + 4 >= 7, so client 1. Then 5-7: 4 + 3 >= 7 at
-    client 1, 5 + 3 >= 7 at
-    client 0, so the fallback: 1,001 steps from client 1 end at client 0 (5 nodes), which is the fewest so
-    far, and the turn is 0;
-    turn 1 measures client 0 again, 5 is not fewer than 5, so client 0 gets it although client 1 holds fewer.
+    Largest first: 0-4 to client 0 (5 < 6 + 1).
+    Then 8-11: 5 + 4 >= 7, so client 1.
+    Then 5-7: 4 + 3 >= 7 at client 1, 5 + 3 >= 7 at client 0, so the fallback.
+    1,001 steps from client 1 end at client 0 (5 nodes), which is the fewest so far, and the turn is 0.
+    Turn 1 measures client 0 again; 5 is not fewer than 5.
+    So client 0 gets it although client 1 holds fewer.
     """
     assert owned(partition(cliques([8, 4]), PartitionConfig(clients=2, delta=1), seed=0)) == [
         set(range(8)),
@@ -132,18 +137,19 @@ def test_openfgl_cuts_big_communities_by_node_number() -> None:
 
 
 def test_openfgl_keeps_isolated_nodes_that_openfgl_loses() -> None:
-    """Two cliques of 5, then 4 isolated nodes, 2 clients, delta 1, 14 // 2 = 7: each client a clique; singles
-    fill client 1, then 0.
+    """Two cliques of 5, then 4 isolated nodes, 2 clients, delta 1, 14 // 2 = 7.
+
+    Each client gets a clique. Singles fill client 1, then client 0.
     """
     result = partition(cliques([5, 5], isolated=4), PartitionConfig(clients=2, delta=1), seed=0)
     assert owned(result) == [{0, 1, 2, 3, 4, 12, 13}, {5, 6, 7, 8, 9, 10, 11}]
 
 
 def test_openfgl_fills_a_client_its_rule_leaves_empty() -> None:
-    """Twelve cliques of 7, 7 clients, delta 5, so 84 // 7 = 12: two cliques fit (14 < 17) and fill a client,
-    six clients take all.
+    """Twelve cliques of 7, 7 clients, delta 5, so 84 // 7 = 12.
 
-    Client 6 then gets the later half of the largest client, the first of size 14: nodes 7-13 of client 0.
+    Two cliques fit (14 < 17) and fill a client, so six clients take all. Client 6 then gets the later half of
+    the largest client, the first of size 14: nodes 7-13 of client 0.
     """
     graph = cliques([7] * 12)
     played = openfgl_step_by_step(louvain(graph), 84, clients=7, delta=5)
@@ -228,8 +234,9 @@ def test_the_seed_varies_metis_and_louvain_plus_only_if_told_to(rule: Any) -> No
 
 
 def test_metis_cuts_where_there_are_few_edges() -> None:
-    """Four cliques of 10, each joined to the next by one edge: the clients are the cliques, and 3 edges are
-    cut.
+    """Four cliques of 10, each joined to the next by one edge.
+
+    The clients are the cliques, and 3 edges are cut.
     """
     graph = cliques([10] * 4)
     chain = torch.tensor([[9, 19, 29], [10, 20, 30]])
@@ -244,7 +251,7 @@ def test_communities_with_the_same_labels_are_joined(rule: Any) -> None:
     """Six cliques of 6 without an edge between them, all nodes of a clique of one class: 0, 1, 2, 0, 1, 2.
 
     Louvain finds the cliques. METIS is asked for one part per node, 36, so each part is of one class too.
-    Three clients: one per class.
+    There are three clients, one per class.
     """
     graph = replace(cliques([6] * 6), y=torch.arange(6).repeat_interleave(6) % 3)
     result = partition(graph, PartitionConfig(clients=3, partition=rule), seed=0)
@@ -290,7 +297,7 @@ def test_a_setting_moves_the_clients_unless_it_is_said_to_be_idle(rule: Any) -> 
 
 
 def test_balanced_keeps_communities_whole() -> None:
-    """Cliques of 7, 5, 4, 3, 2 on two clients, largest first onto the smaller:
+    """Cliques of 7, 5, 4, 3, 2 on two clients, largest first onto the smaller.
 
     7 | 5, 7 | 5+4, 7+3 | 9, 10 | 9+2.
     """
@@ -299,8 +306,9 @@ def test_balanced_keeps_communities_whole() -> None:
 
 
 def test_balanced_divides_the_largest_community_where_there_are_too_few() -> None:
-    """One clique has no communities inside: halves in breadth-first order, twice, so 16 nodes make 3 clients
-    of 8, 4, 4.
+    """One clique has no communities inside: halves in breadth-first order, twice.
+
+    So 16 nodes make 3 clients of 8, 4, 4.
     """
     sizes = partition(
         cliques([16]), PartitionConfig(clients=3, partition="balanced"), seed=0
@@ -309,8 +317,9 @@ def test_balanced_divides_the_largest_community_where_there_are_too_few() -> Non
 
 
 def test_dirichlet_alpha_sets_the_skew() -> None:
-    """The mean over classes of the largest client's share: near 1 / K for a large alpha, near 1 for a small
-    one.
+    """The mean over classes of the largest client's share.
+
+    It is near 1 / K for a large alpha and near 1 for a small one.
     """
     graph = graph_of(3000, [(0, 1)])
 
@@ -345,8 +354,9 @@ def test_hash_is_of_the_owners_alone() -> None:
 
 
 def test_subgraphs_by_hand() -> None:
-    """Path 0-1-2-3-4 owned 0 1 1 0 1: client 0 has nodes 0, 3 and no edge; client 1 has 1, 2, 4 and the edge
-    1-2.
+    """Path 0-1-2-3-4 owned 0 1 1 0 1.
+
+    Client 0 has nodes 0, 3 and no edge. Client 1 has nodes 1, 2, 4 and the edge 1-2.
     """
     graph = replace(graph_of(5, [(0, 1), (1, 2), (2, 3), (3, 4)]), label_names=("a", "b", "c"))
     (first, first_ids), (second, second_ids) = subgraphs(

@@ -37,16 +37,17 @@ def sizes(labels: list[int], config: SplitConfig, seed: int = 0) -> tuple[int, .
     ],
 )
 def test_floor_rule_by_hand(nodes: int, expected: tuple[int, ...]) -> None:
-    """int(0.6 n) train, up to int(0.8 n) validate, the rest is tested: n = 6 gives int(3.6) = 3, int(4.8) - 3
-    = 1, 6 - 4 = 2.
+    """int(0.6 n) train, up to int(0.8 n) validate, the rest is tested.
+
+    n = 6 gives int(3.6) = 3, int(4.8) - 3 = 1, 6 - 4 = 2.
     """
     assert sizes([2] * nodes, SplitConfig()) == expected
 
 
 def test_floor_rule_is_pythons_floating_point() -> None:
-    """0.7 + 0.1 is 0.7999... in binary, so ten nodes give int(7.999...) = 7:
+    """0.7 + 0.1 is 0.7999... in binary, so ten nodes give int(7.999...) = 7.
 
-    7 / 0 / 3, as OpenFGL computes it.
+    The split is 7 / 0 / 3, as OpenFGL computes it.
     """
     assert int((0.7 + 0.1) * 10) == 7
     assert sizes([0] * 10, SplitConfig(train_share=0.7, val_share=0.1)) == (7, 0, 3)
@@ -94,8 +95,9 @@ def test_every_node_of_a_class_can_land_in_every_mask() -> None:
 
 
 def test_make_clients_keeps_true_labels_and_its_own_streams() -> None:
-    """Two clients with the same forty labels, interleaved: each has its own nodes, and its own random stream
-    splits them differently.
+    """Two clients with the same forty labels, interleaved.
+
+    Each has its own nodes, and its own random stream splits them differently.
     """
     graph = graph_of([c for c in (0, 1) for _ in range(40)])
     owner = torch.arange(80) % 2

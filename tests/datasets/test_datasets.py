@@ -111,8 +111,9 @@ def test_available_tells_present_from_missing(tmp_path: Path) -> None:
 
 
 def test_describe() -> None:
-    """Four edges; of the three between labelled nodes 0-1 and 1-2 stay in class 0; node 4 is isolated; sizes
-    4 and 1, ratio 4.
+    """Four edges; of the three between labelled nodes 0-1 and 1-2 stay in class 0.
+
+    Node 4 is isolated. The sizes are 4 and 1, so the ratio is 4.
     """
     facts = describe(path_graph())
     shape = {

@@ -45,9 +45,9 @@ def path_graph() -> Any:
 
 
 def test_from_networkx() -> None:
-    """Nodes keep their order;
+    """Nodes keep their order; "no" is class 0.
 
-    "no" is class 0. The number, the vector's two numbers and the categories x and y are the features.
+    The number, the vector's two numbers and the categories x and y are the features.
     """
     graph = Graph.from_networkx(path_graph(), one_hot=True)
     assert graph.edge_index.tolist() == [[0, 1], [1, 2]]
@@ -165,8 +165,7 @@ def test_matrices_that_cannot_be_used(tmp_path: Path) -> None:
     refused(lambda: read_matrix(tmp_path / "d.npy"), "d.npy", "numpy.save")
 
 
-# --- files made to do harm
-# ---------------------------------------------------------------------------------------------------------------
+# --- files made to do harm ----------------------------------------------------------------------------------
 
 
 class Canary:
@@ -232,8 +231,8 @@ import pyarrow
 def peak():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) / 1024
 pyarrow.array([1]).cast("float64"); list(numpy.ones(3))
-readers = {".csv": [read_table], ".parquet": [read_table], ".npz": [load, read_features], ".npy":
-[read_features], ".pt": [import_pyg],
+readers = {".csv": [read_table], ".parquet": [read_table], ".npz": [load, read_features],
+           ".npy": [read_features], ".pt": [import_pyg],
            ".graphml": [lambda path: import_graphml(path, Roles())]}
 for path in sorted(Path(sys.argv[1]).iterdir()):
     for read in readers[path.suffix]:
@@ -258,8 +257,9 @@ def test_allowing_pyg_classes_allows_nothing_else(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak memory from /proc")
 def test_hostile_files_run_nothing_and_take_no_memory(tmp_path: Path) -> None:
-    """Pickles under every name, packed or endless content: each refused by name, with a growth of the peak
-    below 50 MB.
+    """Pickles under every name, packed or endless content.
+
+    Each is refused by name, with a growth of the peak below 50 MB.
     """
     (tmp_path / "files").mkdir()
     files = make_hostile(tmp_path / "files", Canary(tmp_path / "ran"))

@@ -102,8 +102,9 @@ def test_file_named_proxy_has_proxy_features(tmp_path: Path) -> None:
 
 
 def test_unlabelled_nodes_directed_edges_and_unsorted_rows_are_fine(tmp_path: Path) -> None:
-    """Edge 1->0 doubles 0->1 and 2->2 is a loop; a row that lists column 1 before column 0 twice holds [1, 1
-    + 1].
+    """Edge 1->0 doubles 0->1, and 2->2 is a loop.
+
+    A row that lists column 1 before column 0 twice holds [1, 1 + 1].
     """
     arrays = sparse() | {"y": np.array([0, 1, -1, 1]), "edge_index": np.array([[0, 1, 2], [1, 0, 2]])}
     arrays |= {"x_indices": np.array([1, 0, 1, 0]), "x_indptr": np.array([0, 4, 4, 4, 4])}
@@ -368,8 +369,9 @@ def test_header_that_promises_more_than_the_file_holds(tmp_path: Path) -> None:
 
 
 def test_zip_bomb_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """2 MB of zeros shrink about 1000-fold; with what any file may hold lowered to 1 MB they must be refused
-    before being read.
+    """2 MB of zeros shrink about 1000-fold.
+
+    With what any file may hold lowered to 1 MB they must be refused before being read.
     """
     path = save(tmp_path / "a.npz", dense() | {"x": np.zeros((4, 2**17), dtype=np.float32)})
     assert read_npz(path).num_features == 2**17
@@ -414,8 +416,7 @@ def test_sparse_real_graph_survives_a_round_trip(real_data: Path, tmp_path: Path
     assert torch.equal(again.edge_index, graph.edge_index)
 
 
-# --- files made to do harm
-# ---------------------------------------------------------------------------------------------------------------
+# --- files made to do harm ----------------------------------------------------------------------------------
 
 
 def text_of(*codes: int) -> np.ndarray[Any, Any]:
@@ -561,8 +562,9 @@ def test_a_part_with_more_classes_than_any_machine_can_count(tmp_path: Path) -> 
 def test_what_shrinks_like_a_bomb_is_written_so_that_it_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dense one-hot features shrink 300-fold; with what any file may hold lowered to 1 MB they would be
-    refused.
+    """Dense one-hot features shrink 300-fold.
+
+    With what any file may hold lowered to 1 MB they would be refused.
     """
     monkeypatch.setattr(npz, "FREE", 2**20)
     monkeypatch.setattr(memory, "FREE", 2**20)

@@ -85,7 +85,7 @@ def test_roman_empire_format_gives_the_ready_made_actor(real_data: Path) -> None
 
 @pytest.mark.parametrize("name", ["clothing", "electronics"])
 def test_amazon_networks_have_the_edges_of_table_1(real_data: Path, name: str) -> None:
-    """Both directions plus one self-loop per node:
+    """Both directions plus one self-loop per node.
 
     2 x 91,680 + 24,919 = 208,279 and 2 x 43,556 + 42,318 = 129,430.
     """
@@ -98,8 +98,9 @@ def test_amazon_networks_have_the_edges_of_table_1(real_data: Path, name: str) -
 
 
 def test_amazon_mat_and_network_give_the_ready_made_subgraph(real_data: Path) -> None:
-    """The 20 classes of test.mat with the edges between their nodes are graphs/amazon_clothing_20.npz, in the
-    file's order.
+    """The 20 classes of test.mat with the edges between their nodes, in the file's order.
+
+    They are graphs/amazon_clothing_20.npz.
     """
     folder, ready = (
         real_data / "raw" / "amazon_gpn",
@@ -116,8 +117,9 @@ def test_amazon_mat_and_network_give_the_ready_made_subgraph(real_data: Path) ->
 
 
 def test_amazon_from_three_files(tmp_path: Path) -> None:
-    """Five nodes on a path; train.mat has nodes 3 and 1, test.mat 0, 4 and 2; word i belongs to node i;
-    labels 7 and 30.
+    """Five nodes on a path; train.mat has nodes 3 and 1, test.mat 0, 4 and 2.
+
+    Word i belongs to node i. The labels are 7 and 30.
     """
     folder = tmp_path / "raw" / "amazon_gpn"
     folder.mkdir(parents=True)
@@ -150,8 +152,9 @@ def test_email_from_its_files_is_the_ready_made_graph(real_data: Path) -> None:
 
 
 def test_email_counts_edges_as_the_paper_does(tmp_path: Path) -> None:
-    """Component {0, 1, 2} of lines 0-1, 1-0, 1-2, 2-2 and the lone 3-3: lines mirrored 2 x 4, less the loop's
-    own mirror = 7.
+    """Component {0, 1, 2} of lines 0-1, 1-0, 1-2, 2-2 and the lone 3-3.
+
+    Lines mirrored: 2 x 4, less the loop's own mirror = 7.
     """
     folder = tmp_path / "raw" / "email"
     folder.mkdir(parents=True)
@@ -178,8 +181,9 @@ def write_gz(folder: Path, **files: str) -> None:
 
 
 def test_arxiv_layout(tmp_path: Path) -> None:
-    """Three directed lines, two of them the same undirected edge: the paper's count is 3, the graph has 2
-    edges.
+    """Three directed lines, two of them the same undirected edge.
+
+    The paper's count is 3; the graph has 2 edges.
     """
     folder = tmp_path / "raw" / "ogbn_arxiv"
     counts = {"num_node_list": "3\n", "num_edge_list": "3\n"}
@@ -198,7 +202,10 @@ def test_arxiv_layout(tmp_path: Path) -> None:
 
 
 def test_arxiv_labels_splits_and_counts(real_data: Path) -> None:
-    """40 classes, largest over smallest 27,321 / 29 = 942.1; the official time split covers every node once."""
+    """40 classes, largest over smallest 27,321 / 29 = 942.1.
+
+    The official time split covers every node once.
+    """
     folder = real_data / "raw" / "ogbn_arxiv"
     row = TABLE1["arxiv"]
     sizes = np.bincount(read_numbers(folder / "node-label.csv.gz", np.int64, columns=1)[:, 0])
@@ -215,8 +222,9 @@ def test_arxiv_labels_splits_and_counts(real_data: Path) -> None:
 
 @pytest.mark.parametrize("name", ["corafull", "roman_empire"])
 def test_real_labels_and_edges_of_the_proxies_agree_with_table_1(real_data: Path, name: str) -> None:
-    """Graph and labels of the proxies are exact, only their features differ: the check must pass but for the
-    features.
+    """Graph and labels of the proxies are exact, only their features differ.
+
+    The check must pass but for the features.
     """
     graph, row = read_npz(real_data / "graphs" / f"{name}_proxy.npz"), TABLE1[name]
     check_table1(
@@ -236,8 +244,9 @@ def test_real_labels_and_edges_of_the_proxies_agree_with_table_1(real_data: Path
 
 
 def test_facts_are_those_of_the_paper() -> None:
-    """Printed edges from undirected ones: twice for CoraFull and Roman-Empire, twice plus a loop per node for
-    the Amazon sets.
+    """Printed edges from undirected ones.
+
+    Twice for CoraFull and Roman-Empire, twice plus a loop per node for the Amazon sets.
     """
     for name in ("corafull", "roman_empire"):
         assert TABLE1[name].printed_edges == 2 * TABLE1[name].edges
@@ -319,14 +328,14 @@ def test_bad_npz_of_an_official_format(tmp_path: Path) -> None:
         read_gnn_benchmark(tmp_path / "cora_full.npz", "corafull")
 
 
-# --- files made to do harm
-# ---------------------------------------------------------------------------------------------------------------
+# --- files made to do harm ----------------------------------------------------------------------------------
 
 
 @pytest.mark.hostile
 def test_packed_numbers_that_unfold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """16 MB of zeros in 16 kB; with what any file may hold lowered to 1 MB the reader stops after 4, its two
-    hundredfold.
+    """16 MB of zeros in 16 kB.
+
+    With what any file may hold lowered to 1 MB the reader stops after 4, its two hundredfold.
     """
     monkeypatch.setattr(memory, "FREE", 2**20)
     path = tmp_path / "edge.csv.gz"

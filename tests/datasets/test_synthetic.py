@@ -56,8 +56,9 @@ def test_class_sizes_add_up_fall_and_hit_the_ratio(classes: int, imbalance: floa
 
 
 def test_class_sizes_by_hand() -> None:
-    """Two classes 3:1 of 100; three equal ones of 30; a law from 8 to 1 over 4 classes is 8, 8/2^1.5,
-    8/3^1.5, 1, here times 100.
+    """Two classes 3:1 of 100; three equal ones of 30; a law from 8 to 1 over 4 classes.
+
+    The law is 8, 8/2^1.5, 8/3^1.5, 1, here times 100.
     """
     assert class_sizes(100, 2, 3.0).tolist() == [75, 25]
     assert class_sizes(30, 3, 1.0).tolist() == [10, 10, 10]
@@ -81,7 +82,10 @@ def test_homophily_of_head_and_tail(head: float, tail: float) -> None:
 
 
 def test_tail_nodes_sit_in_head_neighbourhoods() -> None:
-    """In the default, tiers fall in homophily, and most foreign neighbours of tail nodes belong to the head."""
+    """In the default, tiers fall in homophily.
+
+    Most foreign neighbours of tail nodes belong to the head.
+    """
     graph = synthetic()
     cut = tiers(sizes_of(graph))
     head, medium, tail = (same_class_share(graph, ids) for ids in (cut.head, cut.medium, cut.tail))
@@ -119,8 +123,9 @@ def test_edgeless_and_two_classes() -> None:
 
 
 def test_sparse_features_carry_the_class() -> None:
-    """With signal 3, three words in four come from the class's topic: two nodes of a class share more words
-    than strangers do.
+    """With signal 3, three words in four come from the class's topic.
+
+    Two nodes of a class share more words than strangers do.
     """
     graph = synthetic(features=500, sparse=True, words_per_node=30)
     words = graph.x.to_dense()

@@ -1,5 +1,6 @@
-"""Tables in: what each cell becomes, and one sentence with file, line and cure for each that cannot become
-anything.
+"""Tables in: what each cell becomes.
+
+Each cell that cannot become anything gets one sentence with file, line and cure.
 """
 
 from __future__ import annotations
@@ -258,16 +259,18 @@ def test_features_from_elsewhere_must_fit(tmp_path: Path) -> None:
         import_files(nodes, edges, Roles(), torch.ones(3, 7))
 
 
-# --- Parquet and pandas
-# ------------------------------------------------------------------------------------------------------------------
+# --- Parquet and pandas -------------------------------------------------------------------------------------
 
 
 def test_parquet_gives_the_same_graph(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns = {"id": [1, 2, 3, 2**60], "label": ["good", "bad", None, "good"], "site": pa.array(["N", "S", "N", "S"]).dictionary_encode(),
-               "age": [1.0, 2.0, 3.0, 6.0], "flag": [True, False, True, False]}  # fmt: skip
+    columns = {
+        "id": [1, 2, 3, 2**60], "label": ["good", "bad", None, "good"],
+        "site": pa.array(["N", "S", "N", "S"]).dictionary_encode(), "age": [1.0, 2.0, 3.0, 6.0],
+        "flag": [True, False, True, False],
+    }  # fmt: skip
     pq.write_table(pa.table(columns), tmp_path / "nodes.parquet")
     (tmp_path / "edges.csv").write_text(f"s,t\n1,2\n2,3\n3,{2**60}\n")
     graph, _ = import_files(tmp_path / "nodes.parquet", tmp_path / "edges.csv", Roles(owner="site"))
@@ -329,8 +332,7 @@ def test_from_pandas(tmp_path: Path) -> None:
         Graph.from_pandas(mixed, pd.read_csv(edges))
 
 
-# --- files made to do harm
-# ---------------------------------------------------------------------------------------------------------------
+# --- files made to do harm ----------------------------------------------------------------------------------
 
 
 def refused_table(path: Path, *words: str) -> None:

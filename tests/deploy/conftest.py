@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def quick_login() -> Iterator[None]:
-    """NVFlare's admin asks to be let in before its connection is up, always in vain, and asks again after 1
-    s: here after 0.1 s.
+    """NVFlare's admin asks to be let in before its connection is up, always in vain.
+
+    It asks again after 1 s; here after 0.1 s.
     """
     api = pytest.importorskip("nvflare.fuel.hci.client.api", reason="needs the extra 'federation'")
     patient = api.Authenticator
@@ -37,8 +38,9 @@ def federation(tmp_path_factory: pytest.TempPathFactory, quick_login: None) -> I
 
 @pytest.fixture(scope="session")
 def made_kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with kits ``fed/...`` and a client file ``a.npz``; tests that change something copy a kit
-    first.
+    """A folder with kits ``fed/...`` and a client file ``a.npz``.
+
+    Tests that change something copy a kit first.
     """
     pytest.importorskip("nvflare", reason="needs the extra 'federation'")
     from fedepd.clients.client_file import write_client_file

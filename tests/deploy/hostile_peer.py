@@ -1,5 +1,6 @@
-"""Two processes for test_intake.py: one takes task results over NVFlare's real cells, the other sends what it
-is told to.
+"""Two processes for test_intake.py.
+
+One takes task results over NVFlare's real cells, the other sends what it is told to.
 """
 
 from __future__ import annotations

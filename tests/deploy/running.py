@@ -1,5 +1,6 @@
-"""A real server and two real sites on this machine, mutual TLS, separate processes, shared by all tests that
-need a federation.
+"""A real server and two real sites on this machine, mutual TLS, separate processes.
+
+All tests that need a federation share them.
 """
 
 from __future__ import annotations

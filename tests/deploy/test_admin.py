@@ -138,7 +138,8 @@ def test_a_result_that_is_too_large(tmp_path: Path) -> None:
 
 
 TRAINING: dict[str, Any] = {
-    "state": "training", "round": 1, "rounds": 2, "seconds": 1.0, "loss": None, "answered": [], "missing": [], "refused": [], "val": None,
+    "state": "training", "round": 1, "rounds": 2, "seconds": 1.0, "loss": None, "answered": [], "missing": [],
+    "refused": [], "val": None,
 }  # fmt: skip
 STATUS: dict[str, Any] = {
     "a list": [],

@@ -61,7 +61,8 @@ def test_no_difference(mine: Any, theirs: Any) -> None:
     [
         (
             ("clean", "takeover"),
-            "calls class 1 'takeover', but the federation calls it 'mule'; import it with the federation's class names",
+            "calls class 1 'takeover', but the federation calls it 'mule'; "
+            "import it with the federation's class names",
         ),
         (
             ("mule", "clean", "takeover"),
@@ -86,11 +87,13 @@ def test_class_names(names: tuple[str, ...], says: str) -> None:
     [
         (
             schema(name="sum"),
-            "has column 1 'sum', but the federation has 'amount 0' there; import it with the federation's schema",
+            "has column 1 'sum', but the federation has 'amount 0' there; "
+            "import it with the federation's schema",
         ),
         (
             schema(mean=0.5),
-            "scales column 'amount 0' by mean 0.5 and deviation 2, but the federation by mean 0 and deviation 2",
+            "scales column 'amount 0' by mean 0.5 and deviation 2, "
+            "but the federation by mean 0 and deviation 2",
         ),
         (schema(std=3.0), "by mean 0 and deviation 3"),
         (
@@ -142,8 +145,7 @@ def test_class_names_that_cannot_be_agreed_on(names: list[Any]) -> None:
     assert str(caught.value).isprintable()
 
 
-# --- in the files, the kits and the tasks
-# ------------------------------------------------------------------------------------------------
+# --- in the files, the kits and the tasks -------------------------------------------------------------------
 
 
 def write(path: Path, names: tuple[str, ...] = NAMES, columns: str = SCHEMA) -> Graph:
@@ -223,8 +225,9 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_file_that_means_something_else_is_refused(
     agreed: Path, tmp_path: Path, case: str, action: str, capsys: Any
 ) -> None:
-    """Found by the security test: such a site trained ten rounds with exit code 0, and its class 1 was
-    another's class 2.
+    """Found by the security test: such a site trained ten rounds with exit code 0.
+
+    Its class 1 was another's class 2.
     """
     change, says = OTHERS[case]
     write(tmp_path / "b.npz", **change)

@@ -1,5 +1,6 @@
-"""A kit that was changed on its way, by a stranger without the root key or by its own maker: refused, and the
-thing is named.
+"""A kit that was changed on its way is refused, and the thing is named.
+
+A stranger without the root key changed it, or its own maker.
 """
 
 from __future__ import annotations
@@ -107,8 +108,9 @@ def planted_log(kit: Path) -> None:
         (planted_log, "subprocess.Popen"),
     ],
 )
-def test_a_component_that_fedepd_did_not_write_is_named(made_kits: Path, kit: Path, plant: Callable[[Path], None], named: str,
-                                                        capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+def test_a_component_that_fedepd_did_not_write_is_named(
+    made_kits: Path, kit: Path, plant: Callable[[Path], None], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Found by the security test: ``join`` copied such a component into the policy and NVFlare ran it."""
     plant(kit)
     assert main(["federation", "join", str(kit), "--data", str(made_kits / "a.npz"), "--check"]) == 2
@@ -227,8 +229,7 @@ def test_an_honest_owners_kit_is_taken_again_after_a_run(made_kits: Path, kit: P
     assert kits.prepare_site(kit, made_kits / "a.npz").name == "bank-a"
 
 
-# --- a maker who holds the root key
-# ------------------------------------------------------------------------------------------------------
+# --- a maker who holds the root key -------------------------------------------------------------------------
 
 
 def sign_again(

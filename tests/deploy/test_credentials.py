@@ -1,5 +1,6 @@
-"""Certificates that do not belong together, or to somebody else, in a kit whose maker signs whatever is in
-it.
+"""Certificates that do not belong together, or to somebody else.
+
+They are in a kit whose maker signs whatever is in it.
 """
 
 from __future__ import annotations
@@ -132,9 +133,10 @@ def wrong(keys: dict[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
 
 
 CASES = [
-    "another's name", "a name with an escape", "another's key", "not signed by the root", "signed by itself", "ended", "not yet",
-    "two certificates", "no certificate", "no key", "a root that may not sign", "a root signed by another", "a root with an end",
-    "another's root", "a root with a short key", "a root with another key",
+    "another's name", "a name with an escape", "another's key", "not signed by the root", "signed by itself",
+    "ended", "not yet", "two certificates", "no certificate", "no key", "a root that may not sign",
+    "a root signed by another", "a root with an end", "another's root", "a root with a short key",
+    "a root with another key",
 ]  # fmt: skip
 
 

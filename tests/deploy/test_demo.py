@@ -1,5 +1,6 @@
-"""The demo in a network namespace that has nothing but a loopback: it works, and nobody tries to reach
-anything else.
+"""The demo in a network namespace that has nothing but a loopback.
+
+It works, and nobody tries to reach anything else.
 """
 
 from __future__ import annotations

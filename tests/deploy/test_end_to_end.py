@@ -1,5 +1,6 @@
-"""A real server and two real sites on this machine, mutual TLS, separate processes; of NVFlare a pause
-between logins is shortened.
+"""A real server and two real sites on this machine, mutual TLS, separate processes.
+
+Of NVFlare a pause between logins is shortened.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ METHODS = ("fedavg", "fedepd", "fedproto", "fedgta")
 
 @pytest.fixture(scope="module")
 def jobs(federation: Loopback) -> dict[str, admin.Submitted]:
-    """All at once, because starting is most of their time: honest runs first, then those that want something
-    else.
+    """All at once, because starting is most of their time.
+
+    Honest runs come first, then those that want something else.
     """
     changes = {"strict": strict_scope, "code": ship_code, **HOSTILE}
     out = {}
@@ -82,8 +84,9 @@ def at_server(edit: Callable[[dict[str, Any], Path], Any]) -> Callable[[Path], N
 
 
 def function_of_ours(config: dict[str, Any], folder: Path) -> None:
-    """Found by the security test: the prefix ``fedepd.deploy.`` allowed this, and it wrote folders at the
-    site.
+    """Found by the security test: the prefix ``fedepd.deploy.`` allowed this.
+
+    It wrote folders at the site.
     """
     arguments = ["init", "--sites", "x", "--host", "localhost", "-o", str(folder / "owned")]
     config["components"] = [
@@ -111,8 +114,9 @@ def with_meta(**meta: Any) -> Callable[[Path], None]:
 
 
 def drivers(folder: Path) -> None:
-    """NVFlare looked for comm_config.json everywhere below the kit, and imported every file of the folder it
-    names.
+    """NVFlare looked for comm_config.json everywhere below the kit.
+
+    It imported every file of the folder that the file names.
     """
     config = folder / "app" / "config"
     (config / "drivers").mkdir()
@@ -183,8 +187,9 @@ def test_a_deployed_run_has_the_simulations_bits(
 def test_the_owners_filter_acts_on_our_payload(
     federation: Loopback, jobs: dict[str, admin.Submitted], tmp_path: Path
 ) -> None:
-    """With all classes hidden there are no prototypes and no held-out nodes, so the run ends with that as its
-    reason.
+    """With all classes hidden there are no prototypes and no held-out nodes.
+
+    The run ends with that as its reason.
     """
     end = admin.supervise(federation.admin, jobs["strict"], lambda now: None, patience=60)
     assert end["state"] == "failed"
@@ -257,8 +262,9 @@ def test_the_port_talks_to_certified_members_only(federation: Loopback, tmp_path
 
 
 def test_a_site_cannot_take_another_sites_name(federation: Loopback, tmp_path: Path) -> None:
-    """bank-b's own, valid certificate, but it calls itself bank-a: the server's log must say that it was
-    refused.
+    """bank-b's own, valid certificate, but it calls itself bank-a.
+
+    The server's log must say that it was refused.
     """
     for part in ("startup", "local"):
         shutil.copytree(federation.kits["bank-b"] / part, tmp_path / "thief" / part)

@@ -1,5 +1,6 @@
-"""The exchange of a deployed run over a stand-in for NVFlare whose sites can be silent, frozen or wrong;
-test_faults.py has real ones.
+"""The exchange of a deployed run over a stand-in for NVFlare.
+
+The stand-in's sites can be silent, frozen or wrong; test_faults.py has real ones.
 """
 
 from __future__ import annotations
@@ -207,7 +208,10 @@ def test_failed_and_broken_answers_are_refused_by_name(over: Open) -> None:
 
 @pytest.mark.hostile
 def test_an_answer_that_was_too_large_to_read_is_refused_at_once_and_blamed(over: Open) -> None:
-    """The byte count has dropped what site b sent, so nothing of it ever arrives; no deadline is waited for."""
+    """The byte count has dropped what site b sent, so nothing of it ever arrives.
+
+    No deadline is waited for.
+    """
     intake = Intake(2**20)
 
     def bomb(name: str, record: Any) -> None:
@@ -306,8 +310,9 @@ class Site:
 
 
 def test_thirty_percent_of_answers_lost_over_fifty_rounds(tmp_path: Path) -> None:
-    """Class 2 lives at site c alone: in rounds without c it keeps its prototype, bit for bit, and the round's
-    line says so.
+    """Class 2 lives at site c alone.
+
+    In rounds without c it keeps its prototype, bit for bit, and the round's line says so.
     """
     settings = {"rounds": 50, "evaluate_every": 50, "hidden": 4, "epochs": 1}
     task = FederationTask(

@@ -1,5 +1,6 @@
-"""A site's executor without NVFlare's processes: limits come before data, and a hostile server gets no
-answer.
+"""A site's executor without NVFlare's processes.
+
+Limits come before data, and a hostile server gets no answer.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""What breaks while a real federation trains: a frozen site, one that never answers, a killed worker, a
-killed server.
+"""What breaks while a real federation trains.
+
+A frozen site, one that never answers, a killed worker, a killed server.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ pytestmark = [*MARKS, pytest.mark.heavy]
 def test_a_frozen_site_is_noticed_and_the_round_closes_without_it(
     federation: Loopback, tmp_path: Path
 ) -> None:
-    """The whole site, its worker included, is stopped while it trains: a ping says so within 10 s, and the
-    others end the run.
+    """The whole site, its worker included, is stopped while it trains.
+
+    A ping says so within 10 s, and the others end the run.
     """
     frozen: list[int] = []
 
@@ -58,8 +60,9 @@ def test_a_frozen_site_is_noticed_and_the_round_closes_without_it(
 def test_a_site_that_cannot_read_its_state_costs_the_quorum_and_is_named(federation: Loopback) -> None:
     """A pipe lies where bank-b's state should be.
 
-    Nobody waits for it: the site takes no part, and since both sites are needed
-    the job ends with a sentence that says whose answer failed."""
+    Nobody waits for it: the site takes no part. Since both sites are needed, the job ends with a sentence
+    that says whose answer failed.
+    """
     task = make_task("run-silent", "fedavg", deadline=60.0)
     hanging = federation.kits["bank-b"] / "state" / task.run / "checkpoint-000000"
     hanging.parent.mkdir(parents=True)
@@ -77,9 +80,10 @@ def test_a_site_that_cannot_read_its_state_costs_the_quorum_and_is_named(federat
 
 @pytest.mark.parametrize("who", ["worker", "server"])
 def test_a_killed_process_costs_time_but_not_a_bit(federation: Loopback, who: str) -> None:
-    """NVFlare ends the whole job with a worker and loses it with the server: the supervisor submits it again,
-    and it goes on from the
-    last round."""
+    """NVFlare ends the whole job with a worker and loses it with the server.
+
+    The supervisor submits it again, and it goes on from the last round.
+    """
     task = make_task(
         f"run-killed-{who}", "fedepd", rounds=20
     )  # they last for several looks of the supervisor

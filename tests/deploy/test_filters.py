@@ -51,8 +51,9 @@ def test_a_k_that_hides_nothing_is_refused(k: Any) -> None:
 
 
 def test_classes_stay_visible_in_the_model_and_their_total_in_num_train() -> None:
-    """Class 3 of 4 is absent, classes 0 to 2 are below k: the signs of the bias update tell them apart after
-    the filter too.
+    """Class 3 of 4 is absent, classes 0 to 2 are below k.
+
+    The signs of the bias update tell them apart after the filter too.
     """
     data = toy_client(0, nodes=24)
     task = FederationTask("r", "fedepd", "default", {"hidden": 8, "rounds": 1}, FEATURES, 4, ("a",))

@@ -1,5 +1,6 @@
-"""Bytes are counted before NVFlare decodes them: an array that is too large costs its sender, not its
-receiver.
+"""Bytes are counted before NVFlare decodes them.
+
+An array that is too large costs its sender, not its receiver.
 """
 
 from __future__ import annotations
@@ -167,8 +168,7 @@ def test_the_bound_has_room_for_every_honest_record(method: str, preset: str) ->
         assert size < bound < 2 * size + 1.2 * MB
 
 
-# --- what NVFlare's hooks do
-# -------------------------------------------------------------------------------------------------------------
+# --- what NVFlare's hooks do --------------------------------------------------------------------------------
 
 
 def stream(size: Any, origin: str = "bank-b.job") -> tuple[StreamFuture, Any]:
@@ -312,8 +312,7 @@ def test_what_was_not_fetched_is_empty() -> None:
     assert Nothing().get("T7").shape == (0,)
 
 
-# --- over real cells
-# ---------------------------------------------------------------------------------------------------------------------
+# --- over real cells ----------------------------------------------------------------------------------------
 
 
 class Peers:
@@ -327,9 +326,14 @@ class Peers:
 
     def _started(self, name: str, port: str, limit: str) -> subprocess.Popen[str]:
         script, path = Path(__file__).with_name("hostile_peer.py"), os.pathsep.join(sys.path)
-        process = subprocess.Popen([sys.executable, str(script), name, port, limit], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                   stderr=subprocess.DEVNULL, text=True, env={**os.environ, "PYTHONPATH": path})  # fmt: skip
-        return process
+        return subprocess.Popen(
+            [sys.executable, str(script), name, port, limit],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )
 
     def _line(self, process: subprocess.Popen[str], start: str) -> str:
         assert process.stdout is not None

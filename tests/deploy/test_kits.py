@@ -105,9 +105,9 @@ def test_a_folder_that_is_no_kit(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_preview_says_what_leaves_the_house(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """FedEPD with h = 4: encoder 6 x 4 + 4, classifier 4 x 3 + 3, prototypes 3 x 4 and 3 counts of 4 bytes:
+    """FedEPD with h = 4: 232 bytes, and 4 numbers of 8.
 
-    232, and 4 numbers of 8.
+    Encoder 6 x 4 + 4, classifier 4 x 3 + 3, prototypes 3 x 4 and 3 counts, of 4 bytes each.
     """
     arguments = [
         "federation",
@@ -153,8 +153,9 @@ def test_actions_are_listed_and_guessed(capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.hostile
 def test_limits_that_came_with_the_kit_are_not_believed(made: Path, tmp_path: Path) -> None:
-    """Whoever made the kit could have written local/limits.toml; the owner must say that it is the owner's
-    own.
+    """Whoever made the kit could have written local/limits.toml.
+
+    The owner must say that it is the owner's own.
     """
     kit = tmp_path / "bank-b"
     shutil.copytree(made / "fed" / "bank-b", kit)

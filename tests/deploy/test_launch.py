@@ -34,8 +34,9 @@ def after_closing(role: str, code: str, *arguments: str) -> subprocess.Completed
 
 
 def test_a_site_knows_few_commands() -> None:
-    """NVFlare leaves it to the server to say whether a site checks a command; logging settings may name any
-    function.
+    """NVFlare leaves it to the server to say whether a site checks a command.
+
+    Logging settings may name any function.
     """
     code = """
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors as P
@@ -55,8 +56,9 @@ print(sorted(c.get_command_name() for c in C.commands))
 @pytest.mark.hostile
 @pytest.mark.parametrize("role", ["client", "client-job", "server", "server-job"])
 def test_configuration_in_a_jobs_folder_is_not_found(tmp_path: Path, role: str) -> None:
-    """Before, the first such file anywhere below the kit was taken: comm_config.json can name a folder of
-    code.
+    """Before, the first such file anywhere below the kit was taken.
+
+    comm_config.json can name a folder of code.
     """
     for path in (
         "job/app_x/config/comm_config.json",
@@ -80,8 +82,9 @@ for name in ("comm_config.json", "resources.json", "x.json"):
     "job", ["local", "startup", "state", "..", "a/b", "", "0F8FAD5B-D9CB-469F-A165-70867728950E", "7"]
 )
 def test_a_job_is_called_by_a_uuid(job: str) -> None:
-    """NVFlare removes the folder of this name to make room for the job: with "local" the owner's filters
-    would be gone.
+    """NVFlare removes the folder of this name to make room for the job.
+
+    With "local" the owner's filters would be gone.
     """
     with pytest.raises(ValueError, match="UUID"):
         launch._job_id(job)
@@ -93,7 +96,10 @@ def test_a_job_is_called_by_a_uuid(job: str) -> None:
     ("names", "size"), [(["a"], 65 * 2**20), ([str(k) for k in range(101)], 1)], ids=["large", "many"]
 )
 def test_a_job_that_would_fill_the_disk_is_not_unpacked(tmp_path: Path, names: list[str], size: int) -> None:
-    """Zeros shrink a thousand times: the archive is small, and NVFlare would unpack it before looking at it."""
+    """Zeros shrink a thousand times.
+
+    The archive is small, and NVFlare would unpack it before looking at it.
+    """
     with zipfile.ZipFile(tmp_path / "job.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for name in names:
             archive.writestr(name, bytes(size))

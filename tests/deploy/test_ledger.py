@@ -126,8 +126,9 @@ def fetched(tmp_path: Path, method: str, **more: Any) -> Path:
 def test_a_fetched_run_predicts_as_the_sites_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exported without any graph, the model has on the sites' graphs the very confusion matrices that the
-    sites sent.
+    """Exported without any graph, the model predicts as the sites did.
+
+    On their graphs it has the very confusion matrices that they sent.
     """
     run, model = fetched(tmp_path, "fedepd"), tmp_path / "model"
     assert main(["export", str(run), "-o", str(model)]) == 0
@@ -211,8 +212,9 @@ class Unreliable(InProcess):
 
 
 def test_thirty_percent_lost_replies_over_fifty_rounds(tmp_path: Path) -> None:
-    """Class 2 lives at client 0 alone: when its reply is lost, the prototype stays, bit for bit, and the line
-    says so.
+    """Class 2 lives at client 0 alone.
+
+    When its reply is lost, the prototype stays, bit for bit, and the line says so.
     """
     task, _ = federation(tmp_path, "fedepd", rounds=50)
     clients = [toy_client(0), toy_client(1, missing_class=True), toy_client(2, missing_class=True)]

@@ -1,5 +1,6 @@
-"""The owner's limits: every run and message of ours passes, what a coordinator could abuse is refused by the
-line that forbids it.
+"""The owner's limits: every run and message of ours passes.
+
+What a coordinator could abuse is refused by the line that forbids it.
 """
 
 from __future__ import annotations
@@ -117,8 +118,9 @@ def test_an_owner_may_be_stricter(limits: dict[str, Any], settings: dict[str, An
 
 
 def test_every_group_of_settings_with_a_limit_is_checked() -> None:
-    """A limit that nothing reads would be a promise only: each name appears in a refusal above, or is read
-    elsewhere.
+    """A limit that nothing reads would be a promise only.
+
+    Each name appears in a refusal above, or is read elsewhere.
     """
     named = " ".join(line for _, _, line in REFUSED)
     elsewhere = {"methods", "backbones", "own_optimizers", "min_dropout", "max_message_norm", "tell_reasons"}

@@ -120,8 +120,9 @@ def test_the_worker_stops_the_building(case: str) -> None:
 @pytest.mark.parametrize("meta", [{}, {"byoc": True}], ids=["plain", "as if it brought code"])
 @pytest.mark.parametrize("name", [EXECUTOR + ".execute", "subprocess.Popen", "os.system"])
 def test_nvflare_asks_us_and_hears_a_no(kit: Path, made_kits: Path, meta: dict[str, Any], name: str) -> None:
-    """As in a site's worker, with the parts of the site's own resources.json; a method of the executor passes
-    NVFlare's list.
+    """As in a site's worker, with the parts of the site's own resources.json.
+
+    A method of the executor passes NVFlare's list.
     """
     from nvflare.apis.workspace import Workspace
     from nvflare.private.fed.utils.fed_utils import authorize_build_component
@@ -212,8 +213,7 @@ def test_a_list_that_is_already_in_the_kit_allows_nothing(kit: Path, made_kits: 
     assert json.loads((kit / "local" / "fedepd.json").read_bytes())["allow"] == []
 
 
-# --- the folder of a job
-# -----------------------------------------------------------------------------------------------------------------
+# --- the folder of a job ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -241,9 +241,10 @@ def test_our_own_job_is_taken(app: Path, side: str) -> None:
 
 
 BROUGHT = [
-    "custom/evil.py", "custom/decomposer_module/x.py", "config/comm_config.json", "comm_config.json", "config/resources.json", "evil.py",
-    "config/drivers/evil.py", "config/config_fed_client.conf", "config/config_fed_client.yml", "config/config_fed_client.json.default",
-    "config/log_config.json", "startup/fed_client.json", "local/resources.json", "config/sub/config_fed_client.json", "\x1b[2J",
+    "custom/evil.py", "custom/decomposer_module/x.py", "config/comm_config.json", "comm_config.json",
+    "config/resources.json", "evil.py", "config/drivers/evil.py", "config/config_fed_client.conf",
+    "config/config_fed_client.yml", "config/config_fed_client.json.default", "config/log_config.json",
+    "startup/fed_client.json", "local/resources.json", "config/sub/config_fed_client.json", "\x1b[2J",
 ]  # fmt: skip
 
 
@@ -251,8 +252,9 @@ BROUGHT = [
 @pytest.mark.parametrize("side", ["client", "server"])
 @pytest.mark.parametrize("path", BROUGHT)
 def test_a_job_brings_a_file(app: Path, path: str, side: str) -> None:
-    """comm_config.json names a folder with drivers, which NVFlare imports: found wherever it lies below the
-    kit.
+    """comm_config.json names a folder with drivers, which NVFlare imports.
+
+    It is found wherever it lies below the kit.
     """
     (app / path).parent.mkdir(parents=True, exist_ok=True)
     (app / path).write_text("{}")

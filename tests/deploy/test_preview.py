@@ -1,5 +1,6 @@
-"""The preview tells an owner what a coordinator could rebuild, which limits hold here, and whether the run
-would be refused.
+"""The preview tells an owner what a coordinator could rebuild and which limits hold here.
+
+It also tells whether the run would be refused.
 """
 
 from __future__ import annotations

@@ -30,8 +30,9 @@ def test_a_repeated_round_drops_what_came_after_it(tmp_path: Path) -> None:
 
 
 def test_the_order_of_tensors_is_kept(tmp_path: Path) -> None:
-    """Sums over a client's tensors round differently in another order, so a restarted site would leave the
-    simulation's bits.
+    """Sums over a client's tensors round differently in another order.
+
+    A restarted site would then leave the simulation's bits.
     """
     names = ["w", "b", "moment.w", "a"]
     SiteState(tmp_path / "s", "id").save(1, {name: torch.ones(2) for name in names})

@@ -1,5 +1,6 @@
-"""Configurations of NVFlare: what they allow is named in full, and no name leads to a class that is not
-there.
+"""Configurations of NVFlare: what they allow is named in full.
+
+No name leads to a class that is not there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Every method over the records and the serialiser of a deployed run, in one process: the same digest as the
-simulation.
+"""Every method over the records and the serialiser of a deployed run, in one process.
 
-Between server and client stand exactly the parts that stand there in a federation: record, NVFlare's FOBS
-bytes, record, checks, gate.
+The digest is the simulation's. Between server and client stand exactly the parts that stand there in a
+federation: record, NVFlare's FOBS bytes, record, checks, gate.
 """
 
 from __future__ import annotations

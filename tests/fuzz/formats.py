@@ -1,5 +1,6 @@
-"""Every format that comes from outside: what its bytes are like, and the reader that must take them or refuse
-them.
+"""Every format that comes from outside.
+
+What its bytes are like, and the reader that must take them or refuse them.
 """
 
 from __future__ import annotations
@@ -36,8 +37,7 @@ def _file(name: str, read: Callable[[Path], object]) -> Read:
     return write_and_read
 
 
-# --- graphs
-# ------------------------------------------------------------------------------------------------------------------------------
+# --- graphs -------------------------------------------------------------------------------------------------
 
 
 def _graph(path: Path) -> object:
@@ -135,8 +135,7 @@ def _schema(content: bytes, folder: Path) -> object:
     return schema.apply(Table("nodes", {rule.name: list_column([1.0, 2.0]) for rule in schema.rules}, 2))
 
 
-# --- settings, runs, models
-# --------------------------------------------------------------------------------------------------------------
+# --- settings, runs, models ---------------------------------------------------------------------------------
 
 
 def _settings(path: Path) -> object:
@@ -150,8 +149,9 @@ def _settings(path: Path) -> object:
 
 
 def _unfold(content: bytes, folder: Path) -> None:
-    """A folder's files from one JSON table of names and base64; names stay inside, whatever the mutator made
-    of them.
+    """A folder's files from one JSON table of names and base64.
+
+    Names stay inside, whatever the mutator made of them.
     """
     try:
         files = {str(name): base64.b64decode(text) for name, text in json.loads(content).items()}
@@ -224,8 +224,7 @@ def _kit(content: bytes, folder: Path) -> object:
     return None
 
 
-# --- messages
-# ----------------------------------------------------------------------------------------------------------------------------
+# --- messages -----------------------------------------------------------------------------------------------
 
 KNOWN = {"round": 1, "num_classes": 3, "has_global": True, "most_nodes": 10_000}
 """What the reading side knows by itself, by the names of the readers' parameters."""
@@ -293,8 +292,7 @@ FORMATS: dict[str, Format] = {
 }
 
 
-# --- the contract
-# ------------------------------------------------------------------------------------------------------------------------
+# --- the contract -------------------------------------------------------------------------------------------
 
 
 def crash_of(name: str, content: bytes) -> str | None:
@@ -312,7 +310,8 @@ def crash_of(name: str, content: bytes) -> str | None:
 
         place = traceback.extract_tb(error.__traceback__)
         ours = [frame for frame in place if "/fedepd/" in frame.filename] or place
-        return f"{type(error).__name__} in {Path(ours[-1].filename).name}:{ours[-1].name}: {' '.join(str(error).split())[:120]}"
+        where = f"{Path(ours[-1].filename).name}:{ours[-1].name}"
+        return f"{type(error).__name__} in {where}: {' '.join(str(error).split())[:120]}"
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return None

@@ -1,5 +1,6 @@
-"""One change after another to bytes that a reader accepts: blind ones, and ones that know what a zip, a JSON
-text or a header is.
+"""One change after another to bytes that a reader accepts.
+
+Some are blind, some know what a zip, a JSON text or a header is.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ import zlib
 from typing import Any
 
 NUMBERS = [
-    0, 1, 2, 3, 127, 128, 255, 256, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63 - 1, 2**63, 2**64 - 1,
-    -1, -2, -(2**63),
+    0, 1, 2, 3, 127, 128, 255, 256, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63 - 1, 2**63,
+    2**64 - 1, -1, -2, -(2**63),
 ]  # fmt: skip
 WORDS = [
-    "", "0", "-1", "1e999", "-1e999", "NaN", "Infinity", "null", "true", "9" * 30, "9" * 5000, "0.1", "\0", "\n", "\x1b[31m",
-    "\u202e", "\ufeff", "../../x", "/dev/zero", "=1+1", "<script>", "\U0010ffff", "\udcff", "a" * 300, "__class__", "(1,)",
-    "1,2", ";", '"', "'",
+    "", "0", "-1", "1e999", "-1e999", "NaN", "Infinity", "null", "true", "9" * 30, "9" * 5000, "0.1", "\0",
+    "\n", "\x1b[31m", "\u202e", "\ufeff", "../../x", "/dev/zero", "=1+1", "<script>", "\U0010ffff", "\udcff",
+    "a" * 300, "__class__", "(1,)", "1,2", ";", '"', "'",
 ]  # fmt: skip
 VALUES: list[Any] = [
-    None, True, False, 0, 1, -1, 0.5, 10**400, -(10**400), 2**63, float("nan"), float("inf"), "", "a", "\ud800", "\x1b[31m",
-    "x" * 10_000, [], {}, [[]], [None], {"": None}, [0] * 1000, {"a": {"b": {"c": []}}},
+    None, True, False, 0, 1, -1, 0.5, 10**400, -(10**400), 2**63, float("nan"), float("inf"), "", "a",
+    "\ud800", "\x1b[31m", "x" * 10_000, [], {}, [[]], [None], {"": None}, [0] * 1000, {"a": {"b": {"c": []}}},
 ]  # fmt: skip
 TYPES = b"<i8 <u8 <f8 <f4 <f2 |i1 |u1 |b1 <U1 <U2 |S8 <c16 >i8 <M8[s] |V8 |O".split()
 SHAPES = [
@@ -66,8 +67,7 @@ def mutate(content: bytes, kind: str, rng: random.Random) -> bytes:
     return content
 
 
-# --- bytes
-# -------------------------------------------------------------------------------------------------------------------------------
+# --- bytes --------------------------------------------------------------------------------------------------
 
 
 def _bytes(content: bytes, rng: random.Random) -> bytes:
@@ -112,8 +112,7 @@ def _text(content: bytes, rng: random.Random) -> bytes:
     return content[: place.start()] + new.encode("utf-8", "surrogatepass") + content[place.end() :]
 
 
-# --- JSON
-# --------------------------------------------------------------------------------------------------------------------------------
+# --- JSON ---------------------------------------------------------------------------------------------------
 
 
 def _json(content: bytes, rng: random.Random) -> bytes:
@@ -161,8 +160,7 @@ def _json_lines(content: bytes, rng: random.Random) -> bytes:
     return b"".join(lines)
 
 
-# --- files with an inner form
-# ------------------------------------------------------------------------------------------------------------
+# --- files with an inner form -------------------------------------------------------------------------------
 
 
 def _zip(content: bytes, rng: random.Random) -> bytes:
@@ -219,8 +217,9 @@ def _safetensors(content: bytes, rng: random.Random) -> bytes:
 
 
 def _folder(content: bytes, rng: random.Random) -> bytes:
-    """A folder is a JSON table of file names and base64 of their bytes: one file changes, by what its name
-    says it is.
+    """A folder is a JSON table of file names and base64 of their bytes.
+
+    One file changes, by what its name says it is.
     """
     files = json.loads(content)
     name = rng.choice(sorted(files))

@@ -1,11 +1,10 @@
-"""Change sound files at random and see what their readers do:
+"""Change sound files at random and see what their readers do.
 
 ``make fuzz SECONDS=600``, or FORMAT=npz for one format.
 
 Each format takes its turn in a process of its own, so that a reader that crashes, hangs or swells ends that
-process and not the search.
-A case is made from the seed, the format and its number alone, so that the parent can make again what killed
-its child.
+process and not the search. A case is made from the seed, the format and its number alone, so that the parent
+can make again what killed its child.
 """
 
 from __future__ import annotations
@@ -65,8 +64,9 @@ def _peak() -> int:
 def turn(
     format: str, seed: int, first: int, seconds: float, sources: dict[str, list[bytes]]
 ) -> tuple[int, int | None, str]:
-    """Cases from number ``first`` on, in a child: the number after the last, and the number and fault of one
-    that failed.
+    """Cases from number ``first`` on, in a child.
+
+    Gives the number after the last, and the number and fault of one that failed.
     """
     counter = mmap.mmap(-1, 8)
     end, told = os.pipe()

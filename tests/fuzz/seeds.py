@@ -65,7 +65,7 @@ SCHEMA = [
 ]
 GRAPHML = """<?xml version="1.0" encoding="utf-8"?>
 <graphml xmlns="http://graphml.graphdrawing.org/xmlns">
-<key id="l" for="node" attr.name="label" attr.type="string"/><key id="a" for="node" attr.name="age"
+<key id="l" for="node" attr.name="label" attr.type="string"/><key id="a" for="node" attr.name="age" \
 attr.type="double"/>
 <graph edgedefault="undirected">
 <node id="n0"><data key="l">good</data><data key="a">1</data></node>

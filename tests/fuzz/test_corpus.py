@@ -1,5 +1,6 @@
-"""Every case of the corpus again: a reader takes it or refuses it in one sentence, in little time and memory,
-and does nothing else.
+"""Every case of the corpus again.
+
+A reader takes it or refuses it in one sentence, in little time and memory, and does nothing else.
 """
 
 from __future__ import annotations
@@ -59,8 +60,9 @@ def test_changes_come_from_the_seed_alone(kind: str) -> None:
 
 
 def test_a_fault_becomes_a_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that fails, one that ends its process and one that refuses: two new cases, and each is what
-    did it.
+    """A reader that fails, one that ends its process and one that refuses.
+
+    They make two new cases, and each is what did it.
     """
     import os
     import signal

@@ -46,7 +46,8 @@ FEDERATIONS = [method for method, cls in METHODS.items() if not cls.merges_clien
 
 def machine() -> str:
     """What bits may depend on: torch, our kernels, and the width of the processor's vectors."""
-    return f"torch {torch.__version__.split('+')[0]}, {kernels.name()}, {torch.backends.cpu.get_cpu_capability()}"
+    version, vectors = torch.__version__.split("+")[0], torch.backends.cpu.get_cpu_capability()
+    return f"torch {version}, {kernels.name()}, {vectors}"
 
 
 def pin_run(name: str) -> dict[str, Any]:

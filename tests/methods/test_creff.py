@@ -24,7 +24,10 @@ QUICK: dict[str, Any] = {"match_steps": 10, "retrain_epochs": 20}
 def feature_gradients(
     features: Tensor, classes: Tensor, weight: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of synthetic features [p, m, w] of the given classes in the head: [p, C, w] and [p, C]."""
+    """The gradients of synthetic features [p, m, w] of the given classes in the head.
+
+    Their shapes are [p, C, w] and [p, C].
+    """
     error = (features @ weight + bias).softmax(2)  # [p, m, C]
     error = error - F.one_hot(classes, weight.shape[1])[:, None]
     return error.transpose(1, 2) @ features / features.shape[1], error.mean(1)
@@ -51,8 +54,9 @@ def received(method: CReFF, data: ClientData, model: Backbone) -> Tensors:
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_training_is_untouched_by_the_head(sparse: bool) -> None:
-    """The retrained head only replaces FedAvg's in predictions: model and clients' states are FedAvg's bit
-    for bit.
+    """The retrained head only replaces FedAvg's in predictions.
+
+    Model and clients' states are FedAvg's bit for bit.
     """
     clients = toy_clients(sparse=sparse)
     ours, ours_exchange = run_rounds(CReFF(refresh=2, **QUICK), clients, rounds=5)
@@ -71,8 +75,9 @@ def test_training_is_untouched_by_the_head(sparse: bool) -> None:
     "model", [Backbone(hidden=8), Backbone(hidden=8, backbone="sage"), Backbone(hidden=8, head="linear")]
 )
 def test_client_gradients_are_autograd_s(model: Backbone) -> None:
-    """Each class's row is the gradient of its training nodes' mean cross-entropy in the head, extractor and
-    dropout fixed.
+    """Each class's row is the gradient of its training nodes' mean cross-entropy in the head.
+
+    Extractor and dropout are fixed.
     """
     method, data = CReFF(), toy_client(one_node_class=True)
     client, message = make_client(method, data, model), received(CReFF(), data, model)
@@ -134,9 +139,9 @@ def test_mismatch_and_its_gradient_are_the_plain_ones(seed: int, per_class: int,
 
 
 def test_real_features_match_themselves() -> None:
-    """The same features in another order have the same mean gradients: every cosine is 1 but for the guard.
+    """The same features in another order have the same mean gradients.
 
-    Others do not match.
+    Every cosine is 1 but for the guard. Others do not match.
     """
     draws = torch.Generator().manual_seed(0)
     features, head = (
@@ -190,8 +195,9 @@ def test_mean_over_the_owners_by_hand() -> None:
     "how", [{}, {"retrain_batch": 4}, {"retrain_batch": 4, "server_optimizer": "sgd", "retrain_lr": 0.1}]
 )
 def test_the_fresh_head_predicts_every_class_alike(how: dict[str, Any]) -> None:
-    """Separable features, 10 a class: the retrained head gives each class its own 10, so predicted
-    frequencies are uniform.
+    """Separable features, 10 a class: the retrained head gives each class its own 10.
+
+    So predicted frequencies are uniform.
     """
     method, model = CReFF(**how), Backbone(hidden=8)
     server = make_server(toy_clients(), model, Training())
@@ -218,8 +224,9 @@ def test_predictions_use_the_averaged_extractor_and_the_retrained_head() -> None
 
 
 def test_refresh_rounds() -> None:
-    """7 rounds, refresh 3: before round 3 the head is FedAvg's; it changes in rounds 3, 6 and 7 alone, and
-    only then gradients cross.
+    """7 rounds, refresh 3: before round 3 the head is FedAvg's.
+
+    It changes in rounds 3, 6 and 7 alone, and only then gradients cross.
     """
     rounds, _ = run_rounds(CReFF(refresh=3, **QUICK), toy_clients(), rounds=7)
     for each in rounds[:2]:
@@ -230,8 +237,9 @@ def test_refresh_rounds() -> None:
 
 
 def test_what_crosses() -> None:
-    """C = 3, w = 8; client 0 has 2 classes, clients 1 and 2 have 3: up 4 (3 |Θ| + 3 C + 8·C·(w + 1)); down
-    3·4 (|Θ| + w·C + C).
+    """C = 3, w = 8; client 0 has 2 classes, clients 1 and 2 have 3.
+
+    Up 4 (3 |Θ| + 3 C + 8·C·(w + 1)); down 3·4 (|Θ| + w·C + C).
     """
     clients = [toy_client(0, missing_class=True), toy_client(1), toy_client(2)]
     rounds, _ = run_rounds(CReFF(refresh=2, **QUICK), clients, rounds=2)
@@ -298,8 +306,9 @@ def test_a_known_class_survives_rounds_without_its_owners() -> None:
     [Backbone(dropout=0.0), Backbone(dropout=0.0, backbone="sage"), Backbone(dropout=0.0, head="linear")],
 )
 def test_the_retrained_head_classifies_real_nodes(model: Backbone) -> None:
-    """A head that has never seen a node gets most nodes right: the synthetic features stand for the real ones
-    (toy without its edges).
+    """A head that has never seen a node gets most nodes right.
+
+    The synthetic features stand for the real ones (toy without its edges).
     """
     method, clients = CReFF(), toy_clients(edges=False)
     rounds, _ = run_rounds(method, clients, rounds=10, model=model)
@@ -317,8 +326,13 @@ def test_official_values_run() -> None:
     assert all(bool(value.isfinite().all()) for value in rounds[-1].tensors.values())
 
 
-@pytest.mark.parametrize(("setting", "message"), [({"refresh": 0}, "refresh is 0"), ({"retrain_epochs": 0}, "at least 1"),
-                                                  ({"match_steps": -1}, "match_steps is -1"), ({"match_lr": 0.0}, "positive")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"refresh": 0}, "refresh is 0"), ({"retrain_epochs": 0}, "at least 1"),
+        ({"match_steps": -1}, "match_steps is -1"), ({"match_lr": 0.0}, "positive"),
+    ],
+)  # fmt: skip
 def test_bad_settings_are_refused(setting: dict[str, Any], message: str) -> None:
     with pytest.raises(BadConfig, match=message):
         CReFF(**setting)

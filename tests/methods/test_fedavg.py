@@ -92,8 +92,9 @@ def test_the_order_of_replies_does_not_change_a_bit() -> None:
 
 
 def test_permuting_the_clients_leaves_the_result() -> None:
-    """Also where the permutation renames them, and with it reorders the sums; no dropout, whose stream is the
-    client's.
+    """Also where the permutation renames them, and with it reorders the sums.
+
+    There is no dropout, whose stream is the client's.
     """
     clients = toy_clients()
     renamed = [toy_clients()[k] for k in (2, 0, 1)]

@@ -80,8 +80,9 @@ def test_elu_and_its_gradient() -> None:
 
 @both_features
 def test_known_products_change_nothing(sparse: bool) -> None:
-    """The same loss and the same gradients, whether the two products with the features are computed anew or
-    were known.
+    """The same loss and the same gradients.
+
+    It does not matter whether the two products with the features are computed anew or were known.
     """
     data, method, model = toy_client(sparse=sparse), FedGACReading(), Backbone(hidden=8, dropout=0.0)
     client = make_client(method, data, model)
@@ -126,11 +127,11 @@ def test_without_attention_vectors_a_layer_is_the_plain_mean(model: Backbone, sp
 
 
 def test_scores_by_hand() -> None:
-    """x = one-hot, U = diag, a1 = (1, 0), a2 = (0, 1): node i gives its target part U_i0 and its source part
-    U_i1.
+    """x = one-hot, U = diag, a1 = (1, 0), a2 = (0, 1).
 
-    U = [[1, 2], [3, -9], [0, 0], [0, 0]]: edge 1 -> 0 scores 1 - 9 = -8, leaky 0.2: -1.6; edge 0 -> 1: 3 + 2
-    = 5; loop 0: 3.
+    Node i gives its target part U_i0 and its source part U_i1.
+    U = [[1, 2], [3, -9], [0, 0], [0, 0]].
+    Edge 1 -> 0 scores 1 - 9 = -8, leaky 0.2: -1.6; edge 0 -> 1: 3 + 2 = 5; loop 0: 3.
     """
     graph = path_graph()
     train, val, test = (torch.tensor([c in part for c in "abcd"]) for part in ("ab", "c", "d"))
@@ -200,7 +201,7 @@ def test_beta_0_trains_attention_on_plain_cross_entropy() -> None:
 
 
 def test_values_and_attention_take_turns() -> None:
-    """Every epoch makes one step of each:
+    """Every epoch makes one step of each.
 
     3 epochs leave two optimisers with 3 steps; neither holds the other's moments.
     """
@@ -239,11 +240,10 @@ def test_parallel_updates_and_equal_counts_are_fedavg() -> None:
 
 
 def test_agreement_by_hand() -> None:
-    """Δ = (3, 0), (0, 1), weights 1/2 each: Δ̄ = (1.5, .5), cosines 3/√10 and 1/√10: says 3 :
+    """Δ = (3, 0), (0, 1), weights 1/2 each: Δ̄ = (1.5, .5), cosines 3/√10 and 1/√10.
 
-    1 without floor.
-
-    An update against the mean, Δ = (-1, 0) beside (3, 0), keeps only the floor.
+    The says are 3 : 1 without floor. An update against the mean, Δ = (-1, 0) beside (3, 0), keeps only the
+    floor.
     """
     tensors = {"encoder.weight": torch.zeros(2)}
 
@@ -278,10 +278,11 @@ def test_a_class_of_one_client_takes_its_column() -> None:
 
 
 def test_rare_classes_step_further() -> None:
-    """N = (16, 1, 8192), κ = .25:
+    """N = (16, 1, 8192): steps are cut to 4, and the largest steps once.
 
-    (8192/16)^.25 = 4.76, cut to 4; (8192/1)^.25 = 9.5, cut to 4; the largest steps once. κ = .1, N = 16:
-    512^.1 = 1.866."""
+    κ = .25: (8192/16)^.25 = 4.76, cut to 4; (8192/1)^.25 = 9.5, cut to 4.
+    κ = .1, N = 16: 512^.1 = 1.866.
+    """
     server, tensors = start(toy_clients(1))
     ones = {name: torch.ones_like(value) for name, value in tensors.items()}
     replies = {0: reply_of(moved(tensors, 1.0, ones), [16, 1, 8192])}
@@ -337,13 +338,12 @@ def test_awkward_clients(awkward: dict[str, Any], model: Backbone) -> None:
 
 @both_features
 def test_it_learns_with_the_bytes_it_states(sparse: bool) -> None:
-    """|Θ| = 6·8 + 8 + 8·3 + 3 = 83; attention 6·16 + 32 = 128; counts 3:
+    """|Θ| = 6·8 + 8 + 8·3 + 3 = 83; attention 6·16 + 32 = 128; counts 3.
 
     4 · 211 down and 4 · 214 up for each of 3 clients.
 
-    Without edges, where the features alone name the class; the toy's edges join classes at random, and s_ij
-    ranks the neighbours of all
-    nodes alike, so it cannot learn to look at the node itself alone.
+    Without edges, where the features alone name the class. The toy's edges join classes at random, and s_ij
+    ranks the neighbours of all nodes alike, so it cannot learn to look at the node itself alone.
     """
     rounds, _ = run_rounds(
         FedGACReading(), toy_clients(sparse=sparse, edges=False), rounds=8, training=Training(lr=0.05)

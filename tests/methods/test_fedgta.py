@@ -74,7 +74,7 @@ def test_confidence_is_never_negative(seed: int, classes: int) -> None:
 
 
 def test_clients_send_their_confidence_per_node() -> None:
-    """Of the two joined nodes one is labelled; with temperature 1e9 the other's row is uniform:
+    """Of the two joined nodes one is labelled; with temperature 1e9 the other's row is uniform.
 
     (2/e + 2/e - log 2) / 2 nodes.
     """
@@ -96,10 +96,10 @@ def test_moments_by_hand() -> None:
 def test_official_propagation_by_hand() -> None:
     """Ã of two joined nodes is 1/2 everywhere.
 
-    Y⁰ = (1, 0) at the training node, P = (.2, .8) at the other, alpha = 1/2; one step:
-
-    both get ½ · ½ ((1, 0) + (.2, .8)) = (.3, .2); node 0 + ½ (1, 0) + (1, 0) = (1.8, .2); node 1 + ½ (.2, .8)
-    = (.4, .6).
+    Y⁰ = (1, 0) at the training node, P = (.2, .8) at the other, alpha = 1/2; one step.
+    Both get ½ · ½ ((1, 0) + (.2, .8)) = (.3, .2).
+    Node 0: + ½ (1, 0) + (1, 0) = (1.8, .2).
+    Node 1: + ½ (.2, .8) = (.4, .6).
     """
     method = FedGTA(steps=1)
     client = make_client(method, pair())
@@ -110,10 +110,9 @@ def test_official_propagation_by_hand() -> None:
 def test_openfgl_propagation_by_hand() -> None:
     """Ã of two joined nodes without loops swaps them.
 
-    Y⁰ = P = (.6, .4) at the training node, 0 at the other; two steps with alpha = ½:
-
-    node 0: ½ (.6, .4), then ½ · ½ (.6, .4) + ½ (.6, .4) = (.45, .3); node 1: ½ (.6, .4), then ½ · ½ (.6, .4)
-    = (.15, .1).
+    Y⁰ = P = (.6, .4) at the training node, 0 at the other; two steps with alpha = ½.
+    Node 0: ½ (.6, .4), then ½ · ½ (.6, .4) + ½ (.6, .4) = (.45, .3).
+    Node 1: ½ (.6, .4), then ½ · ½ (.6, .4) = (.15, .1).
     """
     method = FedGTA(propagation="openfgl", steps=2)
     got = method._propagate(make_client(method, pair()).prepared, torch.tensor([[0.6, 0.4], [0.2, 0.8]]))
@@ -174,10 +173,11 @@ def test_sharing_equals_the_loop(seed: int, epsilon: float) -> None:
 
 
 def test_who_has_a_say() -> None:
-    """Confidences 1 and 3 per node and 1 node each:
+    """Confidences 1 and 3 per node and 1 node each: 1/4, 3/4.
 
-    1/4, 3/4. A client without training nodes receives but has no say. Without any
-    confidence (no edges) the accepted count alike; without any training node a client keeps its own."""
+    A client without training nodes receives but has no say. Without any confidence (no edges) the accepted
+    count alike. Without any training node a client keeps its own.
+    """
     alike = [1.0, 0.0]
     full = {0: answer(alike, 1.0), 1: answer(alike, 3.0), 2: answer(alike, 9.0, train=0)}
     assert torch.allclose(sharing(full, 0.5), torch.tensor([[0.25, 0.75, 0.0]] * 3, dtype=torch.float64))
@@ -209,7 +209,10 @@ def test_every_client_is_sent_its_own_model() -> None:
 
 
 def test_absent_clients_keep_their_model() -> None:
-    """Half of two clients take part: the other one's model stays as it was after its last round, or initial."""
+    """Half of two clients take part.
+
+    The other one's model stays as it was after its last round, or initial.
+    """
     rounds, _ = run_rounds(FedGTA(), toy_clients(2), rounds=4, training=Training(participation=0.5))
     for before, after in pairwise(rounds):
         absent = 1 - after.clients[0]

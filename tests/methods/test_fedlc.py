@@ -47,10 +47,9 @@ def test_with_equal_counts_it_is_fedavg(tau: float) -> None:
 
 
 def test_margins_and_loss_by_hand() -> None:
-    """Counts (16, 1):
+    """Counts (16, 1): 16^(-1/4) = .5, 1^(-1/4) = 1.
 
-    16^(-1/4) = .5, 1^(-1/4) = 1. z = (0, 0), y = 1: log(1 + e^{1 - .5}) = 0.9741; as printed, log e^{1 - .5}
-    = .5.
+    z = (0, 0), y = 1: log(1 + e^{1 - .5}) = 0.9741; as printed, log e^{1 - .5} = .5.
     """
     margin = FedLC(tau=1.0).margins(torch.tensor([16, 1]))
     assert margin.tolist() == [0.5, 1.0]
@@ -61,8 +60,9 @@ def test_margins_and_loss_by_hand() -> None:
 
 
 def test_the_client_trains_on_the_calibrated_loss() -> None:
-    """One step from given weights, dropout off: the reported loss is the mean of -a_y + log Σ e^a with a = z
-    - tau N^(-1/4).
+    """One step from given weights, dropout off.
+
+    The reported loss is the mean of -a_y + log Σ e^a with a = z - tau N^(-1/4).
     """
     data = toy_client(one_node_class=True)
     method, model = FedLC(tau=2.0), Backbone(hidden=8, dropout=0.0)
@@ -85,8 +85,9 @@ def test_margin_of_an_absent_class(absent: Any, expected: float) -> None:
 
 
 def test_a_clamped_absent_class_leaves_the_softmax() -> None:
-    """e^{-100} = 4e-44 beside terms of order 1: the loss with the class differs by less than 1e-30 from the
-    loss without it.
+    """e^{-100} = 4e-44 beside terms of order 1.
+
+    The loss with the class differs by less than 1e-30 from the loss without it.
     """
     method = FedLC(absent="clamp")
     z, y = (
@@ -115,8 +116,9 @@ def test_rarer_classes_have_larger_margins(counts: list[int], tau: float) -> Non
 
 @given(st.integers(0, 2**31 - 1))
 def test_the_printed_loss_has_no_lower_bound(seed: int) -> None:
-    """Where the true class leads by g, the printed loss is at most log(C - 1) - s g after scaling by s: it
-    falls for ever.
+    """Where the true class leads by g, the printed loss falls for ever.
+
+    It is at most log(C - 1) - s g after scaling by s.
     """
     z = torch.randn(6, 4, generator=torch.Generator().manual_seed(seed))
     y = z.argmax(1)

@@ -55,11 +55,13 @@ def test_the_penalty_acts_from_the_second_round_on() -> None:
 
 @pytest.mark.parametrize(("weights", "expected"), [("owners", 2.0), ("counts", 2.5), ("zeros", 4 / 3)])
 def test_global_prototypes_by_hand(weights: Any, expected: float) -> None:
-    """Clients own class 0 with means (1, 0) and (3, 0), from 1 and 3 training nodes; a third, of equal size,
-    lacks it.
+    """Clients own class 0 with means (1, 0) and (3, 0), from 1 and 3 training nodes.
 
-    Mean over the owners: (1 + 3) / 2 = 2. By training nodes: (1·1 + 3·3) / 4 = 2.5. Over all with a zero: (1
-    + 3 + 0) / 3 = 4/3.
+    A third, of equal size, lacks it.
+
+    Mean over the owners: (1 + 3) / 2 = 2.
+    By training nodes: (1·1 + 3·3) / 4 = 2.5.
+    Over all with a zero: (1 + 3 + 0) / 3 = 4/3.
     """
     replies = {
         0: answer([[1.0, 0.0], [0.0, 0.0]], [1.0, 0.0]),
@@ -104,9 +106,11 @@ def loss_of(method: FedProto, client: Client[Any], message: Tensors, params: Ten
 
 @pytest.mark.parametrize("form", ["original", "openfgl"])
 def test_the_two_forms_of_the_penalty(form: Any) -> None:
-    """Prototypes at the origin, class 2 unknown, no dropout: the penalty is the mean of h² over nodes and
-    coordinates, unknown ones
-    counting 0; or the sum over the known classes of their nodes' mean."""
+    """Prototypes at the origin, class 2 unknown, no dropout.
+
+    The penalty is the mean of h² over nodes and coordinates, unknown ones counting 0; or the sum over the
+    known classes of their nodes' mean.
+    """
     client = make_client(FedProto(), toy_client(), DRY)
     inputs, params = client.prepared.inputs, own_model(client, {})
     message = {"prototype.mean": torch.zeros(CLASSES, 8), "prototype.count": torch.tensor([5.0, 5.0, 0.0])}
@@ -148,7 +152,10 @@ def test_bytes_are_those_of_the_docstring() -> None:
 
 
 def test_prediction_by_the_nearest_prototype_among_local_classes() -> None:
-    """Class 2 is missing at the client, so it is never predicted although its prototype is nearest to node 0."""
+    """Class 2 is missing at the client, so it is never predicted.
+
+    Its prototype is nearest to node 0 all the same.
+    """
     method = FedProto(predict_by="prototypes")
     client = make_client(method, toy_client(missing_class=True))
     params = own_model(client, {})
@@ -179,8 +186,9 @@ def test_clients_may_start_apart() -> None:
 @pytest.mark.parametrize("preset", FedProto.presets)
 @pytest.mark.parametrize("predict_by", ["logits", "prototypes"])
 def test_awkward_federations(preset: str, predict_by: Any) -> None:
-    """A client without training nodes, one without edges, one with a one-node class; half of them per round;
-    sparse features.
+    """A client without training nodes, one without edges, one with a one-node class.
+
+    Half of them take part per round. Features are sparse.
     """
     clients = [
         toy_client(k, sparse=True, **kind)

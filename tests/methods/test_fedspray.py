@@ -52,8 +52,9 @@ def test_without_soft_targets_and_with_a_shared_network_it_is_fedavg() -> None:
 
 
 def test_one_client_of_one_class_sets_the_classs_proxy() -> None:
-    """All training nodes are of class 0, so its global proxy is the mean of theirs; the other classes keep
-    0.1.
+    """All training nodes are of class 0, so its global proxy is the mean of theirs.
+
+    The other classes keep 0.1.
     """
     data = toy_client()
     rounds, exchange = run_rounds(FedSpray(), [relabelled(data, torch.zeros_like(data.graph.y))], rounds=2)
@@ -75,8 +76,9 @@ def test_decay_is_the_gradient_of_half_the_square() -> None:
 
 
 def test_soft_targets_by_hand() -> None:
-    """Training nodes keep their proxies; others mix the class proxies by what the proxy-free head believes of
-    them.
+    """Training nodes keep their proxies.
+
+    Others mix the class proxies by what the proxy-free head believes of them.
     """
     method = FedSpray(threshold=0.0)
     client, message = ready(method)
@@ -126,8 +128,9 @@ def test_the_networks_loss_is_cross_entropy_plus_the_distance_to_the_targets(thr
 
 @pytest.mark.parametrize("lr", [0.01, 0.005])
 def test_proxies_move_at_their_own_rate(lr: float) -> None:
-    """Adam's first step moves every coordinate with a gradient by its learning rate: the proxies by 0.02, the
-    MLP by lr.
+    """Adam's first step moves every coordinate with a gradient by its learning rate.
+
+    The proxies move by 0.02, the MLP by lr.
     """
     method = FedSpray(lam=0.0)
     client, message = ready(method, Training(epochs=1, lr=lr, weight_decay=0.0))
@@ -152,8 +155,9 @@ def test_proxies_move_at_their_own_rate_under_sgd() -> None:
 
 
 def test_weight_decay_reaches_the_mlp_as_in_the_optimiser_but_not_the_proxies() -> None:
-    """One SGD step with decay w from the same point differs from one without by -lr · w · parameter, and by
-    nothing at the proxies.
+    """One SGD step with decay w from the same point differs from one without by -lr · w · parameter.
+
+    The proxies differ by nothing.
     """
     steps = {}
     for decay in (0.0, 0.1):
@@ -185,9 +189,9 @@ def test_where_training_proxies_start() -> None:
     ("weights", "expected"), [("counts", (1 * 1 + 9 * 3) / 10), ("shares", (0.5 * 1 + 0.9 * 3) / 1.4)]
 )
 def test_global_proxies_by_hand(weights: Any, expected: float) -> None:
-    """Class 0 has proxies 1 and 3;
+    """Class 0 has proxies 1 and 3; 1 of 2 and 9 of 10 training nodes.
 
-    1 of 2 and 9 of 10 training nodes. The MLP counts by training nodes: (2·0 + 10·6) / 12 = 5.
+    The MLP counts by training nodes: (2·0 + 10·6) / 12 = 5.
     """
     method = FedSpray(proxy_weights=weights)
     server = make_server(toy_clients(), TWO, Training())
@@ -237,9 +241,9 @@ def test_sparse_and_dense_features_give_the_same_mlp() -> None:
 
 @pytest.mark.parametrize(("share", "extra"), [(False, 0), (True, 83)])
 def test_bytes_are_those_of_the_docstring(share: bool, extra: int) -> None:
-    """d = 6, h = 8, C = 3:
+    """d = 6, h = 8, C = 3: 6·8 + 8 + 2 (24 + 3) + 24 = 134 numbers down, 3 counts more up.
 
-    6·8 + 8 + 2 (24 + 3) + 24 = 134 numbers down, 3 counts more up; |Θ| = 83 where the network is shared.
+    |Θ| = 83 where the network is shared.
     """
     rounds, _ = run_rounds(FedSpray(share_gnn=share), toy_clients())
     assert sum(rounds[0].bytes_down.values()) == 3 * 4 * (134 + extra)

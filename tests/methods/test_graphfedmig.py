@@ -130,10 +130,10 @@ def test_the_programs_score_is_always_log_c(classes: int) -> None:
 
 
 def test_models_are_weighted_by_information() -> None:
-    """Constants 1 and 4 with MI .25 and .75 (+ 1e-6):
+    """Constants 1 and 4 with MI .25 and .75 (+ 1e-6): 3.25; `official`: 2.5.
 
-    3.25; `official`: 2.5. A client without training nodes has no say; D and p̄ are
-    weighted by sizes, equal here: 2.5."""
+    A client without training nodes has no say. D and p̄ are weighted by sizes, equal here: 2.5.
+    """
     server, tensors = start()
     replies = replies_at(tensors, {0: 1.0, 1: 4.0}, {0: 0.25, 1: 0.75})
     replies[2] = replace(replies_at(tensors, {2: 99.0}, {2: 9.0})[2], num_train=0)
@@ -158,8 +158,9 @@ def test_nobody_informative_is_a_plain_mean() -> None:
 @pytest.mark.parametrize("model", BACKBONES, ids=lambda m: f"{m.backbone}-{m.head}")
 @both_features
 def test_idealised_logits_are_those_of_replaced_features(model: Backbone, sparse: bool) -> None:
-    """Without noise: the network's own logits on a graph whose training nodes carry their class's mean
-    features, others their own.
+    """Without noise: the network's own logits on a graph of other features.
+
+    Its training nodes carry their class's mean features, others their own.
     """
     data, method = toy_client(sparse=sparse), GraphFedMig(noise=0.0)
     client = make_client(method, data, model)
@@ -180,10 +181,9 @@ def test_idealised_logits_are_those_of_replaced_features(model: Backbone, sparse
 
 
 def test_divergence_by_hand() -> None:
-    """p = (1/2, 1/2), p̄ = (1/4, 3/4), m = (3/8, 5/8):
+    """p = (1/2, 1/2), p̄ = (1/4, 3/4), m = (3/8, 5/8).
 
     KL(m||p) = 3/8 log 3/4 + 5/8 log 5/4; KL(m||p̄) = 3/8 log 3/2 + 5/8 log 5/6.
-
     At p = p̄ it is 0 with gradient 0; a zero in p̄ stays finite.
     """
     first = 0.375 * np.log(0.75) + 0.625 * np.log(1.25)
@@ -199,7 +199,10 @@ def test_divergence_by_hand() -> None:
 
 
 def test_the_discriminator_learns_to_imitate() -> None:
-    """Steps on cross-entropy against softmax(real) over classes, whose minimum is the entropy of the target."""
+    """Steps on cross-entropy against softmax(real) over classes.
+
+    Its minimum is the entropy of the target.
+    """
     data = toy_client()
     judge = with_prefix(start()[1], "discriminator.")
     draws = torch.Generator().manual_seed(0)
@@ -236,8 +239,9 @@ def test_the_warm_up_is_in_round_1_only() -> None:
 
 
 def test_clusters_by_hand() -> None:
-    """Directions 0°, 20° and 90°: at cos 30° the first two merge (their mean is at 10°); cos 80° = .17 joins
-    all at threshold .1.
+    """Directions 0°, 20° and 90°: at cos 30° the first two merge (their mean is at 10°).
+
+    cos 80° = .17 joins all at threshold .1.
     """
     at = {
         k: torch.tensor([np.cos(np.radians(a)), np.sin(np.radians(a))]) for k, a in ((0, 0), (1, 90), (2, 20))
@@ -249,7 +253,7 @@ def test_clusters_by_hand() -> None:
 
 
 def test_each_cluster_has_its_own_tensors() -> None:
-    """Clients 0 and 2 point one way, 1 another:
+    """Clients 0 and 2 point one way, 1 another.
 
     0 and 2 receive their mean, 1 its own; one who never answered the initial tensors.
     """
@@ -296,10 +300,9 @@ def test_awkward_clients(awkward: dict[str, Any], threshold: float, model: Backb
 
 @both_features
 def test_it_learns_with_the_bytes_it_states(sparse: bool) -> None:
-    """|Θ| = 83, |D| = 385·3 + 33,152 = 34,307, C + 1 = 4:
+    """|Θ| = 83, |D| = 385·3 + 33,152 = 34,307, C + 1 = 4.
 
     4 · 34,394 each way for each of 3 clients; 4 d more with a threshold.
-
     Without edges, where the features alone name the class.
     """
     rounds, _ = run_rounds(

@@ -94,9 +94,9 @@ def test_interpolation_of_two_nodes() -> None:
 def test_the_plan_counts() -> None:
     """Counts 1, 2, 9 of three present classes (of five): average 4.
 
-    Class 0: floor(4/1) = 4 passes of 1; class 1: floor(4/2) = 2 passes
-    of 2. With up_scale 1 one synthetic node per node. Passes are numbered apart, so one delta per pass is one
-    number per group.
+    Class 0: floor(4/1) = 4 passes of 1; class 1: floor(4/2) = 2 passes of 2.
+    With up_scale 1 one synthetic node per node.
+    Passes are numbered apart, so one delta per pass is one number per group.
     """
     data = labelled([0, 1, 1] + [2] * 9, [], num_classes=5)
     prepared = GraphSMOTE().prepare(data, Backbone(hidden=4))
@@ -207,8 +207,9 @@ SHAPES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("settings", VARIANTS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_variants_at_awkward_clients(settings: dict[str, Any], shape: dict[str, Any]) -> None:
-    """The contract battery has the default everywhere; these are the other branches, half of the clients at a
-    time.
+    """The contract battery has the default everywhere.
+
+    These are the other branches, half of the clients at a time.
     """
     clients = [toy_client(0, nodes=16, sparse=shape.get("sparse", False)), toy_client(1, nodes=16, **shape)]
     rounds, _ = run_rounds(

@@ -41,9 +41,11 @@ def test_first_size_is_nodes_per_class() -> None:
 
 
 def test_sampled_contrast_approaches_the_full_one() -> None:
-    """A third of the nodes, all centres: the mean over draws is the full contrast within 5 % (D is a mean per
-    class; its log is not
-    linear, so it is consistent, not unbiased); with anchors for all it is the full contrast exactly."""
+    """A third of the nodes, all centres: the mean over draws is the full contrast within 5 %.
+
+    D is a mean per class; its log is not linear, so it is consistent, not unbiased. With anchors for all it
+    is the full contrast exactly.
+    """
     generator = torch.Generator().manual_seed(2)
     nodes, centres = torch.rand(300, 4, generator=generator), torch.rand(3, 4, generator=generator)
     full = float(group_contrast(nodes, centres, 1.0))
@@ -57,8 +59,9 @@ def test_sampled_contrast_approaches_the_full_one() -> None:
 
 
 def test_pool_by_hand() -> None:
-    """p / ‖p‖ = (0, 1): scores are the second column; the two largest are nodes 1 and 3, ascending, with the
-    tanh of their scores.
+    """p / ‖p‖ = (0, 1): scores are the second column.
+
+    The two largest are nodes 1 and 3, ascending, with the tanh of their scores.
     """
     x = torch.tensor([[1.0, 0.0], [1.0, 2.0], [1.0, -1.0], [0.0, 1.0]])
     keep, gate = pool(x, torch.tensor([0.0, 1.0]), 2)
@@ -91,7 +94,7 @@ def test_pooled_square_equals_the_full_square() -> None:
 
 
 def test_the_cap_keeps_what_either_end_keeps() -> None:
-    """One edge per row:
+    """One edge per row.
 
     0 keeps 1 (weight 5), 1 keeps 0, 2 keeps 1 (weight 3); 0-2 (weight 1) is nobody's strongest.
     """
@@ -174,8 +177,9 @@ SHAPES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("settings", VARIANTS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_variants_at_awkward_clients(settings: dict[str, Any], shape: dict[str, Any]) -> None:
-    """The contract battery has the default everywhere; these are the other branches, half of the clients at a
-    time.
+    """The contract battery has the default everywhere.
+
+    These are the other branches, half of the clients at a time.
     """
     clients = [toy_client(0, nodes=16, sparse=shape.get("sparse", False)), toy_client(1, nodes=16, **shape)]
     rounds, _ = run_rounds(
@@ -186,8 +190,9 @@ def test_variants_at_awkward_clients(settings: dict[str, Any], shape: dict[str, 
 
 @pytest.mark.parametrize(("backbone", "layer"), [("gcn", 64 + 8), ("sage", 128 + 8)])
 def test_what_is_sent(backbone: Any, layer: int) -> None:
-    """4 (|Θ| + 2 (h² + h) + L h) bytes each way; a sage layer reads 2 h columns, and so do its encoder and
-    classifier.
+    """4 (|Θ| + 2 (h² + h) + L h) bytes each way.
+
+    A sage layer reads 2 h columns, and so do its encoder and classifier.
     """
     clients, model = toy_clients(2), Backbone(hidden=8, backbone=backbone)
     message = initial(HierTail(), make_server(clients, model, Training()))

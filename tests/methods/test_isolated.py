@@ -28,8 +28,9 @@ def test_the_other_clients_change_nothing() -> None:
 
 
 def test_clients_that_never_trained_have_the_common_initial_weights() -> None:
-    """One round with half of two clients: one of them is never asked; and a client without training nodes
-    stays where it began.
+    """One round with half of two clients: one of them is never asked.
+
+    A client without training nodes stays where it began.
     """
     method = Isolated()
     rounds, exchange = run_rounds(method, toy_clients(2), rounds=1, training=Training(participation=0.5))

@@ -33,8 +33,9 @@ from toy import assert_same, make_client, run_rounds, toy_client, toy_clients
     ],
 )
 def test_the_last_rounds_learn_the_scales(share: float, last_round: int, stage_one: int) -> None:
-    """5 % of 200 is 10; of 10 it is a half, but one round at least; stage one keeps one round; a run of one
-    round has no stage two.
+    """5 % of 200 is 10; of 10 it is a half, but one round at least.
+
+    Stage one keeps one round. A run of one round has no stage two.
     """
     assert LWS(stage_two=share).stage_one_rounds(last_round) == stage_one
 
@@ -88,8 +89,9 @@ def test_every_present_class_weighs_the_same(labels: list[int], seed: int) -> No
 
 
 def test_gradient_by_hand() -> None:
-    """One node of each class, z = (1, -1) for both, p_0 = e / (e + 1/e) = .8808: dL/df_0 = ½ (p_0 - 1) + ½
-    p_0 = p_0 - ½ = .3808.
+    """One node of each class, z = (1, -1) for both, p_0 = e / (e + 1/e) = .8808.
+
+    dL/df_0 = ½ (p_0 - 1) + ½ p_0 = p_0 - ½ = .3808.
     """
     scale = torch.ones(2, requires_grad=True)
     z = torch.tensor([[1.0, -1.0], [1.0, -1.0]])
@@ -113,9 +115,9 @@ def test_the_scale_of_an_absent_class_stays() -> None:
 
 
 def test_first_scale_step_by_hand() -> None:
-    """Adam's first step moves every scale by lr against the sign of its gradient:
+    """Adam's first step moves every scale by lr against the sign of its gradient: 1 ± .01.
 
-    1 ± .01. Nothing else is sent.
+    Nothing else is sent.
     """
     data, model, method = toy_client(), Backbone(hidden=8), LWS()
     client = make_client(method, data, model, Training(epochs=1), round=3, last_round=3)
@@ -162,9 +164,9 @@ def test_scales_stay_nonnegative_on_request() -> None:
 
 
 def test_class_mean_by_hand() -> None:
-    """Class 0:
+    """Class 0: (1·2 + 3·4)/4 = 3.5.
 
-    (1·2 + 3·4)/4 = 3.5; class 1: only the second client has it, 6; class 2: nobody, the old 9 stays.
+    Class 1: only the second client has it, 6. Class 2: nobody, the old 9 stays.
     """
     old = torch.tensor([7.0, 8.0, 9.0])
     pairs = [
@@ -222,8 +224,9 @@ def test_awkward_clients(awkward: dict[str, Any], sparse: bool, participation: f
     "model", [Backbone(dropout=0.0, backbone="sage"), Backbone(dropout=0.0, head="linear")]
 )
 def test_both_stages_learn_with_every_backbone(model: Backbone) -> None:
-    """Without the toy's random edges, which hide the classes: both losses fall within their stage of 12
-    rounds.
+    """Without the toy's random edges, which hide the classes.
+
+    Both losses fall within their stage of 12 rounds.
     """
     rounds, _ = run_rounds(LWS(stage_two=0.5), toy_clients(edges=False), rounds=24, model=model)
     assert rounds[11].loss < 0.5 * rounds[0].loss

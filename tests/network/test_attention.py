@@ -19,9 +19,9 @@ def path_matrix() -> sp.csr_matrix:
 
 
 def test_edges_are_both_directions_and_self_loops() -> None:
-    """By target:
+    """By target: 0 <- {0, 1}; 1 <- {0, 1, 2}; 2 <- {1, 2}; 3 <- {3}.
 
-    0 <- {0, 1}; 1 <- {0, 1, 2}; 2 <- {1, 2}; 3 <- {3}. The mirror of 0 <- 1 (place 1) is 1 <- 0 (place 2).
+    The mirror of 0 <- 1 (place 1) is 1 <- 0 (place 2).
     """
     edges = Edges.of(path_matrix(), torch.tensor([1, 3]))
     assert edges.target.tolist() == [0, 0, 1, 1, 1, 2, 2, 3]
@@ -37,8 +37,9 @@ def test_edges_are_both_directions_and_self_loops() -> None:
 
 
 def test_edge_softmax_by_hand() -> None:
-    """Scores (0, log 3) at node 0 give (1/4, 3/4); equal scores at node 1 thirds; huge ones stay finite; node
-    3 has itself alone.
+    """Scores (0, log 3) at node 0 give (1/4, 3/4); equal scores at node 1 thirds.
+
+    Huge ones stay finite. Node 3 has itself alone.
     """
     scores = torch.tensor([0.0, float(np.log(3)), 5.0, 5.0, 5.0, 1e4, -1e4, -7.0])
     alpha = edge_softmax(scores, Edges.of(path_matrix(), torch.arange(4)))
@@ -48,8 +49,9 @@ def test_edge_softmax_by_hand() -> None:
 @pytest.mark.parametrize("train_only", [False, True])
 @pytest.mark.parametrize("seed", range(5))
 def test_sparse_attention_is_the_dense_one(seed: int, train_only: bool) -> None:
-    """Softmax over all pairs with non-edges at -inf, times V: same values, same gradients; of all rows or
-    every second.
+    """Softmax over all pairs with non-edges at -inf, times V.
+
+    Same values, same gradients; of all rows or every second.
     """
     graph = toy_client(seed=seed).graph
     edges, n = (

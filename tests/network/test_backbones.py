@@ -143,8 +143,9 @@ def test_gradients_equal_plain_autograd(
 def test_a_whole_step_without_autograd_has_its_gradients(
     backbone: Any, head: Any, hidden: int, layers: int, sparse: bool, dropout: float
 ) -> None:
-    """The loss is Σ w z² over the training nodes' logits: its error 2 w z is no constant, so that wrong
-    logits show too.
+    """The loss is Σ w z² over the training nodes' logits.
+
+    Its error 2 w z is no constant, so that wrong logits show too.
     """
     model, data = Backbone(backbone, hidden, dropout, head, layers), toy_client(sparse=sparse)
     inputs, params = model.inputs(data), made(model)

@@ -1,5 +1,6 @@
-"""The contract of a network: what a network of two functions gets for nothing, dropout, and the names of
-layers.
+"""The contract of a network.
+
+What a network of two functions gets for nothing, dropout, and the names of layers.
 """
 
 from __future__ import annotations

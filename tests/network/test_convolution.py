@@ -1,7 +1,7 @@
-"""gcn and sage: the first layer's own backward against autograd, and what "encoder.weight" is multiplied
-with.
+"""gcn and sage: the first layer's own backward against autograd.
 
-Whole networks are held against dense formulas and torch_geometric in test_backbones.py.
+Also what "encoder.weight" is multiplied with. Whole networks are held against dense formulas and
+torch_geometric in test_backbones.py.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ HIDDEN = 4
 
 
 def test_operators_by_hand() -> None:
-    """0 - 1 - 2 and 3 alone. gcn counts a node itself: degrees 2, 3, 2, 1. sage takes the neighbours' mean."""
+    """0 - 1 - 2 and 3 alone.
+
+    gcn counts a node itself: degrees 2, 3, 2, 1. sage takes the neighbours' mean.
+    """
     adj = adjacency(torch.tensor([[0, 1], [1, 2]]), 4)
     gcn, sage = (network.operator(adj).matrix.to_dense() for network in (GCN(), SAGE()))
     side = 6**-0.5

@@ -1,5 +1,6 @@
-"""The build hook on a copy of the source: whatever $CC says, the package is built, with compiled kernels or
-without.
+"""The build hook on a copy of the source.
+
+Whatever $CC says, the package is built, with compiled kernels or without.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The compiled kernels against torch and scipy: the same numbers for every width, the same bits every time."""
+"""The compiled kernels against torch and scipy.
+
+The same numbers for every width, the same bits every time.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,10 @@ def matrix(rows: int, columns: int, seed: int = 0) -> sp.csr_matrix:
 
 @given(rows=st.integers(1, 12), columns=st.integers(1, 12), width=st.integers(1, 150), seed=st.integers(0, 9))
 def test_product_equals_scipy(rows: int, columns: int, width: int, seed: int) -> None:
-    """Widths cover every strip (64, 32 and 8 columns), the overlapping last strip and rows narrower than one."""
+    """Widths cover every strip (64, 32 and 8 columns).
+
+    They cover the overlapping last strip and rows narrower than one, too.
+    """
     a = matrix(rows, columns, seed)
     dense = torch.randn(columns, width, generator=torch.Generator().manual_seed(seed))
     out = kernels.Factor(csr_tensor(a, np.int32)).times(dense)
@@ -92,8 +98,9 @@ def test_what_is_not_a_number_is_not_hidden() -> None:
 
 
 def test_activate_by_hand() -> None:
-    """h + bias = [[1, -1, 3]]; relu: [[1, 0, 3]]; bits 0b101: first kept and doubled, second dropped, third
-    doubled: [[2, 0, 6]].
+    """h + bias = [[1, -1, 3]]; relu: [[1, 0, 3]].
+
+    Bits 0b101: first kept and doubled, second dropped, third doubled: [[2, 0, 6]].
     """
     h = torch.tensor([[0.5, -2.0, 1.0]])
     kernels.activate(h, torch.tensor([0.5, 1.0, 2.0]), bytes([0b10100000]))
@@ -123,9 +130,9 @@ def test_activate_equals_torch(monkeypatch: pytest.MonkeyPatch, width: int, drop
     seed=st.integers(0, 9),
 )
 def test_transposed_product_equals_torch(rows: int, units: int, width: int, seed: int) -> None:
-    """8 · width covers every number of lanes and a second strip;
+    """8 · width covers every number of lanes and a second strip.
 
-    70 rows are three blocks of 32; widths without factor 8 are torch's.
+    70 rows are three blocks of 32. Widths without factor 8 are torch's.
     """
     generator = torch.Generator().manual_seed(seed)
     holey = torch.randn(rows, units, generator=generator).relu()
@@ -148,9 +155,12 @@ def test_transposed_product_lets_no_nan_pass_and_refuses_rows_that_are_not_there
 
 
 def test_cross_entropy_by_hand() -> None:
-    """z + shift = [[0, ln 3], [ln 3, 0]]: p = [1/4, 3/4] and [3/4, 1/4]; both labels are 1, so the losses are
-    -ln 3/4 and -ln 1/4, their
-    mean ln 4 - ln(3)/2, doubled by the weight; the gradient is 2 (p - onehot) / 2 rows."""
+    """z + shift = [[0, ln 3], [ln 3, 0]]: p = [1/4, 3/4] and [3/4, 1/4].
+
+    Both labels are 1, so the losses are -ln 3/4 and -ln 1/4.
+    Their mean is ln 4 - ln(3)/2, doubled by the weight.
+    The gradient is 2 (p - onehot) / 2 rows.
+    """
     z, shift = torch.tensor([[0.0, 0.0], [math.log(3), -math.log(3)]]), torch.tensor([0.0, math.log(3)])
     assert kernels.cross_entropy_(z, torch.tensor([1, 1]), shift, 2.0) == pytest.approx(
         2 * math.log(4) - math.log(3), abs=1e-6
@@ -226,8 +236,7 @@ def test_environment_variable(value: str, expected: str) -> None:
     assert expected in done.stdout + done.stderr
 
 
-# --- what the compiled functions must never follow
-# ---------------------------------------------------------------------------------------
+# --- what the compiled functions must never follow ----------------------------------------------------------
 
 ELSEWHERE = torch.ones(8, 8, device="meta")
 """A tensor whose memory is not the machine's: its address is 0."""

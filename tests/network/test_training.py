@@ -50,8 +50,9 @@ def assert_close(a: Tensors, b: Tensors) -> None:
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 def test_adam_equals_torch_step_by_step_across_calls(weight_decay: float) -> None:
-    """Two calls of two steps with the moments handed over are four steps of ``torch.optim.Adam`` with its L2
-    penalty.
+    """Two calls of two steps with the moments handed over are four steps.
+
+    The steps are those of ``torch.optim.Adam`` with its L2 penalty.
     """
     expected = with_torch(
         lambda ps: torch.optim.Adam(ps, lr=0.05, weight_decay=weight_decay), ["a", "b", "c"], 4
@@ -129,8 +130,9 @@ def test_no_step_changes_nothing_and_has_no_loss(epochs: int, trainable: list[st
 
 
 def test_the_loss_is_the_mean_over_the_steps() -> None:
-    """sgd on w², lr 1/4, from w = 2: losses 4 and 1 (w - ¼ · 2w = w/2), mean 2.5; it is evaluated once per
-    step.
+    """sgd on w², lr 1/4, from w = 2: losses 4 and 1 (w - ¼ · 2w = w/2), mean 2.5.
+
+    It is evaluated once per step.
     """
     seen: list[float] = []
 
@@ -160,8 +162,9 @@ def test_a_parameter_the_loss_does_not_reach_only_decays(
 @pytest.mark.parametrize(
     "setting",
     [
-        {"epochs": -1}, {"lr": 0.0}, {"lr": -1.0}, {"lr": math.nan}, {"lr": math.inf}, {"weight_decay": -1.0}, {"weight_decay": math.nan},
-        {"participation": 0.0}, {"participation": 1.5}, {"participation": math.nan}, {"max_norm": 0.0}, {"max_norm": math.nan},
+        {"epochs": -1}, {"lr": 0.0}, {"lr": -1.0}, {"lr": math.nan}, {"lr": math.inf}, {"weight_decay": -1.0},
+        {"weight_decay": math.nan}, {"participation": 0.0}, {"participation": 1.5},
+        {"participation": math.nan}, {"max_norm": 0.0}, {"max_norm": math.nan},
     ],
     ids=str,
 )  # fmt: skip

@@ -159,8 +159,9 @@ def test_a_checksum_alone_makes_no_checkpoint(tmp_path: Path) -> None:
 
 
 def test_saves_take_a_twentieth_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A round takes 1 s and a save 0.5 s: after one the next may come 10 s later, so in rounds 1, 11, 21,
-    ...: 5 % and no more.
+    """A round takes 1 s and a save 0.5 s: after one the next may come 10 s later.
+
+    So it comes in rounds 1, 11, 21, ...: 5 % and no more.
     """
     now = 100.0
     rounds: list[int] = []

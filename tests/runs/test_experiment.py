@@ -150,7 +150,10 @@ def test_hash_of_a_preset_is_the_hash_of_its_values() -> None:
 
 
 def test_hash_is_the_same_in_another_process() -> None:
-    code = f"from fedepd.runs.experiment import Experiment; print(Experiment.make('fedepd', **{SAMPLE!r}).config_hash('data'))"
+    code = (
+        "from fedepd.runs.experiment import Experiment; "
+        f"print(Experiment.make('fedepd', **{SAMPLE!r}).config_hash('data'))"
+    )
     there = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "7"}
     )
@@ -207,7 +210,7 @@ RETIRED: dict[str, Any] = {"interleave": False, "infer_on": "purified", "rehears
 
 
 def test_the_identity_still_holds_what_was_removed() -> None:
-    """The hash of the default before the removal, on data "data":
+    """The hash of the default before the removal, on data "data".
 
     23 fields went into it, and 23 entries still do.
     """
@@ -240,7 +243,10 @@ def test_a_file_may_hold_a_removed_setting_at_the_value_that_is_left() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("interleave", True), ("interleave", [1]), ("infer_on", "original"), ("rehearsal_weight", 0.5), ("rehearsal_weight", "x")],
+    [
+        ("interleave", True), ("interleave", [1]), ("infer_on", "original"), ("rehearsal_weight", 0.5),
+        ("rehearsal_weight", "x"),
+    ],
 )  # fmt: skip
 def test_a_file_with_another_value_of_a_removed_setting_is_refused(name: str, value: Any) -> None:
     with pytest.raises(BadConfig, match=f"^{name} is .* only {name} = .* is left; run it anew"):
@@ -262,7 +268,8 @@ def test_a_model_that_only_predicts_may_have_been_trained_otherwise() -> None:
     ("preset", "settings", "says"),
     [
         ("default", {"gamma": 0.3},
-         "gamma is 0.3, but with consensus_by = rehearsal it changes nothing; leave gamma out, or change consensus_by"),
+         "gamma is 0.3, but with consensus_by = rehearsal it changes nothing; "
+         "leave gamma out, or change consensus_by"),
         ("default", {"teleport": 0.3}, "teleport is 0.3, but with rho = 1.0 it changes nothing"),
         ("printed", {"rehearsal_prior": 1}, "rehearsal_prior is 1.0, but with consensus_by = injection"),
         ("printed", {"consensus": False, "gamma": 0.3}, "gamma is 0.3, but with consensus = false"),

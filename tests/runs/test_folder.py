@@ -73,8 +73,11 @@ def test_files_can_be_read_by_whoever_the_users_umask_lets_read(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(float("nan"), None), (float("-inf"), None), (np.float32("nan"), None), (np.int64(3), 3), ((1.5, float("nan")), [1.5, None]),
-     ({1: {"a": float("nan")}}, {"1": {"a": None}}), ("text", "text"), (True, True)],
+    [
+        (float("nan"), None), (float("-inf"), None), (np.float32("nan"), None), (np.int64(3), 3),
+        ((1.5, float("nan")), [1.5, None]), ({1: {"a": float("nan")}}, {"1": {"a": None}}), ("text", "text"),
+        (True, True),
+    ],
 )  # fmt: skip
 def test_json_holds_null_where_a_number_is_not_finite(value: Any, expected: Any) -> None:
     assert clean(value) == expected
@@ -120,8 +123,11 @@ def test_a_new_folder_is_made_with_its_parents_and_an_empty_one_is_taken(tmp_pat
 
 @pytest.mark.parametrize(
     ("config", "says"),
-    [('{"config_hash": "abc"}', "already holds this same run"), ('{"config_hash": "xyz"}', r"already holds another run \(xyz\)"),
-     ("{", r"already holds another run \(damaged\)"), ("[]", r"already holds another run \(damaged\)")],
+    [
+        ('{"config_hash": "abc"}', "already holds this same run"),
+        ('{"config_hash": "xyz"}', r"already holds another run \(xyz\)"),
+        ("{", r"already holds another run \(damaged\)"), ("[]", r"already holds another run \(damaged\)"),
+    ],
 )  # fmt: skip
 def test_a_folder_with_a_run_is_refused(tmp_path: Path, config: str, says: str) -> None:
     (tmp_path / "config.json").write_text(config)

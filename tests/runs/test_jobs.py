@@ -80,8 +80,9 @@ def test_an_interrupted_job_goes_on_to_the_same_bits(tmp_path: Path) -> None:
 def test_a_signal_while_a_job_is_being_started_leaves_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the start of a process and our knowing of it nothing may get in: it would train on unseen and
-    unstopped.
+    """Between the start of a process and our knowing of it nothing may get in.
+
+    It would train on unseen and unstopped.
     """
     start = ForkServerProcess.start
 

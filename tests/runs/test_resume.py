@@ -139,7 +139,7 @@ def kill_and_resume(file: Path, folder: Path, die_at: int | None = None, after: 
 
 @pytest.mark.slow
 def test_killed_at_ten_instants_of_writing(file: Path, whole: Path, tmp_path: Path) -> None:
-    """Each round's save is an fsync, a rename and a removal:
+    """Each round's save is an fsync, a rename and a removal.
 
     10 random ones of them, and of the run's other files.
     """
@@ -225,8 +225,9 @@ def test_without_checkpoints_it_starts_again(file: Path, whole: Path, tmp_path: 
 
 
 def test_every_method_goes_on(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a method keeps between rounds is in its state or in the server's tensors, so the checkpoint
-    has it.
+    """Whatever a method keeps between rounds is in its state or in the server's tensors.
+
+    So the checkpoint has it.
     """
     monkeypatch.setitem(TINY, "rounds", 6)
     for method in fedepd.METHODS:
@@ -301,7 +302,10 @@ def test_finished_absent_and_damaged_runs(
 def test_a_folder_of_before_a_setting_was_removed(
     file: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It goes on where the setting has the value that is left, and is refused by name where it has another."""
+    """It goes on where the setting has the value that is left.
+
+    It is refused by name where the setting has another.
+    """
     folder = interrupted(file, tmp_path / "old", monkeypatch)
     config = json.loads((folder / "config.json").read_text())
     assert config["experiment"]["method"]["interleave"] is False

@@ -1,5 +1,6 @@
-"""From a graph to numbers and a folder: the same bits however it is run, and nothing left behind by odd
-input.
+"""From a graph to numbers and a folder.
+
+The bits are the same however it is run, and odd input leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -32,11 +33,15 @@ from toy import assert_same, relabelled
 
 QUICK: dict[str, Any] = {"rounds": 3, "hidden": 8, "clients": 3, "evaluate_every": 2}
 
-FILES = {"config.json", "env.json", "rounds.jsonl", "confusion.npz", "partition.npz", "clients.json", "model.safetensors",
-         "final.safetensors", "summary.json"}  # fmt: skip
-SUMMARY = {"method", "method_label", "preset", "dataset", "proxy_features", "seed", "rounds", "best_round", "metrics", "headline", "tiers",
-           "test_without_local_train", "bytes_up", "bytes_down", "seconds", "cpu_seconds", "peak_rss_mb", "config_hash", "weights_sha256",
-           "partition_sha256", "protocol"}  # fmt: skip
+FILES = {
+    "config.json", "env.json", "rounds.jsonl", "confusion.npz", "partition.npz", "clients.json",
+    "model.safetensors", "final.safetensors", "summary.json",
+}  # fmt: skip
+SUMMARY = {
+    "method", "method_label", "preset", "dataset", "proxy_features", "seed", "rounds", "best_round",
+    "metrics", "headline", "tiers", "test_without_local_train", "bytes_up", "bytes_down", "seconds",
+    "cpu_seconds", "peak_rss_mb", "config_hash", "weights_sha256", "partition_sha256", "protocol",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +65,10 @@ def small(
 
 def test_public_names_in_a_fresh_process() -> None:
     settings = ", ".join(f"{name}={value}" for name, value in QUICK.items())
-    code = f"import fedepd; r = fedepd.run(fedepd.load('synthetic'), 'fedavg', {settings}); print(r.metrics['global']['pooled']['acc'])"
+    code = (
+        f"import fedepd; r = fedepd.run(fedepd.load('synthetic'), 'fedavg', {settings}); "
+        "print(r.metrics['global']['pooled']['acc'])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 0 <= float(done.stdout) <= 1
 
@@ -265,10 +273,9 @@ def test_client_without_edges(run_odd: Callable[..., RunResult]) -> None:
 
 
 def test_class_with_one_node(run_odd: Callable[..., RunResult]) -> None:
-    """Floor rule: int(0.6 * 1) = 0 training nodes, so the only node of class 2 is a test node: one of the 5
-    test nodes is unseen.
+    """Floor rule: int(0.6 * 1) = 0 training nodes, so the only node of class 2 is a test node.
 
-    Classes 0 and 1 have 10 nodes each: 6 train, 2 validate, 2 test.
+    One of the 5 test nodes is unseen. Classes 0 and 1 have 10 nodes each: 6 train, 2 validate, 2 test.
     """
     result = run_odd(small([0, 1] * 10 + [2], [(i, i + 1) for i in range(20)]), clients=1)
     assert result.summary["test_without_local_train"] == pytest.approx(1 / 5)
@@ -292,9 +299,9 @@ def test_client_without_training_nodes(run_odd: Callable[..., RunResult]) -> Non
 
 
 def test_unlabelled_nodes(run_odd: Callable[..., RunResult]) -> None:
-    """Every fifth of 40 nodes has no label:
+    """Every fifth of 40 nodes has no label.
 
-    32 labelled ones, 16 of each class, of which 9 train, 3 validate and 4 test.
+    32 are labelled, 16 of each class, of which 9 train, 3 validate and 4 test.
     """
     labels = [HIDDEN if i % 5 == 0 else int(i % 5 > 2) for i in range(40)]
     result = run_odd(small(labels, [(i, i + 1) for i in range(39)]), clients=1)

@@ -104,8 +104,9 @@ def test_without_validation_nodes_the_last_round_is_selected() -> None:
 
 
 def test_rounds_before_a_methods_last_stage_are_not_selected() -> None:
-    """Round 1 has the best validation, but the method is complete only from round 2 on; its line is there all
-    the same.
+    """Round 1 has the best validation, but the method is complete only from round 2 on.
+
+    Its line is there all the same.
     """
     done = progress()
     done.first = 2
@@ -144,7 +145,8 @@ def test_a_line_per_round() -> None:
     done = follow([None, 3])
     first, second = done.lines
     assert first == {
-        "round": 1, "loss": 0.5, "clients": (0, 1), "seconds": 0.1, "cpu_seconds": 0.2, "bytes_up": {"w": 4}, "bytes_down": {"w": 8},
+        "round": 1, "loss": 0.5, "clients": (0, 1), "seconds": 0.1, "cpu_seconds": 0.2, "bytes_up": {"w": 4},
+        "bytes_down": {"w": 8},
     }  # fmt: skip
     assert second["val"] == {
         kind: {"acc": 0.75, "bacc": 0.75, "macro_f1": 0.75} for kind in ("global", "personal")
@@ -195,8 +197,9 @@ def test_matrices_are_stacked_in_ascending_order_of_client() -> None:
 def test_a_client_with_many_declared_nodes_does_not_choose_the_round_alone(
     select: str, capped: bool, selected: int
 ) -> None:
-    """Nine clients have 8 nodes each, all right in round 1 and half in round 2; the tenth says the opposite
-    of ten million.
+    """Nine clients have 8 nodes each, all right in round 1 and half in round 2.
+
+    The tenth says the opposite of ten million.
     """
     done = Progress({"w": torch.zeros(1)}, select, TIERS, cap_weights=capped)
     for number, (honest, lied) in enumerate([(4, 0), (2, 5_000_000)], start=1):

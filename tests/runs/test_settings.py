@@ -42,8 +42,9 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "kind", "expected"),
     [
-        ("5", int, 5), (5.0, int, 5), ("1e-2", float, 0.01), (1, float, 1.0), ("none", float | None, None), ("0.5", float | None, 0.5),
-        ("yes", bool, True), ("off", bool, False), (True, bool, True), ("2", Literal[1, 2], 2), ("a", Literal["a", "b"], "a"),
+        ("5", int, 5), (5.0, int, 5), ("1e-2", float, 0.01), (1, float, 1.0), ("none", float | None, None),
+        ("0.5", float | None, 0.5), ("yes", bool, True), ("off", bool, False), (True, bool, True),
+        ("2", Literal[1, 2], 2), ("a", Literal["a", "b"], "a"),
     ],
 )  # fmt: skip
 def test_text_becomes_the_fields_type(value: Any, kind: Any, expected: Any) -> None:
@@ -54,8 +55,11 @@ def test_text_becomes_the_fields_type(value: Any, kind: Any, expected: Any) -> N
 
 @pytest.mark.parametrize(
     ("value", "kind"),
-    [("five", int), ("1.5", int), (1.5, int), (True, int), (float("nan"), int), (float("inf"), int), ("", float), ("nan", float),
-     ("inf", float), ([1], float), (None, float), (False, float), ("maybe", bool), ("c", Literal["a", "b"])],
+    [
+        ("five", int), ("1.5", int), (1.5, int), (True, int), (float("nan"), int), (float("inf"), int),
+        ("", float), ("nan", float), ("inf", float), ([1], float), (None, float), (False, float),
+        ("maybe", bool), ("c", Literal["a", "b"]),
+    ],
 )  # fmt: skip
 def test_values_that_are_not_of_the_fields_type(value: Any, kind: Any) -> None:
     with pytest.raises(BadConfig, match="x"):

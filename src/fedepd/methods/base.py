@@ -264,8 +264,7 @@ class Method(ABC, Generic[P]):
 
         Returns:
             The reply, and the state for the next round. Entries of the state that are named like entries of
-            the message
-            are the client's personal version of them.
+            the message are the client's personal version of them.
         """
 
     @abstractmethod

@@ -222,9 +222,8 @@ class GraphSMOTE(Method[Prepared]):
             delta = delta[prepared.passes]
         if client.model.convolution is None:
             # Choice: only the layers of gcn and sage can be continued on a graph with more nodes. With
-            # another
-            # network, synthetic rows lie between the rows that its classifier reads. The predicted edges then
-            # serve the reconstruction alone.
+            # another network, synthetic rows lie between the rows that its classifier reads. The predicted
+            # edges then serve the reconstruction alone.
             rows = client.model.smooth(params, hidden, prepared.inputs)
             return torch.cat([rows[prepared.inputs.train], between(rows, prepared.parents, partners, delta)])
         synthetic = between(hidden, prepared.parents, partners, delta)  # [s, h]

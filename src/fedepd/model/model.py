@@ -114,8 +114,7 @@ class Model:
         """Classify every node. The graph's own labels are not looked at.
 
         Edges are purified as in training, over the whole graph as if it were one client. A node without edges
-        is
-        classified by its features alone.
+        is classified by its features alone.
 
         Args:
             graph: A graph with the features that the model was trained on.

@@ -166,8 +166,9 @@ class Network(ABC):
 
 
 def check_network_class(cls: object) -> type[Network]:
-    """What a network needs to be run by name: a frozen dataclass whose fields all have a default and a plain
-    type.
+    """What a network needs to be run by name.
+
+    It is a frozen dataclass whose fields all have a default and a plain type.
     """
     if not isinstance(cls, type) or not issubclass(cls, Network):
         name = cls.__qualname__ if isinstance(cls, type) else cls

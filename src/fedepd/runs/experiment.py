@@ -165,8 +165,9 @@ class Experiment:
         )
 
     def check_given(self, names: Iterable[str]) -> None:
-        """Refuse what a person should not give: a removed setting, or one that changes nothing under the
-        others.
+        """Refuse what a person should not give.
+
+        That is a removed setting, or one that changes nothing under the others.
 
         Args:
             names: The settings that were given.

@@ -17,8 +17,9 @@ SHARE = 5
 
 
 def with_chosen_backbone(experiment: Experiment, data: Data) -> tuple[Experiment, str]:
-    """The experiment with the backbone whose pilot has the better validation macro-F1 (gcn wins a tie), and a
-    sentence that says so.
+    """The experiment with the better backbone, and a sentence that says so.
+
+    The better one is that whose pilot has the higher validation macro-F1; gcn wins a tie.
     """
     rounds = max(1, experiment.protocol.rounds // SHARE)
     scores = {name: pilot_score(with_backbone(experiment, name), data, rounds) for name in BACKBONES}

@@ -166,8 +166,7 @@ def experiment_of(
     """From the resolved settings in a config.json; a name that no longer exists is refused by name.
 
     ``trained``: of a model that is only to predict. ``method`` is the object that the run was given, where
-    its
-    class has no name.
+    its class has no name.
     """
     settings = config["experiment"]
     expect(settings, EXPERIMENT, f"{where}: 'experiment'", cure)

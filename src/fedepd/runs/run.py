@@ -41,16 +41,19 @@ class RunResult:
     """
 
     summary: dict[str, Any]
-    """All scores, the selected round, the protocol in words, bytes, seconds and hashes: what summary.json
-    holds.
+    """What summary.json holds.
+
+    These are all scores, the selected round, the protocol in words, bytes, seconds and hashes.
     """
     rounds: list[dict[str, Any]]
-    """One entry per round, as in rounds.jsonl: losses, bytes, seconds, and scores where the round was
-    evaluated.
+    """One entry per round, as in rounds.jsonl.
+
+    It has losses, bytes, seconds, and scores where the round was evaluated.
     """
     confusions: Confusions
-    """Confusion matrices by name, such as "global_test": int64 [K, C, C] over clients, true and predicted
-    classes.
+    """Confusion matrices by name, such as "global_test".
+
+    Each is int64 [K, C, C] over clients, true classes and predicted classes.
     """
     tensors: Tensors
     """The server's tensors at the selected round."""

@@ -26,15 +26,17 @@ EPS = 1e-12
 
 
 def as_in_the_paper(**settings: Any) -> FedEPD:
-    """Elites, injection, homophily gate, margin in calibration alone and unconditional pruning, with the
-    default's sign.
+    """The paper's parts, with the default's sign.
+
+    Elites, injection, homophily gate, margin in calibration alone and unconditional pruning.
     """
     return FedEPD(**{**PAPER, **settings})
 
 
 def tiny(y: list[int], edges: list[tuple[int, int]], train: list[int], classes: int = 3) -> ClientData:
-    """A client of a few nodes whose features are its labels' unit vectors plus a little; labels outside
-    ``train`` are hidden.
+    """A client of a few nodes whose features are its labels' unit vectors plus a little.
+
+    Labels outside ``train`` are hidden.
     """
     n = len(y)
     x = torch.eye(classes + 1)[torch.tensor(y)] + 0.1 * torch.arange(n)[:, None]
@@ -70,9 +72,9 @@ def prepared_client(
 def test_injection_by_hand(backbone: Any) -> None:
     """Path 0-1-2-3, training nodes 0 (class 0), 1 (class 1) and 2 (class 2, which has no prototype).
 
-    Degrees with self-loops 2, 3, 3, 2, so
-    Â_00 = 1/2, Â_01 = 1/√6, Â_10 = 1/√6, Â_11 = Â_12 = 1/3. h' = h_low (1-γ) + γ p + h_high = h + γ (p -
-    h_low). Rows 2 and 3 stay.
+    Degrees with self-loops 2, 3, 3, 2, so Â_00 = 1/2, Â_01 = 1/√6, Â_10 = 1/√6, Â_11 = Â_12 = 1/3.
+    h' = h_low (1-γ) + γ p + h_high = h + γ (p - h_low).
+    Rows 2 and 3 stay.
     """
     method = as_in_the_paper(gamma=0.3, purify=False)
     client = prepared_client(
@@ -112,9 +114,9 @@ def test_injection_uses_the_purified_graph() -> None:
 def test_the_walk_by_hand() -> None:
     """Path 0-1-2 and the isolated node 3; class 0 restarts from 0, class 1 from 3; α = 1/2, two steps.
 
-    A D^-1 passes all of node 0's mass to 1 and half of node 1's to each end. Class 0: (1,0,0) → ½(1,0,0) +
-    ½(0,1,0) = (½,½,0)
-    → ½(1,0,0) + ½(¼,½,¼) = (5/8, 1/4, 1/8). Class 1: node 3 passes nothing on and keeps α r = ½.
+    A D^-1 passes all of node 0's mass to 1 and half of node 1's to each end.
+    Class 0: (1,0,0) → ½(1,0,0) + ½(0,1,0) = (½,½,0) → ½(1,0,0) + ½(¼,½,¼) = (5/8, 1/4, 1/8).
+    Class 1: node 3 passes nothing on and keeps α r = ½.
     """
     data = tiny([0, 0, 0, 1], [(0, 1), (1, 2)], [0, 3])
     scores = walk_scores(data, torch.tensor([0, 1]), teleport=0.5, steps=2)
@@ -144,17 +146,21 @@ def elites(method: FedEPD, data: ClientData) -> list[tuple[int, int]]:
 
 
 def test_elites_are_the_best_placed_training_nodes_of_their_class() -> None:
-    """Class 0 trains on the hub 2, its leaves 3 and 4 and the isolated node 1; ρ = 1/2 gives ⌊½ · 4⌋ = 2: the
-    hub, and of the two equal
-    leaves the one with the smaller number. Class 1 has one training node, hence max(1, ⌊½⌋) = 1. Class 2 has
-    none and no elite.
+    """Class 0 trains on the hub 2, its leaves 3 and 4 and the isolated node 1.
+
+    ρ = 1/2 gives ⌊½ · 4⌋ = 2: the hub, and of the two equal leaves the one with the smaller number.
+    Class 1 has one training node, hence max(1, ⌊½⌋) = 1.
+    Class 2 has none and no elite.
     """
     data = tiny([1, 0, 0, 0, 0, 0, 2], [(2, 3), (2, 4), (2, 5), (0, 6)], [0, 1, 2, 3, 4])
     assert elites(as_in_the_paper(rho=0.5), data) == [(2, 0), (3, 0), (0, 1)]
 
 
 def test_elites_among_all_nodes_may_be_unlabelled() -> None:
-    """The unlabelled hub 0 between two training leaves has the highest score, but is no candidate by default."""
+    """The unlabelled hub 0 between two training leaves has the highest score.
+
+    By default it is no candidate.
+    """
     data = tiny([0, 0, 0, 1], [(0, 1), (0, 2)], [1, 2, 3])
     assert elites(as_in_the_paper(rho=0.5), data) == [(1, 0), (3, 1)]
     assert elites(as_in_the_paper(rho=0.5, elites="any"), data) == [(0, 0), (3, 1)]
@@ -196,7 +202,10 @@ def test_global_prototype_by_hand() -> None:
 
 
 def test_a_class_without_holders_keeps_its_last_prototype() -> None:
-    """Class 0 is sent by one client; the holders of class 1 are absent this round; nobody ever had class 2."""
+    """Class 0 is sent by one client; the holders of class 1 are absent this round.
+
+    Nobody ever had class 2.
+    """
     before = {
         "prototype.mean": torch.tensor([[9.0, 9.0], [5.0, 6.0], [0.0, 0.0]]),
         "prototype.count": torch.tensor([7.0, 2.0, 0.0]),
@@ -211,14 +220,13 @@ def test_a_class_without_holders_keeps_its_last_prototype() -> None:
 
 
 def test_homophily_by_hand() -> None:
-    """Edges 0-1, 0-2, 0-4, 3-5; training nodes 0, 1 (class 0) and 2, 3, 6 (class 1);
+    """Edges 0-1, 0-2, 0-4, 3-5; training nodes 0, 1 (class 0) and 2, 3, 6 (class 1).
 
-    4 and 5 are unlabelled; 6 has no edge.
+    Nodes 4 and 5 are unlabelled; 6 has no edge.
 
-    h_0: labelled neighbours 1 (same) and 2: 1/2; the unlabelled 4 counts nowhere. h_1 = 1. h_2 = 0. h_3 has
-    only an unlabelled
-    neighbour: 1/2. h_6 is the isolated value. q = (3/4, (0 + 1/2 + h_6) / 3); class 2 has no training node:
-    1/2.
+    h_0: labelled neighbours 1 (same) and 2: 1/2; the unlabelled 4 counts nowhere.
+    h_1 = 1. h_2 = 0. h_3 has only an unlabelled neighbour: 1/2. h_6 is the isolated value.
+    q = (3/4, (0 + 1/2 + h_6) / 3); class 2 has no training node: 1/2.
     """
     data = tiny([0, 0, 1, 1, 0, 1, 1], [(0, 1), (0, 2), (0, 4), (3, 5)], [0, 1, 2, 3, 6])
     for isolated in (0.5, 0.0):
@@ -247,8 +255,9 @@ def test_margins_by_hand(absent: Any, third: float) -> None:
 
 
 def test_the_gate_scales_the_margin() -> None:
-    """Counts (2, 1); the one node of class 1 has one labelled neighbour, of class 0: q_1 = 0 and the margin
-    vanishes; constant: ½ log 2.
+    """Counts (2, 1); the one node of class 1 has one labelled neighbour, of class 0.
+
+    So q_1 = 0 and the margin vanishes; constant: ½ log 2.
     """
     data = tiny([0, 0, 1], [(1, 2)], [0, 1, 2], classes=2)
     margins = {
@@ -280,11 +289,11 @@ def test_balanced_classes_have_no_margin(absent: Any) -> None:
 @pytest.mark.parametrize("sign", ["minus", "plus"])
 @pytest.mark.parametrize("absent", ["exclude", "zero", "eps"])
 def test_the_calibration_loss_by_hand(sign: Any, absent: Any) -> None:
-    """A classifier with zero weights and biases z = (1, 2, 3); counts (4, 2, 0), gate ½, μ = 2, so Δ = (0,
-    log 2, by ``absent``).
+    """A classifier with zero weights and biases z = (1, 2, 3).
 
-    Eq. 16: (4 · CE_0 + 2 · CE_1) / 6 of z - Δ or z + Δ; with "exclude" the third class is no term of the
-    softmax.
+    Counts (4, 2, 0), gate ½, μ = 2, so Δ = (0, log 2, by ``absent``).
+    Eq. 16: (4 · CE_0 + 2 · CE_1) / 6 of z - Δ or z + Δ.
+    With "exclude" the third class is no term of the softmax.
     """
     method = as_in_the_paper(mu=2.0, gate="constant", absent=absent, sign=sign)
     client = prepared_client(method, with_counts([4, 2, 0]))
@@ -300,13 +309,13 @@ def test_the_calibration_loss_by_hand(sign: Any, absent: Any) -> None:
 
 
 def test_rehearsal_by_hand() -> None:
-    """The same classifier, with the identity for weights: prototypes (2, 0) of class 0 and (0, 1) of class 2,
-    none of class 1.
+    """The same classifier, with the identity for weights.
 
-    Rehearsal adds the mean of CE_0 of z = (1 + 2, 2, 3) and CE_2 of z = (1, 2 + 1, 3), classes 0 and 2 being
-    the known ones; with
-    rehearsal_prior 1, log count is taken off: log 3 of class 0, nothing of the others, whose counts are 1 or
-    were never seen.
+    Prototypes are (2, 0) of class 0 and (0, 1) of class 2, and none of class 1.
+    Rehearsal adds the mean of CE_0 of z = (1 + 2, 2, 3) and CE_2 of z = (1, 2 + 1, 3).
+    Classes 0 and 2 are the known ones.
+    With rehearsal_prior 1, log count is taken off: log 3 of class 0, nothing of the others.
+    Their counts are 1 or were never seen.
     """
     params = {
         "classifier.weight": torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]),

@@ -1,5 +1,6 @@
-"""Which settings of FedEPD change nothing: every field is tried under every combination that stops one, bit
-for bit.
+"""Which settings of FedEPD change nothing.
+
+Every field is tried under every combination that stops one, bit for bit.
 """
 
 from __future__ import annotations
@@ -60,8 +61,9 @@ METHODS = {
 
 @cache
 def clients() -> tuple[ClientData, ...]:
-    """Classes of different sizes, one of them absent at the second client, and a training node without
-    neighbours at the first.
+    """Classes of different sizes, one of them absent at the second client.
+
+    The first client has a training node without neighbours.
     """
     first, second = toy_client(0, one_node_class=True), toy_client(1, nodes=20, missing_class=True)
     lonely = int(first.train_mask.nonzero()[-1])

@@ -164,8 +164,9 @@ def test_the_minus_sign_helps_rare_classes_and_the_plus_sign_hurts_them() -> Non
 
 @pytest.mark.parametrize("margin_in", ["both", "calibration"])
 def test_the_margin_is_in_the_base_loss_where_it_is_asked_for(margin_in: Any) -> None:
-    """One SGD step of rate 1 without decay and dropout: what changed is minus the gradient of CE(z - Δ), or
-    of CE(z).
+    """One SGD step of rate 1 without decay and dropout.
+
+    What changed is minus the gradient of CE(z - Δ), or of CE(z).
     """
     data, model = toy_client(one_node_class=True), Backbone(hidden=8, dropout=0.0)
     training = Training(optimizer="sgd", lr=1.0, weight_decay=0.0, epochs=1)
@@ -304,8 +305,9 @@ def test_rehearsal_reads_no_hidden_label() -> None:
 
 
 def test_moments_that_are_not_kept_across_rounds_are_kept_between_the_steps_of_one() -> None:
-    """From an empty state, one round is the same whether moments are dropped at its end or not; the second is
-    not.
+    """From an empty state, one round is the same whether moments are dropped at its end or not.
+
+    The second round is not.
     """
     both = [
         run_rounds(FedEPD(), toy_clients(2), 2, training=Training(keep_moments=keep))
@@ -319,9 +321,10 @@ def test_moments_that_are_not_kept_across_rounds_are_kept_between_the_steps_of_o
 @pytest.mark.parametrize(
     "setting",
     [
-        {"gamma": 0.0}, {"gamma": 1.0}, {"gamma": -0.5}, {"gamma": math.nan}, {"rho": 0.0}, {"rho": 1.5}, {"mu": -0.1}, {"mu": math.nan},
-        {"mu": math.inf}, {"teleport": 0.0}, {"teleport": 1.1}, {"walk_steps": -1}, {"calibration_epochs": -1}, {"isolated_gate": -0.1},
-        {"isolated_gate": 1.5}, {"rehearsal_prior": -0.1}, {"rehearsal_prior": 2.0},
+        {"gamma": 0.0}, {"gamma": 1.0}, {"gamma": -0.5}, {"gamma": math.nan}, {"rho": 0.0}, {"rho": 1.5},
+        {"mu": -0.1}, {"mu": math.nan}, {"mu": math.inf}, {"teleport": 0.0}, {"teleport": 1.1},
+        {"walk_steps": -1}, {"calibration_epochs": -1}, {"isolated_gate": -0.1}, {"isolated_gate": 1.5},
+        {"rehearsal_prior": -0.1}, {"rehearsal_prior": 2.0},
     ],
     ids=str,
 )  # fmt: skip

@@ -46,10 +46,11 @@ PATH_X, PATH_EDGES = [[1, 0], [1, 0], [0, 1]], [[0, 1], [1, 2]]
 def test_the_path_a_b_c(sparse: bool) -> None:
     """x = (1,0), (1,0), (0,1); degrees 1, 2, 1.
 
-    Eq. 1: E_ab = (1/√2 - 1/√3)² = 0.0168, E_bc = 1/2 + 1/3 = 0.8333. Eq. 2: mean 0.4251, population deviation
-    0.4082, cv = 0.9604,
-    λ = cv² / (1 + cv²) = 0.4798, p = λ/2 = 0.2399. Eq. 3: s = (0, 1). Eq. 4: both metrics rank ab before bc,
-    so ψ = (1/2, 1).
+    Eq. 1: E_ab = (1/√2 - 1/√3)² = 0.0168, E_bc = 1/2 + 1/3 = 0.8333.
+    Eq. 2: mean 0.4251, population deviation 0.4082, cv = 0.9604.
+    λ = cv² / (1 + cv²) = 0.4798, p = λ/2 = 0.2399.
+    Eq. 3: s = (0, 1).
+    Eq. 4: both metrics rank ab before bc, so ψ = (1/2, 1).
     The 0.7601-quantile between the two is 0.5 + 0.5 · 0.7601 = 0.8800: bc goes.
     """
     graph = graph_of(PATH_X, PATH_EDGES, sparse)
@@ -117,8 +118,9 @@ def test_fewer_than_two_edges_are_kept(score: Any, sparse: bool, edges: Any) -> 
 
 @pytest.mark.parametrize("score", SCORES)
 def test_equal_energies_keep_every_edge(score: Any) -> None:
-    """On a ring of alternating features every edge has the same energy: cv = λ = p = 0, and the 1-quantile of
-    any score keeps all.
+    """On a ring of alternating features every edge has the same energy.
+
+    So cv = λ = p = 0, and the 1-quantile of any score keeps all.
     """
     graph = graph_of([[1, 0], [0, 1]] * 3, [[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
     energy, distance = edge_metrics(graph)
@@ -127,8 +129,9 @@ def test_equal_energies_keep_every_edge(score: Any) -> None:
 
 
 def test_ties_at_the_threshold_stay() -> None:
-    """Energies (0, 1, 1, 1): mean 3/4, variance 3/16, cv² = 1/3, λ = 1/4. ψ by energy = (1/4, 1, 1, 1), its
-    7/8-quantile 1: all stay.
+    """Energies (0, 1, 1, 1): mean 3/4, variance 3/16, cv² = 1/3, λ = 1/4.
+
+    ψ by energy = (1/4, 1, 1, 1), its 7/8-quantile 1: all stay.
     """
     energy = np.array([0.0, 1.0, 1.0, 1.0])
     assert noise_intensity(energy) == pytest.approx(0.25)

@@ -25,8 +25,9 @@ def client_of(x: Any, edges: Any, y: list[int], sparse: bool) -> ClientData:
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_left_out_hits_equals_fitting_without_each_node(seed: int, sparse: bool) -> None:
-    """The closed form against n ridge fits in the dual: alpha = (K + 1 + 0.1 I)^-1 Y without row i,
-    prediction K_i alpha.
+    """The closed form against n ridge fits in the dual.
+
+    alpha = (K + 1 + 0.1 I)^-1 Y without row i, prediction K_i alpha.
     """
     graph = random_graph(seed, nodes=15, sparse=sparse)
     y = np.random.default_rng(seed).integers(0, 2, 15)
@@ -46,8 +47,9 @@ def test_left_out_hits_equals_fitting_without_each_node(seed: int, sparse: bool)
 def test_pruning_helps_where_edges_join_two_classes() -> None:
     """Two classes at (1, 0) and (0, 1), six nodes each.
 
-    Class 0's first node is joined to all of class 1 and turns into one of them;
-    without those edges every node is its class's feature and all twelve are right."""
+    Class 0's first node is joined to all of class 1 and turns into one of them. Without those edges every
+    node is its class's feature and all twelve are right.
+    """
     x = [[1, 0]] * 6 + [[0, 1]] * 6
     data = client_of(x, [[0] * 6, list(range(6, 12))], [0] * 6 + [1] * 6, False)
     nothing = torch.empty(2, 0, dtype=torch.int64)
@@ -69,8 +71,9 @@ def test_a_sample_of_many_nodes_is_asked(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_nobody_to_ask() -> None:
-    """A client without training nodes, or a graph to predict on; no mean is taken of nothing: warnings are
-    errors here.
+    """A client without training nodes, or a graph to predict on.
+
+    No mean is taken of nothing: warnings are errors here.
     """
     data = client_of([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]], [[0, 1], [1, 2]], [0, 1, 0], False)
     untrained = replace(data, train_mask=torch.zeros(3, dtype=torch.bool))

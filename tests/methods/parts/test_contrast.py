@@ -63,8 +63,9 @@ def test_contrast_and_its_gradient(temperature: float, monkeypatch: pytest.Monke
 
 
 def test_one_centre_is_no_contrast_but_a_pull() -> None:
-    """With one group every pair is positive: mean_i [log mean_j e_ij − mean_j log e_ij], 0 where all rows are
-    alike and positive else.
+    """With one group every pair is positive: mean_i [log mean_j e_ij − mean_j log e_ij].
+
+    It is 0 where all rows are alike and positive else.
     """
     alike = torch.ones(4, 3)
     assert float(group_contrast(alike, torch.ones(1, 3), 1.0)) == pytest.approx(0.0, abs=1e-6)

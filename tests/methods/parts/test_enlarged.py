@@ -18,8 +18,9 @@ from toy import toy_client
 @pytest.mark.parametrize("backbone", ["gcn", "sage"])
 @pytest.mark.parametrize("soft", [False, True])
 def test_enlarged_graph_against_the_dense_matrix(backbone: Any, soft: bool) -> None:
-    """S of the enlarged graph equals the operator of [[A, Rᵀ], [R, 0]] built densely, and so does its
-    gradient.
+    """S of the enlarged graph equals the operator of [[A, Rᵀ], [R, 0]] built densely.
+
+    So does its gradient.
     """
     data = toy_client(nodes=12).hidden()
     model = Backbone(hidden=4, backbone=backbone)

@@ -168,8 +168,9 @@ def test_a_setting_needs_to_act_in_one_point_of_a_sweep_only() -> None:
 
 
 def test_a_setting_for_all_rows_needs_to_act_in_one_of_them_only() -> None:
-    """``tolerate`` means something to the trimmed mean alone; a target's common settings are not asked at
-    all.
+    """``tolerate`` means something to the trimmed mean alone.
+
+    A target's common settings are not asked at all.
     """
     off, trimmed = Row("fedavg", label="off"), Row("fedavg", label="trimmed", settings={"robust": "trimmed"})
     check_acting(with_rows(off, trimmed), {"tolerate": 2})

@@ -120,8 +120,7 @@ def check_acting(target: Target, given: Mapping[str, Any]) -> None:
     """Refuse a setting that changes nothing in any cell, for it would only train the same runs again.
 
     A row's own setting, and what its grid varies, must act in one cell of this row. A setting given for all
-    rows must act in one cell
-    of the target. The target's own common settings are not asked.
+    rows must act in one cell of the target. The target's own common settings are not asked.
     """
     complaints: dict[tuple[str, str], list[str]] = {}
     for row in target.rows:
