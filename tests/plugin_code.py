@@ -1,4 +1,4 @@
-"""The source of a small method, as another package would bring it, and of ways to get it wrong."""
+"""The source of a small method and of a small network, as another package would bring them."""
 
 METHOD = '''
 """Down: the model. Up: the model. Bytes: 4 per weight."""
@@ -33,3 +33,16 @@ class Mine(Method):
     def predict(self, client, tensors):
         return client.model.predict(tensors, client.prepared)
 '''
+
+NETWORK = """
+from dataclasses import dataclass
+import torch
+from fedepd.network.contract import Network, times
+@dataclass(frozen=True)
+class Plain(Network):
+    gain: float = 1.0
+    def shapes(self, model, num_features):
+        return {"encoder.weight": (num_features, model.hidden)}
+    def encode(self, model, params, inputs, dropout):
+        return dropout(self.gain * torch.relu(times(inputs.features, params["encoder.weight"])))
+"""

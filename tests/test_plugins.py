@@ -21,7 +21,7 @@ from fedepd.model.model import load_model
 from fedepd.network.backbones import BACKBONES, Backbone
 from fedepd.plugins import Registry
 from fedepd.runs.experiment import Experiment
-from plugin_code import METHOD
+from plugin_code import METHOD, NETWORK
 
 Install = Callable[..., Path]
 QUICK = ["--rounds", "1", "--hidden", "4", "--clients", "2", "--quiet", "--json"]
@@ -362,19 +362,6 @@ def test_the_help_names_the_plugins_and_imports_none(
 
 
 # Backbones
-
-NETWORK = """
-from dataclasses import dataclass
-import torch
-from fedepd.network.contract import Network, times
-@dataclass(frozen=True)
-class Plain(Network):
-    gain: float = 1.0
-    def shapes(self, model, num_features):
-        return {"encoder.weight": (num_features, model.hidden)}
-    def encode(self, model, params, inputs, dropout):
-        return dropout(self.gain * torch.relu(times(inputs.features, params["encoder.weight"])))
-"""
 
 
 @pytest.fixture

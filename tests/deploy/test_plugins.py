@@ -1,4 +1,4 @@
-"""A method of another package in a federation: it runs only where its class was allowed by full name."""
+"""Methods and backbones of another package in a federation run only where their full name was allowed."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from fedepd.cli import main
 from fedepd.deploy import executor as module
 from fedepd.deploy.kits import prepare_server, prepare_site
 from fedepd.deploy.limits import Limits
+from fedepd.deploy.owner import check_allowed
 from fedepd.deploy.policy import BASES, JobForm, check_component
+from fedepd.deploy.task import FederationTask
 from fedepd.deploy.templates import CONTROLLER, EXECUTOR, FILTERS, job, resources
 from fedepd.errors import FedEPDError
-from plugin_code import METHOD
+from plugin_code import METHOD, NETWORK
 
 Install = Callable[..., Path]
 OURS = {"client": [EXECUTOR, *FILTERS], "server": [CONTROLLER]}
@@ -98,7 +100,7 @@ def test_a_job_that_names_it_is_taken_only_where_it_is_allowed(
 @pytest.mark.hostile
 @pytest.mark.parametrize("side", ["client", "server"])
 def test_an_allowed_method_is_still_no_component_of_a_job(theirs: None, side: str) -> None:
-    with pytest.raises(FedEPDError, match="is not a class of the kind"):
+    with pytest.raises(FedEPDError, match=r"is not derived from (Executor|Controller)"):
         check_component({"path": "theirs.Mine", "args": {}}, [*OURS[side], "theirs.Mine"], BASES[side])
 
 
@@ -110,6 +112,17 @@ def test_the_limits_list_our_own_methods_alone(theirs: None) -> None:
     assert refusal.startswith('the run asks for method = "mine", but this site\'s limits.toml says')
     assert Limits().refusal(task, ["theirs.Mine"]) is None
     assert Limits(max_hidden=1).refusal(task, ["theirs.Mine"]) is not None
+
+
+def test_a_backbone_runs_where_its_owner_allows_it(plugged: Install) -> None:
+    plugged("nets", NETWORK, backbones={"plain": "nets:Plain"})
+    settings = {"backbone": "plain", "hidden": 4}
+    task = FederationTask("r", "fedavg", "default", settings, 4, 3, ("a", "b"))
+    refusal = Limits().refusal(task)
+    assert refusal is not None
+    assert refusal.startswith('the run asks for backbone = "plain", but this site\'s limits.toml says')
+    assert Limits().refusal(task, ["nets.Plain"]) is None
+    assert check_allowed(["nets.Plain"]) == check_allowed(["nets.Plain"], "server") == ["nets.Plain"]
 
 
 def test_owners_allow_it_at_every_start(theirs: None, kit: Path, made_kits: Path, tmp_path: Path) -> None:
@@ -126,7 +139,7 @@ def test_owners_allow_it_at_every_start(theirs: None, kit: Path, made_kits: Path
     assert allowed(server) == [*OURS["server"], "theirs.Mine"]
     prepare_server(server)
     assert allowed(server) == OURS["server"]
-    with pytest.raises(FedEPDError, match="is not a class of the kind Method"):
+    with pytest.raises(FedEPDError, match="is not derived from Method or Network; name a class that is"):
         prepare_server(server, [EXECUTOR])
 
 

@@ -80,7 +80,7 @@ def named_class(path: object, bases: tuple[type, ...]) -> type:
         ) from cause
     if not isinstance(found, type) or not issubclass(found, bases):
         kinds = " or ".join(base.__name__ for base in bases)
-        raise BadConfig(f"'{shown(path)}' is not an NVFlare {kinds}; name such a class")
+        raise BadConfig(f"'{shown(path)}' is not derived from {kinds}; name a class that is")
     return found
 
 
