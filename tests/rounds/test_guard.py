@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from fedepd.methods import METHODS, make_method
 from fedepd.network.backbones import Backbone
 from fedepd.network.training import Training
 from fedepd.rounds.guard import CLOSED_BIAS, HOME, OPEN, Privacy, with_own_columns
+from fedepd.rounds.loop import Round
 from fedepd.rounds.participant import Participant
 from fedepd.types import ClientData, Field, Sizes, TaskInfo, Tensors
 from toy import CLASSES, initial, make_server, toy_client, toy_clients
@@ -156,6 +158,7 @@ def test_a_guard_that_opens_every_class_changes_no_bit(guard: dict[str, Any], sa
         ({"method": "graphfedmig", "threshold": 0.5}, "GraphFedMig with clusters"),
         ({"robust": "clip"}, "look at single replies"),
         ({"cap_weights": True}, "look at single replies"),
+        ({"attack": "sign-flip", "attackers": 1}, "attacks change single replies"),
         ({"clients": 2}, "2 clients in a round; it needs 3"),
         ({"participation": 0.2}, "2 clients in a round; it needs 3"),
     ],
@@ -181,3 +184,28 @@ def test_secure_runs_add_up_to_the_same_model_in_any_number_of_threads() -> None
     assert runs[0].metrics["global"]["pooled"]["acc"] == pytest.approx(
         plain.metrics["global"]["pooled"]["acc"], abs=0.01
     )
+
+
+def test_a_report_of_a_secure_run_has_no_scores_of_single_clients(tmp_path: Path) -> None:
+    fedepd.run("synthetic", "fedavg", rounds=1, clients=3, secure=True, out=tmp_path / "run")
+    page = fedepd.build_report(tmp_path / "run").read_text()
+    assert "the server sees sums over the clients only" in page
+
+
+def test_a_secure_run_is_exported_and_resumed_like_any_other(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"rounds": 3, "clients": 3, "secure": True, "guard": True}
+
+    def stop(each: Round) -> None:
+        if each.number == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fedepd.run("synthetic", "fedepd", out=tmp_path / "cut", on_round=stop, **settings)
+    whole = fedepd.run("synthetic", "fedepd", out=tmp_path / "whole", **settings)
+    resumed = fedepd.resume(tmp_path / "cut")
+    assert resumed.summary["weights_sha256"] == whole.summary["weights_sha256"]
+    assert resumed.metrics == whole.metrics
+    fedepd.run("synthetic", "fedavg", rounds=1, clients=3, secure=True, out=tmp_path / "open")
+    assert fedepd.export(tmp_path / "open", tmp_path / "model").is_dir()
+    with pytest.raises(BadConfig, match="columns of rare classes stayed at the clients"):
+        fedepd.export(tmp_path / "whole", tmp_path / "none")

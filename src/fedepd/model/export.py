@@ -163,6 +163,11 @@ def uncalibrated(
     run: Run, experiment: Experiment, info: TaskInfo, label_names: tuple[str, ...], schema: str
 ) -> Model:
     """The model of the selected round, with all temperatures 1."""
+    if experiment.privacy.guard:
+        raise BadConfig(
+            "the run was guarded: columns of rare classes stayed at the clients, so there is no model for all "
+            "to export; export a run without --guard"
+        )
     method = experiment.method
     if not (method.has_global or method.merges_clients):
         # Choice: the model of a single client is not offered. Such methods also predict from what only that
@@ -215,17 +220,24 @@ def held_out_logits(run: Run, simulation: Simulation, model: Model) -> list[tupl
     """(logits [n, C], classes [n]) by the exported model, for the validation nodes of all clients and for
     their test nodes.
 
-    They must reproduce the run's confusion matrices, client by client. So an exported model predicts as was
-    measured.
+    They must reproduce the run's confusion matrices, client by client, or their sum where the server saw sums
+    only. So an exported model predicts as was measured.
     """
     rows: dict[str, list[tuple[Tensor, Tensor]]] = {split: [] for split in SPLITS}
-    for number, client in enumerate(simulation.clients):
+    found: dict[str, list[Any]] = {split: [] for split in SPLITS}
+    for client in simulation.clients:
         logits = model.logits(client.graph)
         for split, matrix in confusions(logits, client).items():
-            if not np.array_equal(matrix.numpy(), run.confusion[f"{run.headline}_{split}"][number]):
-                raise BadConfig(f"without its training labels client {number} {OTHERWISE}")
+            found[split].append(matrix.numpy())
         for split, pair in held_out(logits, client).items():
             rows[split].append(pair)
+    for split, matrices in found.items():
+        ours = [sum(matrices)] if run.sums_only else matrices
+        for number, (mine, theirs) in enumerate(
+            zip(ours, run.confusion[f"{run.headline}_{split}"], strict=True)
+        ):
+            if not np.array_equal(mine, theirs):
+                raise BadConfig(f"without its training labels client {number} {OTHERWISE}")
     joined = {
         split: [torch.cat(parts).numpy() for parts in zip(*pairs, strict=True)]
         for split, pairs in rows.items()

@@ -67,6 +67,11 @@ class Run:
         check_rounds(self.summary, self.config, lines, f"'{name}'")
         return lines
 
+    @property
+    def sums_only(self) -> bool:
+        """Whether the server saw sums over the clients only, so that no client has scores of its own."""
+        return bool(self.config["experiment"].get("privacy", {}).get("secure", False))
+
     @cached_property
     def confusion(self) -> Arrays:
         """``global_val``, ``global_test``, ``personal_val``, ``personal_test``: int64 [K, C, C]."""

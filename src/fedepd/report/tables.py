@@ -141,7 +141,10 @@ def clients(groups: Sequence[Group]) -> Table:
     for each in groups:
         run = each.first
         headers.append(f"Acc {marked_label(each)}")
-        for row, confusion in zip(rows, run.confusion[f"{run.headline}_test"], strict=True):
+        matrices = list(run.confusion[f"{run.headline}_test"])
+        if run.sums_only:
+            matrices = [0 * matrices[0]] * len(rows)
+        for row, confusion in zip(rows, matrices, strict=True):
             row.append(_percent(confusion.trace() / confusion.sum() if confusion.sum() else None))
     notes = [
         f"Seed {groups[0].first.seed}. Homophily: share of a client's edges that join two nodes of the same "

@@ -57,10 +57,14 @@ class Privacy:
         """The settings that change nothing, each with the setting that is why."""
         return {} if self.guard else {"min_count": "guard", "min_holders": "guard"}
 
-    def check(self, method: Method[Any], defence: Defence, clients: int) -> None:
+    def check(self, method: Method[Any], defence: Defence, clients: int, attacked: bool = False) -> None:
         """Refuse secure sums where they are not possible, or would not hide anything."""
         if not self.secure:
             return
+        if attacked:
+            raise BadConfig(
+                "secure is on, but attacks change single replies, which secure sums hide; give secure = false"
+            )
         if reason := method.needs_single_replies:
             raise BadConfig(f"secure is on, but {reason}; choose another method, or give secure = false")
         if defence.robust != "off" or defence.cap_weights:

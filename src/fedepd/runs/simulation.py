@@ -109,7 +109,8 @@ def build(experiment: Experiment, data: Data, workers: int = 1) -> Simulation:
     clients = poisoned(clients, attackers, attack)
     info = TaskInfo(graph.num_features, graph.num_classes, len(clients), training.weighting)
     privacy = experiment.privacy
-    privacy.check(experiment.method, experiment.defence, cohort_size(len(clients), training))
+    in_a_round = cohort_size(len(clients), training)
+    privacy.check(experiment.method, experiment.defence, in_a_round, experiment.attack.on)
     participants = [
         Participant(experiment.method, c, info, experiment.model, training, seed, rounds, privacy)
         for c in clients
