@@ -165,8 +165,8 @@ def uncalibrated(
     """The model of the selected round, with all temperatures 1."""
     if experiment.privacy.guard:
         raise BadConfig(
-            "the run was guarded: columns of rare classes stayed at the clients, so there is no model for all "
-            "to export; export a run without --guard"
+            "the run was guarded: columns of rare classes stayed at the clients, so there is no model for "
+            "all to export; export a run without --guard"
         )
     method = experiment.method
     if not (method.has_global or method.merges_clients):
