@@ -100,7 +100,9 @@ def test_what_clients_declared_outlives_a_restart(tmp_path: Path) -> None:
     again = Ledger(task)
     again.load(tmp_path)
     for client, sizes in again.declared().items():
-        for name, value in vars(sizes).items():
+        assert sizes.own_holders is None
+        for name in ("num_nodes", "num_train", "train", "val", "test"):
+            value = getattr(sizes, name)
             assert torch.equal(torch.as_tensor(value), torch.as_tensor(first[client][name]))
     assert sorted(first) == [0, 1, 2]
     assert int(first[0]["train"].sum()) == first[0]["num_train"] == int(toy_clients()[0].train_mask.sum())

@@ -162,7 +162,7 @@ def test_a_backbone_without_a_name_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(BadConfig, match="Nameless is an object of a Python program and has no name"):
         export(out, tmp_path / "model", graph)
     (out / "summary.json").unlink()
-    with pytest.raises(BadConfig, match="cannot be resumed or exported; register its class"):
+    with pytest.raises(BadConfig, match="cannot be resumed or exported; give its class a name"):
         fedepd.resume(out, graph)
 
 

@@ -79,6 +79,6 @@ def test_the_protocol_names_rounds_and_seeds(make_results: MakeResults) -> None:
     for run in results.runs:
         vars(run)["clients"] = [{}, {}, {}]  # else read from the run's folder
     line = protocol_line(entry.group for entry in results.entries)
-    assert "3 clients, 5 rounds, seeds: 2 to 3" in line
+    assert "3 clients, 5 rounds, 2 to 3 seeds" in line
     assert "round of best validation macro-F1" in line
     assert "personal" not in line
