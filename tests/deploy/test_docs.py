@@ -40,6 +40,7 @@ def quick_start() -> list[str]:
     return lines
 
 
+@pytest.mark.heavy
 def test_the_quick_start_works_as_written(
     tmp_path: Path, quick_login: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -370,7 +370,7 @@ def peers(request: pytest.FixtureRequest) -> Iterator[Peers]:
 BIG = 96 * MB
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="reads its memory from /proc")
 @pytest.mark.hostile
 @pytest.mark.parametrize("peers", [0, 3 * MB], indirect=True, ids=["without", "with"])

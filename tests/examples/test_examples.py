@@ -83,7 +83,7 @@ def test_the_list_says_where_it_is_from(
     assert cells == ["fedprox", "FedProx", "global", "default", "mu", "fedprox-example 0.1.0"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_command_runs_it_by_name(site: Path) -> None:
     path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-m", "fedepd", "run", "fedprox", *SETTINGS]
@@ -94,7 +94,7 @@ def test_the_command_runs_it_by_name(site: Path) -> None:
     assert json.loads(done.stdout)["method"] == "fedprox"
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_it_keeps_the_contract(fedprox: Any) -> None:
     checks: list[Check] = method_checks(fedprox)
     for check in checks:
@@ -143,7 +143,7 @@ def test_it_is_forty_lines() -> None:
     assert len([line for line in text[text.index("@final") :].splitlines() if line.strip()]) <= 40
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_dataset_of_ones_own(tmp_path: Path) -> None:
     command = [sys.executable, str(EXAMPLES / "own_dataset.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
@@ -152,7 +152,7 @@ def test_a_dataset_of_ones_own(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_backbone_of_ones_own(tmp_path: Path) -> None:
     command = [sys.executable, str(EXAMPLES / "own_backbone.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
