@@ -151,7 +151,7 @@ def test_missing_datasets_are_named_with_their_cure(
     assert "synthetic" in (tmp_path / "o" / "table3" / "table3.md").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_study_stops_cleanly_and_goes_on(
     reproduce: Reproduce, tmp_path: Path, number: signal.Signals

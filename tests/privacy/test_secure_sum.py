@@ -136,6 +136,7 @@ def test_the_sum_of_ten_sites_is_exact_in_every_pattern() -> None:
         summed(10, *pattern)
 
 
+@pytest.mark.heavy
 def test_the_sum_of_a_hundred_sites_is_exact() -> None:
     """t = 67: 33 may be lost, here at random steps."""
     chosen = random.Random(0)

@@ -150,7 +150,7 @@ def test_killed_at_ten_instants_of_writing(file: Path, whole: Path, tmp_path: Pa
         assert outcome(folder) == wanted, die_at
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_killed_at_ten_random_times(file: Path, whole: Path, tmp_path: Path) -> None:
     for name in (
         "first",
