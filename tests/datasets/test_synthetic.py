@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedepd.datasets import graph_sha256
 from fedepd.datasets.published import TABLE1
-from fedepd.datasets.synthetic import class_sizes, synthetic, twin
+from fedepd.datasets.synthetic import planned_sizes, synthetic, twin
 from fedepd.errors import BadConfig
 from fedepd.longtail import imbalance_ratio, tiers
 from fedepd.types import Graph
@@ -46,7 +46,7 @@ def test_class_sizes_add_up_fall_and_hit_the_ratio(classes: int, imbalance: floa
     """With a smallest class of m nodes the ratio of integers misses the asked one by at most 0.5 / m."""
     nodes = classes * per_class
     try:
-        sizes = class_sizes(nodes, classes, imbalance)
+        sizes = planned_sizes(nodes, classes, imbalance)
     except BadConfig:  # too few nodes for so steep a law
         reject()
     assert sizes.sum() == nodes
@@ -60,9 +60,9 @@ def test_class_sizes_by_hand() -> None:
 
     The law is 8, 8/2^1.5, 8/3^1.5, 1, here times 100.
     """
-    assert class_sizes(100, 2, 3.0).tolist() == [75, 25]
-    assert class_sizes(30, 3, 1.0).tolist() == [10, 10, 10]
-    assert np.abs(class_sizes(1_336, 4, 8.0) - [800, 283, 154, 100]).max() <= 2
+    assert planned_sizes(100, 2, 3.0).tolist() == [75, 25]
+    assert planned_sizes(30, 3, 1.0).tolist() == [10, 10, 10]
+    assert np.abs(planned_sizes(1_336, 4, 8.0) - [800, 283, 154, 100]).max() <= 2
 
 
 @pytest.mark.parametrize(("head", "tail"), [(0.8, 0.2), (0.5, 0.5), (0.6, 0.1)])

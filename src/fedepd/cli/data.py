@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedepd.cli.console import complain, console, say, say_json
-from fedepd.cli.parser import Parser, add_settings
+from fedepd.cli.parser import Parser, add_edge_columns, add_settings
 from fedepd.errors import BadConfig, UnknownName
 from fedepd.shown import listed, shown
 
@@ -188,18 +188,7 @@ def _import_parser() -> Parser:
     parser.add_argument(
         "--owner", default=None, metavar="COLUMN", help="column of the nodes' owners, who become the clients"
     )
-    parser.add_argument(
-        "--source",
-        default=None,
-        metavar="COLUMN",
-        help="column of an edge's first end (default: source, else the first column)",
-    )
-    parser.add_argument(
-        "--target",
-        default=None,
-        metavar="COLUMN",
-        help="column of an edge's second end (default: target, else the second column)",
-    )
+    add_edge_columns(parser)
     parser.add_argument(
         "--features", default=None, metavar="A,B,C", help="columns to use as features (default: all others)"
     )

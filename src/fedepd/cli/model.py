@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from fedepd.cli.console import complain, console, progress_bar, say, say_json, say_table
-from fedepd.cli.parser import Parser, add_checkpoint_option
+from fedepd.cli.parser import Parser, add_checkpoint_option, add_edge_columns
 from fedepd.errors import BadConfig
 from fedepd.shown import plain, shown
 
@@ -143,18 +143,7 @@ def _predict_parser() -> Parser:
     )
     parser.add_argument("--edges", default=None, metavar="FILE", help="with --nodes: table of edges")
     parser.add_argument("--id", default="id", metavar="COLUMN", help="column of the node ids (default: id)")
-    parser.add_argument(
-        "--source",
-        default=None,
-        metavar="COLUMN",
-        help="column of an edge's first end (default: source, else the first column)",
-    )
-    parser.add_argument(
-        "--target",
-        default=None,
-        metavar="COLUMN",
-        help="column of an edge's second end (default: target, else the second column)",
-    )
+    add_edge_columns(parser)
     parser.add_argument(
         "--ids", default=None, metavar="A,B", help="predict only these nodes; the whole graph is still used"
     )

@@ -47,6 +47,17 @@ def add_checkpoint_option(parser: Parser) -> None:
     )
 
 
+def add_edge_columns(parser: Parser) -> None:
+    """Which columns of a table of edges name its ends."""
+    for flag, which in (("--source", "first"), ("--target", "second")):
+        parser.add_argument(
+            flag,
+            default=None,
+            metavar="COLUMN",
+            help=f"column of an edge's {which} end (default: {flag[2:]}, else the {which} column)",
+        )
+
+
 def add_settings(parser: Parser, title: str, cls: type[Any], but: Sequence[str] = ()) -> None:
     """An option for every field of ``cls``, except for those named in ``but``."""
     group = parser.add_argument_group(title)

@@ -73,7 +73,7 @@ def synthetic(
         signal,
     )
     rng = seeded_numpy(seed, "synthetic", name)
-    sizes = class_sizes(nodes, classes, imbalance, smallest)
+    sizes = planned_sizes(nodes, classes, imbalance, smallest)
     y = rng.permutation(np.repeat(np.arange(classes), sizes))  # [n]
     shares = rng.dirichlet(np.full(communities, community_skew), size=classes).cumsum(1)  # [C, communities]
     community = (rng.random((nodes, 1)) > shares[y]).sum(1).clip(max=communities - 1)  # [n]
@@ -89,7 +89,7 @@ def synthetic(
     return Graph.make(x, torch.from_numpy(edge_index), torch.from_numpy(y), num_classes=classes, name=name)
 
 
-def class_sizes(nodes: int, classes: int, imbalance: float, smallest: int | None = None) -> Ints:
+def planned_sizes(nodes: int, classes: int, imbalance: float, smallest: int | None = None) -> Ints:
     """Descending power-law class sizes that add up to ``nodes``.
 
     The first divided by the last is ``imbalance``, as nearly as integers allow.
@@ -274,7 +274,7 @@ TAIL_OF_HEAD = 0.6
 def twin(name: str, seed: int = 0) -> Graph:
     """A graph with the sizes and the imbalance ratio of one row of Table 1."""
     row, more = TABLE1[name], dict(TWINS[name])
-    sizes = class_sizes(row.nodes, row.classes, row.imbalance_ratio, more.get("smallest"))
+    sizes = planned_sizes(row.nodes, row.classes, row.imbalance_ratio, more.get("smallest"))
     mean_rank = (np.linspace(0, 1, row.classes) * sizes).sum() / row.nodes
     head = min(0.98, more.pop("homophily") / (1 - (1 - TAIL_OF_HEAD) * mean_rank))
     more.setdefault("smallest", None)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
-from typing import Any, get_type_hints
+from dataclasses import MISSING, fields
+from typing import Any
 
 from fedepd.errors import BadConfig
 from fedepd.methods.base import Method
-from fedepd.options import is_plain
+from fedepd.options import check_derived, class_name, field_types, is_plain
 from fedepd.shown import shown
 
 RESERVED = ("name", "preset", "method", "label")
@@ -18,32 +17,16 @@ RESERVED = ("name", "preset", "method", "label")
 
 def check_class(cls: object) -> type[Method[Any]]:
     """What every method needs to be run; its settings are then plain values that a file can hold."""
-    if not isinstance(cls, type) or not issubclass(cls, Method):
-        raise BadConfig(
-            f"'{_named(cls)}' is not derived from fedepd.methods.Method; derive the class from it"
-        )
-    who = f"method {_named(cls)}"
-    if inspect.isabstract(cls):
-        missing = ", ".join(sorted(cls.__abstractmethods__))
-        raise BadConfig(f"{who} does not define {missing}; see docs/extend.md for what each does")
-    own = cls.__dict__.get("__dataclass_params__")
-    if not is_dataclass(cls) or own is None or not own.frozen:
-        raise BadConfig(f"{who} is not a frozen dataclass; write @dataclass(frozen=True) above the class")
+    cls = check_derived(cls, Method, "fedepd.methods.Method")
+    who = f"method {class_name(cls)}"
+    kinds = field_types(cls, who, RESERVED)
     label = getattr(cls, "label", None)
     if not isinstance(label, str) or not label or shown(label) != label:
         raise BadConfig(f"{who} has no label for tables; write label: ClassVar[str] = 'NAME' in the class")
-    try:
-        hints = get_type_hints(cls)
-    except Exception as cause:
-        raise BadConfig(
-            f"the types of {who}'s fields cannot be read ({shown(cause)}); import what they name"
-        ) from cause
-    for f in fields(cls):
-        if f.name in RESERVED or not f.init:
-            raise BadConfig(f"field '{f.name}' of {who} cannot be a setting; rename it")
-        if not is_plain(hints[f.name]):
+    for name, kind in kinds.items():
+        if not is_plain(kind):
             raise BadConfig(
-                f"field '{f.name}' of {who} has the type {shown(hints[f.name])}; use bool, int, float,"
+                f"field '{name}' of {who} has the type {shown(kind)}; use bool, int, float,"
                 " Literal[...], or one of them or None"
             )
     return cls
@@ -52,7 +35,7 @@ def check_class(cls: object) -> type[Method[Any]]:
 def check_named_class(cls: object) -> type[Method[Any]]:
     """Check what a method also needs to be run by name: presets, and options with a help text."""
     cls = check_class(cls)
-    who = f"method {_named(cls)}"
+    who = f"method {class_name(cls)}"
     for f in fields(cls):
         if f.default is MISSING:
             raise BadConfig(
@@ -67,7 +50,3 @@ def check_named_class(cls: object) -> type[Method[Any]]:
         if not isinstance(name, str) or shown(name) != name or not settings.keys() <= known:
             raise BadConfig(f"preset '{shown(name)}' of {who} sets what is no field of it; correct it")
     return cls
-
-
-def _named(cls: object) -> str:
-    return shown(cls.__qualname__ if isinstance(cls, type) else cls)

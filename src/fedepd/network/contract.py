@@ -6,11 +6,10 @@ classifier is the same for all: Z = S W + b. Autograd gives the gradient, unless
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,7 +19,7 @@ from torch import Tensor
 from fedepd.errors import BadConfig
 from fedepd.network import kernels
 from fedepd.network.sparse import Sparse, normalised, spmm, to_scipy
-from fedepd.options import is_plain
+from fedepd.options import check_derived, class_name, field_types, is_plain
 from fedepd.shown import shown
 from fedepd.types import Tensors
 
@@ -170,32 +169,15 @@ def check_network_class(cls: object) -> type[Network]:
 
     It is a frozen dataclass whose fields all have a default and a plain type.
     """
-    if not isinstance(cls, type) or not issubclass(cls, Network):
-        name = cls.__qualname__ if isinstance(cls, type) else cls
-        raise BadConfig(
-            f"'{shown(name)}' is not derived from fedepd.network.contract.Network; derive the class from it"
-        )
-    who = f"backbone {shown(cls.__qualname__)}"
-    if inspect.isabstract(cls):
-        missing = ", ".join(sorted(cls.__abstractmethods__))
-        raise BadConfig(f"{who} does not define {missing}; see docs/extend.md for what each does")
-    own = cls.__dict__.get("__dataclass_params__")
-    if own is None or not own.frozen:
-        raise BadConfig(f"{who} is not a frozen dataclass; write @dataclass(frozen=True) above the class")
-    try:
-        hints = get_type_hints(cls)
-    except Exception as cause:
-        raise BadConfig(
-            f"the types of {who}'s fields cannot be read ({shown(cause)}); import what they name"
-        ) from cause
-    for f in fields(cls):  # type: ignore[arg-type]
-        if f.name in RESERVED or not f.init:
-            raise BadConfig(f"field '{f.name}' of {who} cannot be a setting; rename it")
+    cls = check_derived(cls, Network, "fedepd.network.contract.Network")
+    who = f"backbone {class_name(cls)}"
+    kinds = field_types(cls, who, RESERVED)
+    for f in fields(cls):
         if f.default is MISSING:
             raise BadConfig(f"field '{f.name}' of {who} has no default; write {f.name}: ... = DEFAULT")
-        if hints[f.name] is not str and not is_plain(hints[f.name]):
+        if kinds[f.name] is not str and not is_plain(kinds[f.name]):
             raise BadConfig(
-                f"field '{f.name}' of {who} has the type {shown(hints[f.name])}; use bool, int, float, str,"
+                f"field '{f.name}' of {who} has the type {shown(kinds[f.name])}; use bool, int, float, str,"
                 " Literal[...], or a number or None"
             )
     return cls

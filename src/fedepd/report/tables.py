@@ -141,11 +141,12 @@ def clients(groups: Sequence[Group]) -> Table:
     for each in groups:
         run = each.first
         headers.append(f"Acc {marked_label(each)}")
-        matrices = list(run.confusion[f"{run.headline}_test"])
+        matrices = run.confusion[f"{run.headline}_test"]
+        scores = [m.trace() / m.sum() if m.sum() else None for m in matrices]
         if run.sums_only:
-            matrices = [0 * matrices[0]] * len(rows)
-        for row, confusion in zip(rows, matrices, strict=True):
-            row.append(_percent(confusion.trace() / confusion.sum() if confusion.sum() else None))
+            scores = [None] * len(rows)
+        for row, score in zip(rows, scores, strict=True):
+            row.append(_percent(score))
     notes = [
         f"Seed {groups[0].first.seed}. Homophily: share of a client's edges that join two nodes of the same "
         "class, in percent. Isolated: nodes without edges. Acc: accuracy on the client's test nodes, in "
