@@ -370,6 +370,9 @@ class Reply:
     """
     members: tuple[int, ...] = ()
     """The clients that it stands for, where they are several."""
+    sent: Mapping[str, int] = field(default_factory=dict)
+    """Bytes by field that they sent, where they are several; likewise ``received``."""
+    received: Mapping[str, int] = field(default_factory=dict)
 
 
 FieldKind = Literal["real", "count", "presence", "votes", "weight", "sum", "mean", "rows"]

@@ -23,6 +23,8 @@ from fedepd.privacy.secure_sum import (
     Vector,
     joined,
     largest,
+    pair_key,
+    signed_stream,
     split,
     stream,
     threshold,
@@ -41,11 +43,11 @@ class Cast:
     keys: dict[int, Ed25519PrivateKey]
 
     @classmethod
-    def of(cls, n: int, length: int = LENGTH, round: int = 1, attempt: int = 0) -> Cast:
+    def of(cls, n: int, length: int = LENGTH, round: int = 1, attempt: int = 0, together: int = 1) -> Cast:
         keys = {k: Ed25519PrivateKey.generate() for k in range(n)}
         sites = {k: Site("run", round, attempt, k, keys[k].sign) for k in range(n)}
         context = Context(
-            "run", round, attempt, tuple(range(n)), threshold(n), (("model", length),), b"m" * 32
+            "run", round, attempt, tuple(range(n)), threshold(n), (("model", length),), b"m" * 32, together
         )
         return cls(sites, context, keys)
 
@@ -92,7 +94,10 @@ def summed(n: int, unshared: Collection[int], unmasked_: Collection[int], unopen
     opened = {k: cast.sites[k].opened(list(masked)) for k in masked if k not in unopened}
     shuffled = dict(random.Random(0).sample(sorted(opened.items()), len(opened)))
     found = unmasked(cast.context, cast.adverts, masked, list(sealed), shuffled)
-    assert found.tolist() == sum((vectors[k] for k in masked), np.zeros(LENGTH, dtype=np.int64)).tolist()
+    expected = sum((vectors[k] for k in masked), np.zeros(LENGTH, dtype=np.int64))
+    if len(masked) < n:
+        expected[-1] = 0  # the last number is summed over all sites or not at all
+    assert found.tolist() == expected.tolist()
 
 
 def patterns(n: int) -> list[tuple[tuple[int, ...], ...]]:
@@ -221,15 +226,81 @@ def test_no_site_opens_both_secrets_of_another() -> None:
     sealed = cast.share()
     cast.mask(sealed, range(4), vectors)
     opened = cast.sites[0].opened([0, 1, 2, 3])
-    seed, key = cast.sites[0]._held[4]
+    seed, key, second = cast.sites[0]._held[4]
     assert opened[4] == key != seed
+    assert second not in opened.values()
     assert opened[3] == cast.sites[0]._held[3][0]
+
+
+def test_the_second_mask_is_opened_for_all_sites_together_only() -> None:
+    """Of five sites one is lost after its shares: its masks and all first self masks can be taken away.
+
+    What is left of the last number is four unknown masks: it is not the sum of the others.
+    """
+    cast, vectors = Cast.of(5), vectors_of(5)
+    sealed = cast.share()
+    masked = cast.mask(sealed, range(4), vectors)
+    opened = {k: cast.sites[k].opened(range(4)) for k in masked}
+    assert {len(share) for each in opened.values() for share in each.values()} == {66}
+    whole = replace(cast.context, together=0)  # a server that ignores the rule
+    assert whole.digest(cast.adverts) != cast.context.digest(cast.adverts)
+    found = unmasked(cast.context, cast.adverts, masked, range(5), opened)
+    total = sum((vectors[k] for k in masked), np.zeros(LENGTH, dtype=np.int64))
+    assert found[:-1].tolist() == total[:-1].tolist()
+    assert found[-1] == 0
+
+
+@pytest.mark.hostile
+def test_a_server_that_forgets_the_rule_gets_other_masks() -> None:
+    """It takes all opened secrets away from the last number, too: the second self masks stay in it."""
+    cast, vectors = Cast.of(5), vectors_of(5)
+    masked = cast.mask(cast.share(), range(4), vectors)
+    total = sum((vectors[k] for k in masked), np.zeros(LENGTH, dtype=np.int64))
+    seeds = {k: cast.sites[k]._seed for k in masked}
+    digest = cast.context.digest(cast.adverts)
+    left = sum((masked[k].view(np.uint64) for k in masked), np.zeros(LENGTH, dtype=np.uint64))
+    for k, seed in seeds.items():
+        left = left - stream(seed, LENGTH)
+        pair = pair_key(cast.sites[4]._masking, cast.adverts[k].masking, digest)
+        left = left - signed_stream(k, 4, pair, LENGTH)
+    assert left.view(np.int64)[:-1].tolist() == total[:-1].tolist()
+    assert left.view(np.int64)[-1] != total[-1]
+
+
+def test_a_site_without_an_advert_is_lost_from_the_start() -> None:
+    """5 sites, t = 4: site 3 was unreachable. The threshold stays that of all five."""
+    cast, vectors = Cast.of(5), vectors_of(5)
+    adverts = {k: advert for k, advert in cast.adverts.items() if k != 3}
+    here = sorted(adverts)
+    sealed = {k: cast.sites[k].shares(cast.context, adverts, cast.verify) for k in here}
+    assert all(3 not in shares for shares in sealed.values())
+    masked = cast.mask(sealed, here, vectors)
+    opened = {k: cast.sites[k].opened(here) for k in here}
+    found = unmasked(cast.context, adverts, masked, here, opened)
+    assert found[:-1].tolist() == sum(vectors[k] for k in here)[:-1].tolist()
+
+
+@pytest.mark.hostile
+def test_too_few_adverts_begin_nothing() -> None:
+    cast = Cast.of(5)
+    adverts = {k: cast.adverts[k] for k in (0, 1, 2)}
+    with pytest.raises(SecureSumFailed, match=r"only 3 sites begin .* needs 4"):
+        cast.sites[0].shares(cast.context, adverts, cast.verify)
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("together", [-1, LENGTH + 1])
+def test_the_part_for_all_sites_is_within_the_vector(together: int) -> None:
+    cast = Cast.of(3, together=together)
+    with pytest.raises(SecureSumFailed, match="longer than the vector"):
+        cast.share()
 
 
 @pytest.mark.hostile
 @pytest.mark.parametrize(
     "change",
     [
+        {"together": 2},
         {"message": b"x" * 32},
         {"fields": (("other", LENGTH),)},
         {"fields": (("model", LENGTH - 1), ("more", 1))},
@@ -292,9 +363,9 @@ def test_the_cohort_is_a_set_with_this_site(sites: tuple[int, ...]) -> None:
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("flip", [0, 12, 40, 143, 159])
+@pytest.mark.parametrize("flip", [0, 12, 40, 100, 209, 225])
 def test_a_changed_share_does_not_open(flip: int) -> None:
-    """A bit of the nonce, of either share, or of the tag."""
+    """A bit of the nonce (12 bytes), of one of the three shares (66 each), or of the tag (16)."""
     cast, vectors = Cast.of(3), vectors_of(3)
     sealed = cast.share()
     spoilt = bytearray(sealed[1][0])
@@ -315,7 +386,7 @@ def test_a_share_of_another_pair_does_not_open(sender: int, receiver: int) -> No
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("sealed", [b"", b"x" * 159, b"x" * 161])
+@pytest.mark.parametrize("sealed", [b"", b"x" * 225, b"x" * 227])
 def test_shares_of_another_size_are_refused(sealed: bytes) -> None:
     cast, vectors = Cast.of(3), vectors_of(3)
     own = cast.share()

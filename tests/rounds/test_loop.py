@@ -18,7 +18,7 @@ from fedepd.network.backbones import Backbone
 from fedepd.network.training import Training
 from fedepd.rounds.admission import Refusal
 from fedepd.rounds.in_process import InProcess
-from fedepd.rounds.loop import GIVE_UP, OFFENCES, Round, bytes_by_field, cohort, mean_loss, train
+from fedepd.rounds.loop import GIVE_UP, OFFENCES, Round, added, cohort, mean_loss, sizes_in_bytes, train
 from fedepd.rounds.participant import Participant
 from fedepd.types import Reply, Sizes, TaskInfo, Tensors
 from toy import assert_same, initial, make_server, run_rounds, toy_client, toy_clients
@@ -132,8 +132,8 @@ def test_rounds_are_evaluated_every_so_often_and_at_the_last_on_all_clients() ->
 def test_bytes_are_counted_by_field() -> None:
     """2·3 float32 and one float64 are 24 + 8; a field that only some send counts where it is sent."""
     many = [{"a": torch.zeros(2, 3), "b": torch.zeros(1, dtype=torch.float64)}, {"a": torch.zeros(1)}]
-    assert bytes_by_field(many) == {"a": 28, "b": 8}
-    assert bytes_by_field([]) == {}
+    assert added(map(sizes_in_bytes, many)) == {"a": 28, "b": 8}
+    assert added([]) == {}
 
 
 def test_the_mean_loss_leaves_out_clients_without_one() -> None:

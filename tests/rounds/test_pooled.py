@@ -113,3 +113,43 @@ def test_a_client_takes_back_a_reply_that_the_server_could_not_check(monkeypatch
     message["encoder.bias"] = torch.full_like(message["encoder.bias"], float("nan"))
     with pytest.raises(BadMessage, match=r"client 0 takes back its reply: .* NaN"):
         first.step_vector(1, message)
+
+
+def test_class_rows_are_used_only_if_no_client_dropped_out() -> None:
+    """FedEPD without client 1: the averaged model is that of the others, prototypes stay as they were."""
+    from fedepd.methods.fedepd.method import FedEPD
+
+    clients, method, how = toy_clients(3), FedEPD(), Privacy(secure=True)
+    server = make_server(clients, MODEL, TRAINING, rounds=2)
+    here = [Participant(method, c, server.info, MODEL, TRAINING, 0, 2, how) for c in clients]
+
+    class Once(Dropping):
+        """Client 1 is there in the first round."""
+
+        def sum_steps(self, round: int, messages: Mapping[int, Tensors]) -> Summed:
+            if round == 1:
+                return InProcess.sum_steps(self, round, messages)
+            return super().sum_steps(round, messages)
+
+    pooled = Pooled(Once(here), method, server, [[0, 1, 2]] * 3)
+    first, second = train(method, server, initial(method, server), [EVERYONE], pooled, 1)
+    assert second.clients == (0, 2)
+    assert bool(first.tensors["prototype.count"].any())
+    for name in ("prototype.mean", "prototype.count"):
+        assert torch.equal(first.tensors[name], second.tensors[name])
+    assert not torch.equal(first.tensors["encoder.weight"], second.tensors["encoder.weight"])
+
+
+def test_bytes_are_those_of_all_clients_and_of_the_masks() -> None:
+    """Every client sends 8 bytes a number, of the model and of five facts about its reply.
+
+    Keys, sealed and opened shares come on top: 3 * (576 + 2 * 226 + 3 * 132) bytes.
+    """
+    clients = toy_clients(3)
+    done = rounds(InProcess(participants(clients)), clients)
+    server = make_server(clients, MODEL, TRAINING)
+    model = sum(value.numel() for value in initial(FedAvg(), server).values())
+    about = 5 + 4  # five facts, and the weight of each of the four tensors
+    masks = 3 * (576 + 2 * 226 + 3 * 132)
+    assert sum(done[0].bytes_up.values()) == 3 * 8 * (model + about) + masks
+    assert sum(done[0].bytes_down.values()) == 3 * 4 * model + 3 * (3 * 576 + 2 * 226 + 3 * 8)

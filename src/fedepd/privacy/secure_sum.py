@@ -5,12 +5,16 @@ All sites are connected to each other through the server, which relays their mes
 n sites take part, and any t of them can finish the sum. One sum takes four answers of every site:
 
 1. ``advert``  two public keys, made for this sum alone, signed by the site.
-2. ``shares``  t-of-n shares of the seed of its self mask and of its masking key. Every other site gets one of
-               each, encrypted so that only that site can read it.
+2. ``shares``  t-of-n shares of the seeds of its two self masks and of its masking key. Every other site gets
+               one of each, encrypted so that only that site can read it.
 3. ``masked``  its vector + its self mask + a mask for every pair of sites, mod 2^64. The pair masks cancel in
                the sum.
 4. ``opened``  for every site whose vector arrived, a share of its seed. For every site that was lost after
                step 2, a share of its masking key. Never both for one site, and only once.
+
+The last ``together`` numbers of a vector have a self mask of their own, from the second seed. Sites open its
+shares only if all n sites are in the sum. So these numbers are never summed over some of the sites, and two
+such sums cannot be subtracted.
 
 Every derived key is bound to a ``Context``: the run, the round, the attempt, the sites, t, the names and
 sizes of the fields, and the message that the site received. A server that shows two sites different things
@@ -64,7 +68,9 @@ It is far larger than a secret, so that a wrong share shows: the secret comes ou
 """
 SECRET, SHARE, NONCE, TAG = 32, 66, 12, 16
 """Bytes of a seed or key, of a share of one, of a nonce, and of an authentication tag."""
-SEALED = NONCE + 2 * SHARE + TAG
+SECRETS = 3
+"""What a site shares: the seed of its self mask, its masking key, the seed of its second self mask."""
+SEALED = NONCE + SECRETS * SHARE + TAG
 MOST_SITES = 1000
 
 
@@ -98,6 +104,8 @@ class Context:
     """Names and lengths of the parts of the vector, in order."""
     message: bytes
     """SHA-256 of what the site received from the server in this round."""
+    together: int = 0
+    """How many numbers at the end of the vector are opened only if all sites are in the sum."""
 
     @property
     def length(self) -> int:
@@ -105,7 +113,7 @@ class Context:
 
     def digest(self, adverts: Mapping[int, Advert]) -> bytes:
         """SHA-256 of all of it. JSON with sorted keys says unambiguously where each part ends."""
-        keys = {str(site): (adverts[site].sharing + adverts[site].masking).hex() for site in self.sites}
+        keys = {str(site): (advert.sharing + advert.masking).hex() for site, advert in adverts.items()}
         what = [
             self.run,
             self.round,
@@ -114,9 +122,10 @@ class Context:
             self.threshold,
             self.fields,
             self.message.hex(),
+            self.together,
             keys,
         ]
-        return hashlib.sha256(b"fedepd secure sum 1" + json.dumps(what, sort_keys=True).encode()).digest()
+        return hashlib.sha256(b"fedepd secure sum 2" + json.dumps(what, sort_keys=True).encode()).digest()
 
 
 @dataclass(frozen=True)
@@ -142,21 +151,22 @@ class Site:
     def __init__(self, run: str, round: int, attempt: int, site: int, sign: Sign) -> None:
         self._about, self._site = (run, round, attempt), site
         self._sharing, self._masking = X25519PrivateKey.generate(), X25519PrivateKey.generate()
-        self._seed = secrets.token_bytes(SECRET)
+        self._seed, self._second = secrets.token_bytes(SECRET), secrets.token_bytes(SECRET)
         keys = public_bytes(self._sharing), public_bytes(self._masking)
         self.advert = Advert(*keys, sign(advert_text(run, round, attempt, site, *keys)))
         self._steps = ["shares", "masked", "opened"]
 
     def shares(self, context: Context, adverts: Mapping[int, Advert], verify: Verify) -> dict[int, bytes]:
-        """For every other site the sealed shares of this site's seed and masking key."""
+        """For every other site with an advert, the sealed shares of this site's secrets."""
         self._next("shares")
         self._check_context(context, adverts, verify)
         self._context, self._adverts, self._digest = context, dict(adverts), context.digest(adverts)
-        others = [site for site in context.sites if site != self._site]
-        seeds = split(self._seed, context.sites, context.threshold)
-        keys = split(private_bytes(self._masking), context.sites, context.threshold)
-        self._held = {self._site: (seeds[self._site], keys[self._site])}
-        return {site: self._seal(site, seeds[site] + keys[site]) for site in others}
+        here, t = sorted(adverts), context.threshold
+        secrets_ = (self._seed, private_bytes(self._masking), self._second)
+        parts = [split(secret, here, t) for secret in secrets_]
+        shares = {site: tuple(part[site] for part in parts) for site in here}
+        self._held = {self._site: shares[self._site]}
+        return {site: self._seal(site, b"".join(shares[site])) for site in here if site != self._site}
 
     def masked(self, vector: Vector, sealed: Mapping[int, bytes]) -> Vector:
         """The vector under its masks.
@@ -177,7 +187,7 @@ class Site:
                 f"only {len(self._held)} sites go on with the sum of round {self._context.round}, "
                 f"and it needs {self._context.threshold}"
             )
-        out = vector.view(np.uint64) + stream(self._seed, self._context.length)
+        out = vector.view(np.uint64) + self_mask(self._seed, self._second, self._context)
         for site in self._held:
             if site != self._site:
                 key = pair_key(self._masking, self._adverts[site].masking, self._digest)
@@ -186,7 +196,7 @@ class Site:
 
     def opened(self, survivors: Collection[int]) -> dict[int, bytes]:
         """A share of the seed of every survivor and of the masking key of every site that was lost after its
-        shares.
+        shares. If no site of the sum was lost, also a share of every second seed.
         """
         self._next("opened")
         alive = set(survivors)
@@ -200,6 +210,8 @@ class Site:
                 f"the sum of round {self._context.round} has {len(alive)} survivors, "
                 f"and it needs {self._context.threshold}"
             )
+        if alive == set(self._context.sites):
+            return {site: seed + second for site, (seed, _, second) in self._held.items()}
         return {site: self._held[site][0 if site in alive else 1] for site in self._held}
 
     def _next(self, step: str) -> None:
@@ -219,8 +231,15 @@ class Site:
             raise SecureSumFailed(
                 f"the threshold is {context.threshold}, not {threshold(len(context.sites))}"
             )
-        if adverts.keys() != set(context.sites) or adverts[self._site] != self.advert:
+        if not adverts.keys() <= set(context.sites) or adverts.get(self._site) != self.advert:
             raise SecureSumFailed("the adverts are not those of the sites of this sum")
+        if len(adverts) < context.threshold:
+            raise SecureSumFailed(
+                f"only {len(adverts)} sites begin the sum of round {context.round}, "
+                f"and it needs {context.threshold}"
+            )
+        if not 0 <= context.together <= context.length:
+            raise SecureSumFailed("the part that is opened for all sites only is longer than the vector")
         for site, advert in adverts.items():
             text = advert_text(*self._about, site, advert.sharing, advert.masking)
             if (
@@ -242,7 +261,7 @@ class Site:
         nonce = secrets.token_bytes(NONCE)
         return nonce + self._box(self._site, site, site).encrypt(nonce, shares, self._digest)
 
-    def _unseal(self, site: int, sealed: bytes) -> tuple[bytes, bytes]:
+    def _unseal(self, site: int, sealed: bytes) -> tuple[bytes, ...]:
         if site == self._site or site not in self._adverts or len(sealed) != SEALED:
             raise SecureSumFailed(f"the shares said to be of site {site} are not shares of this sum")
         try:
@@ -252,7 +271,7 @@ class Site:
                 f"the shares of site {site} do not open: "
                 "the server showed that site another model, or changed them"
             ) from cause
-        return opened[:SHARE], opened[SHARE:]
+        return tuple(opened[start : start + SHARE] for start in range(0, SECRETS * SHARE, SHARE))
 
     def _box(self, sender: int, receiver: int, peer: int) -> ChaCha20Poly1305:
         """The cipher from sender to receiver; both derive the same key, one for each direction."""
@@ -278,12 +297,13 @@ def unmasked(
         opened: What each site that still answered opened for the survivors.
 
     Returns:
-        The sum over the survivors, int64.
+        The sum over the survivors, int64. If a site was lost, the numbers that are summed over all sites
+        only are zero.
 
     Raises:
         SecureSumFailed: Too few sites opened, or a secret that was put together is not the site's.
     """
-    digest = context.digest(adverts)
+    digest, complete = context.digest(adverts), masked.keys() == set(context.sites)
     total = np.zeros(context.length, dtype=np.uint64)
     for vector in masked.values():
         total += vector.view(np.uint64)
@@ -294,9 +314,11 @@ def unmasked(
                 f"{len(shares)} sites opened their shares of site {site} in round {context.round}, "
                 f"and the sum needs {context.threshold}"
             )
-        secret = joined(dict(sorted(shares.items())[: context.threshold]), site)
+        chosen = dict(sorted(shares.items())[: context.threshold])
+        secret = joined({giver: share[:SHARE] for giver, share in chosen.items()}, site)
         if site in masked:
-            total -= stream(secret, context.length)
+            second = joined({g: share[SHARE:] for g, share in chosen.items()}, site) if complete else b""
+            total -= self_mask(secret, second, context)
             continue
         key = X25519PrivateKey.from_private_bytes(secret)
         if public_bytes(key) != adverts[site].masking:
@@ -304,6 +326,8 @@ def unmasked(
         for other in masked:
             pair = pair_key(key, adverts[other].masking, digest)
             total -= signed_stream(other, site, pair, context.length)
+    if not complete:
+        total[context.length - context.together :] = 0
     return total.view(np.int64)
 
 
@@ -345,6 +369,15 @@ def joined(shares: Mapping[int, bytes], of: int) -> bytes:
 def pair_key(own: X25519PrivateKey, other: bytes, digest: bytes) -> bytes:
     """The key of the mask that two sites share in this sum."""
     return derived(own.exchange(X25519PublicKey.from_public_bytes(other)), b"mask " + digest)
+
+
+def self_mask(seed: bytes, second: bytes, context: Context) -> NDArray[np.uint64]:
+    """A site's own mask. Without the second seed, the numbers of ``together`` stay masked."""
+    mask = stream(seed, context.length)
+    if not second or not context.together:
+        return mask
+    start = context.length - context.together
+    return np.concatenate([mask[:start], mask[start:] + stream(second, context.together)])
 
 
 def signed_stream(site: int, other: int, key: bytes, length: int) -> NDArray[np.uint64]:

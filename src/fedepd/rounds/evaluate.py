@@ -18,6 +18,12 @@ from fedepd.types import HIDDEN, ClientData, Graph, Partition, Sizes
 SPLITS = ("val", "test")
 
 
+def evaluated(has_global: bool) -> list[str]:
+    """The names of the confusion matrices of an evaluation, in order."""
+    kinds = ("global", "personal") if has_global else ("personal",)
+    return [f"{kind}_{split}" for kind in kinds for split in sorted(SPLITS)]
+
+
 def confusion(predicted: Tensor, y: Tensor, mask: Tensor, num_classes: int) -> Tensor:
     """Counts of (true class, predicted class) over the labelled nodes of the mask: int64 [C, C]."""
     chosen = mask & (y != HIDDEN)

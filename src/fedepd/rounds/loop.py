@@ -6,7 +6,7 @@ An ``Exchange`` carries the messages: within this process, or between sites.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -140,8 +140,9 @@ def train(
             tensors=tensors,
             clients=members(used) if trained else (),
             loss=mean_loss(used),
-            bytes_up=bytes_by_field(r.tensors for r in replies.values()),
-            bytes_down=bytes_by_field(messages.values()),
+            bytes_up=added(r.sent or sizes_in_bytes(r.tensors) for r in replies.values()),
+            bytes_down=added(r.received for r in replies.values())
+            or added(sizes_in_bytes(message) for message in messages.values()),
             seconds=time.perf_counter() - wall,
             cpu_seconds=time.process_time() - cpu,
             refused=refused,
@@ -213,9 +214,14 @@ def mean_loss(replies: Mapping[int, Reply]) -> float:
     return sum(loss * n for loss, n in trained) / total if total else float("nan")
 
 
-def bytes_by_field(many: Any) -> dict[str, int]:
+def sizes_in_bytes(tensors: Tensors) -> dict[str, int]:
+    return {name: value.numel() * value.element_size() for name, value in tensors.items()}
+
+
+def added(many: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The sum of each entry."""
     out: dict[str, int] = {}
-    for tensors in many:
-        for name, value in tensors.items():
-            out[name] = out.get(name, 0) + value.numel() * value.element_size()
+    for each in many:
+        for name, value in each.items():
+            out[name] = out.get(name, 0) + value
     return out

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from fedepd.methods.base import Method, Server
 from fedepd.rounds.admission import Refusal
-from fedepd.rounds.evaluate import SPLITS
+from fedepd.rounds.evaluate import evaluated
 from fedepd.rounds.guard import OPEN
-from fedepd.rounds.sums import Vector, layout, matrices_of, reply_of, sizes_of
+from fedepd.rounds.sums import Vector, class_rows, layout, matrices_of, reply_of, sizes_of, traffic
 from fedepd.types import Reply, Sizes, Tensors
 
 EVERYONE = -1
@@ -46,37 +46,52 @@ class Pooled:
         method: Method[Any],
         server: Server,
         cohort: Sequence[Sequence[int]],
-        sizes: Sizes | None = None,
+        declared: tuple[Sizes, tuple[int, ...]] | None = None,
     ) -> None:
         self._summing, self._method, self._server, self._cohort = summing, method, server, cohort
-        self.sizes = sizes
-        """What all clients declared together; kept, because a declaration is made once per run."""
+        self._declared = declared
+        """What all clients declared together, and which ones they are. It is kept: a declaration is made once
+        per run, and who is not in it stays out. Otherwise the difference of two sums would be one client's.
+        """
 
     def declared(self, clients: Sequence[int]) -> dict[int, Sizes]:
-        if self.sizes is None:
+        if self._declared is None:
             total, members = self._summing.sum_sizes(self._cohort[0])
             if members:
-                self.sizes = sizes_of(total)
-        return {} if self.sizes is None else {EVERYONE: self.sizes}
+                self._declared = sizes_of(total), members
+        return {} if self._declared is None else {EVERYONE: self._declared[0]}
+
+    def _invited(self, round: int) -> list[int]:
+        known = self._declared[1] if self._declared is not None else ()
+        return [client for client in self._cohort[round] if client in known]
 
     def step(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, Reply]:
+        invited = self._invited(round)
+        if EVERYONE not in messages or not invited:
+            return {}
         message = messages[EVERYONE]
-        total, members = self._summing.sum_steps(round, dict.fromkeys(self._cohort[round], message))
+        total, members = self._summing.sum_steps(round, dict.fromkeys(invited, message))
         if not members:
             return {}
         here = replace(self._server, round=round)
         tensors = {name: value for name, value in message.items() if name != OPEN}
         fields = self._method.reply_fields(here, tensors)
-        reply = reply_of(fields, layout(self._method, self._server.info, fields), total, round)
-        return {EVERYONE: replace(reply, members=members)}
+        parts = layout(self._method, self._server.info, fields)
+        if len(members) < len(invited):
+            total = total.copy()
+            total[total.size - class_rows(parts) :] = 0
+        reply = reply_of(fields, parts, total, round)
+        up, down = traffic(parts, message, len(invited), len(members))
+        return {EVERYONE: replace(reply, members=members, sent=up, received=down)}
 
     def evaluate(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, dict[str, Tensor]]:
-        everyone = dict.fromkeys(self._cohort[0], messages[EVERYONE])
+        everyone = dict.fromkeys(self._invited(0), messages[EVERYONE]) if EVERYONE in messages else {}
+        if not everyone:
+            return {}
         total, members = self._summing.sum_matrices(round, everyone)
         if not members:
             return {}
-        kinds = ("personal", "global") if self._method.has_global else ("personal",)
-        names = [f"{kind}_{split}" for kind in kinds for split in SPLITS]
+        names = evaluated(self._method.has_global)
         return {EVERYONE: matrices_of(total, names, self._server.info.num_classes)}
 
     def take_refusals(self) -> list[Refusal]:

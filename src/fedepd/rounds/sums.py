@@ -19,16 +19,22 @@ from torch import Tensor
 
 from fedepd.errors import BadMessage
 from fedepd.methods.base import AVERAGED, Method
+from fedepd.rounds.guard import ROWS
 from fedepd.types import Fields, Reply, Sizes, TaskInfo, Tensors
 
 Vector = NDArray[np.int64]
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
 """Names and shapes of the parts of a vector, in order."""
 
+Bytes = dict[str, int]
+"""Numbers of bytes by field."""
+
 FRACTION_BITS = 24
 """A number v is summed as the whole number nearest to v * 2^24. The mean of many is then right to 2^-25."""
 WEIGHT = "/weight"
 """Ends the name of the part that holds an averaged field's weights."""
+MASKS = "masks"
+"""What the keys and shares of a secure sum are called where bytes are counted."""
 ABOUT = ("loss", "loss/weight", "num_nodes", "num_train", "clients")
 """What every vector holds besides the fields."""
 
@@ -42,13 +48,25 @@ def layout(method: Method[Any], info: TaskInfo, fields: Fields) -> Layout:
     empty = {name: torch.zeros([max(n, 0) for n in field.shape]) for name, field in fields.items()}
     weights, classes = method.weights(info, fields, Reply(empty, 0, 0)), info.num_classes
     parts: list[tuple[str, tuple[int, ...]]] = []
+    rows: list[tuple[str, tuple[int, ...]]] = []
     for name in sorted(fields):
         field = fields[name]
         shape = (classes, *field.shape[1:]) if field.kind == "rows" else field.shape
-        parts.append((name, shape))
+        here = rows if field.kind in ROWS else parts
+        here.append((name, shape))
         if field.kind in AVERAGED:
-            parts.append((name + WEIGHT, tuple(weights[name].shape)))
-    return (*parts, *((name, (1,)) for name in ABOUT))
+            here.append((name + WEIGHT, tuple(weights[name].shape)))
+    return (*parts, *((name, (1,)) for name in ABOUT), *rows)
+
+
+def class_rows(parts: Layout) -> int:
+    """How many numbers at the end of a vector belong to class rows.
+
+    They are used only if no client dropped out. The rows of a class are those of three holders or more. If
+    one drops out, the sum is over fewer, and the difference to the last round's sum would show its row.
+    """
+    last = [name for name, _ in parts].index(ABOUT[-1])
+    return sum(prod(shape) for _, shape in parts[last + 1 :])
 
 
 def vector_of(method: Method[Any], info: TaskInfo, fields: Fields, reply: Reply, clients: int) -> Vector:
@@ -80,6 +98,14 @@ def vector_of(method: Method[Any], info: TaskInfo, fields: Fields, reply: Reply,
     return whole(torch.cat(order).numpy(), clients)
 
 
+SIZES = ("train", "val", "test", "holders", "num_nodes", "num_train", "clients")
+
+
+def sizes_layout(classes: int) -> Layout:
+    """The parts of a declaration's vector."""
+    return tuple((name, (classes,) if name in SIZES[:4] else (1,)) for name in SIZES)
+
+
 def sizes_vector(sizes: Sizes) -> Vector:
     """What a client declares, as whole numbers that can be summed."""
     parts = [sizes.train, sizes.val, sizes.test, sizes.holders]
@@ -93,6 +119,11 @@ def sizes_of(total: Vector) -> Sizes:
     counts = torch.from_numpy(total[:-3].copy()).reshape(4, -1)
     nodes, train, clients = (int(each) for each in total[-3:])
     return Sizes(nodes, train, counts[0], counts[1], counts[2], counts[3], clients)
+
+
+def matrices_layout(names: Sequence[str], classes: int) -> Layout:
+    """The parts of an evaluation's vector."""
+    return tuple((name, (classes, classes)) for name in sorted(names))
 
 
 def matrices_vector(matrices: Mapping[str, Tensor]) -> Vector:
@@ -133,6 +164,23 @@ def reply_of(fields: Fields, parts_of: Layout, total: Vector, round: int) -> Rep
     loss, counted, nodes, train, clients = (float(parts[name]) for name in ABOUT)
     scalars = {"loss": loss / counted} if counted > 0 else {}
     return Reply(tensors, round_to(nodes), round_to(train), scalars, round, round_to(clients))
+
+
+ADVERT_BYTES, SEALED_BYTES, OPENED_BYTES = 64 + 512, 226, 132
+"""What a client sends beside its vector, so that the sum can be masked: its two keys with their signature, and
+for every client of the sum the secrets that it seals and the shares that it opens."""
+
+
+def traffic(parts: Layout, message: Tensors, invited: int, members: int) -> tuple[Bytes, Bytes]:
+    """Bytes by field that the clients of one sum send and receive."""
+    up: Bytes = {}
+    for name, shape in parts:
+        field = name.removesuffix(WEIGHT)
+        up[field] = up.get(field, 0) + 8 * prod(shape) * members
+    up[MASKS] = members * (ADVERT_BYTES + (members - 1) * SEALED_BYTES + members * OPENED_BYTES)
+    down = {name: value.numel() * value.element_size() * invited for name, value in message.items()}
+    down[MASKS] = members * (members * ADVERT_BYTES + (members - 1) * SEALED_BYTES + 8 * members)
+    return up, down
 
 
 def round_to(count: float) -> int:

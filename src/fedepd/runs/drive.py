@@ -25,8 +25,8 @@ class Course:
     server: Server
     clients: Sequence[int]
     exchange: Exchange | Summing
-    sizes: Sizes | None = None
-    """Under secure sums: what all clients declared together, if they did before."""
+    declared: tuple[Sizes, tuple[int, ...]] | None = None
+    """Under secure sums: what all clients declared together, if they did before, and which ones they are."""
 
 
 def begin(experiment: Experiment, server: Server, tiers: Tiers) -> Progress:
@@ -69,7 +69,7 @@ def pooled(course: Course) -> Pooled:
     """The exchange of a server that sees sums over all clients."""
     clients, server = sorted(course.clients), course.server
     cohorts = [clients, *(cohort(clients, server, n) for n in range(1, server.last_round + 1))]
-    return Pooled(cast(Summing, course.exchange), course.experiment.method, server, cohorts, course.sizes)
+    return Pooled(cast(Summing, course.exchange), course.experiment.method, server, cohorts, course.declared)
 
 
 def now() -> tuple[float, float]:
