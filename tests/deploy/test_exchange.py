@@ -20,8 +20,9 @@ pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 
-from fedepd.deploy import exchange as module
-from fedepd.deploy.exchange import OverNVFlare, QuorumLost, Stopped
+from fedepd.deploy import line as module
+from fedepd.deploy.exchange import OverNVFlare
+from fedepd.deploy.line import QuorumLost, Stopped
 from fedepd.deploy.intake import Intake
 from fedepd.deploy.ledger import Ledger
 from fedepd.deploy.task import FederationTask

@@ -12,10 +12,13 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.fuel.utils.memory_utils import cleanup_memory
 
 from fedepd import plugins
-from fedepd.deploy.exchange import OverNVFlare, QuorumLost, Stopped
+from fedepd.deploy.exchange import OverNVFlare
 from fedepd.deploy.intake import Intake, guarded, reply_bytes
+from fedepd.deploy.kits import site_keys
 from fedepd.deploy.ledger import Ledger
+from fedepd.deploy.line import QuorumLost, Stopped
 from fedepd.deploy.policy import allowed_at
+from fedepd.deploy.sums import SumsOverNVFlare
 from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import STATUS, TIDY_EVERY
 from fedepd.errors import BadConfig, FedEPDError
@@ -23,6 +26,7 @@ from fedepd.files import clean, write_json
 from fedepd.rounds.loop import Round
 from fedepd.runs.drive import drive
 from fedepd.runs.folder import Json, copy_finished
+from fedepd.runs.selection import offences
 
 RESULT = "fedepd"
 """The folder inside the job's own that is downloaded with its result."""
@@ -54,8 +58,9 @@ class FederationController(Controller):  # type: ignore[misc]
         try:
             with plugins.only(allowed_at(workspace)):
                 task = FederationTask.from_json(self.task)
-                folder = Path(workspace.get_root_dir()) / "runs" / task.run
-                self._train(task, folder, fl_ctx, abort_signal)
+                kit = Path(workspace.get_root_dir())
+                folder = kit / "runs" / task.run
+                self._train(task, kit, folder, fl_ctx, abort_signal)
             copy_finished(folder, result)
         except Stopped:
             self._status.update(state="stopped")
@@ -67,7 +72,7 @@ class FederationController(Controller):  # type: ignore[misc]
         finally:
             write_json(result / LAST_WORD, self._status)
 
-    def _train(self, task: FederationTask, folder: Path, fl_ctx: Any, abort_signal: Any) -> None:
+    def _train(self, task: FederationTask, kit: Path, folder: Path, fl_ctx: Any, abort_signal: Any) -> None:
         torch.set_num_threads(1)
         if folder.exists() and not self.resume:
             raise BadConfig(
@@ -78,10 +83,20 @@ class FederationController(Controller):  # type: ignore[misc]
         ledger.load(folder)
         with ExitStack() as stack:
             intake = stack.enter_context(guarded(Intake(reply_bytes(task))))
-            exchange = OverNVFlare(task, ledger.declared(), intake, self, fl_ctx, abort_signal)
+            secure = ledger.experiment.privacy.secure
+            reach = intake, self, fl_ctx, abort_signal
+            exchange: OverNVFlare | SumsOverNVFlare
+            if secure:
+                past = offences(ledger.progress.lines)
+                exchange = SumsOverNVFlare(task, ledger.together, site_keys(kit), *reach, offences=past)
+            else:
+                exchange = OverNVFlare(task, ledger.declared(), *reach)
             stack.callback(exchange.close)
 
             def add(each: Round) -> Json:
+                if isinstance(exchange, SumsOverNVFlare):
+                    ledger.together = exchange.summed
+                    return ledger.add(each)
                 ledger.declare(exchange.sizes)
                 return ledger.add(each, exchange.counts)
 

@@ -26,7 +26,7 @@ MAX_COMMON_NAME = 64
 
 def root_certificate(kit: Path) -> x509.Certificate:
     """The federation's root certificate. It must be signed by itself and allowed to sign others."""
-    root = _certificate(kit, ROOT)
+    root = read_certificate(kit, ROOT)
     try:
         root.verify_directly_issued_by(root)
         may_sign = root.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
@@ -49,7 +49,7 @@ def check_credentials(kit: Path, root: x509.Certificate, stem: str, name: str) -
     ``startup/STEM.key`` must be its private key.
     """
     path = f"startup/{stem}.crt"
-    own = _certificate(kit, path)
+    own = read_certificate(kit, path)
     try:
         own.verify_directly_issued_by(root)
     except (InvalidSignature, ValueError, TypeError) as cause:
@@ -98,7 +98,7 @@ def _check_key(kit: Path, path: str, public: Any) -> None:
         )
 
 
-def _certificate(kit: Path, path: str) -> x509.Certificate:
+def read_certificate(kit: Path, path: str) -> x509.Certificate:
     try:
         found = x509.load_pem_x509_certificates(read_bytes(kit / path, MAX_PEM))
     except ValueError as cause:

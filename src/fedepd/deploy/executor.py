@@ -1,4 +1,4 @@
-"""One site. It holds its graph and one ``Participant``, and answers steps, evaluations and pings.
+"""One site. It holds its graph and one ``Participant``, and answers steps, evaluations, sums and pings.
 
 Nothing but these answers leaves the site.
 """
@@ -23,27 +23,39 @@ from nvflare.fuel.utils.memory_utils import cleanup_memory
 from fedepd import plugins
 from fedepd.deploy.agreement import schema_sha256
 from fedepd.deploy.intake import Intake, guarded, message_bytes
-from fedepd.deploy.kits import SITE_FILE
+from fedepd.deploy.kits import SITE_FILE, site_keys
 from fedepd.deploy.limits import LIMITS_FILE, Limits, Tally, expected_message
 from fedepd.deploy.policy import allowed_at
+from fedepd.deploy.signing import signer, verifier
 from fedepd.deploy.state import SiteState
+from fedepd.deploy.sum_site import Book, SumSite, following_sum, what_of
 from fedepd.deploy.task import FederationTask, site_data
 from fedepd.deploy.wire import (
     DECLARE,
     EVALUATE,
+    KEYS,
+    MASKED,
     PING,
     REASON,
+    SHARES,
     STEP,
     TIDY_EVERY,
+    TRIPS,
+    Parts,
     Refused,
+    Sum,
     confusions_record,
     declaration_record,
     read_message,
+    read_sum,
     reply_record,
+    sum_record,
 )
 from fedepd.errors import BadConfig, BadMessage, FedEPDError
+from fedepd.rounds.guard import OPEN
 from fedepd.rounds.participant import Participant
-from fedepd.types import Tensors
+from fedepd.rounds.sums import Vector
+from fedepd.types import Sizes, Tensors
 
 
 @dataclass(frozen=True)
@@ -56,6 +68,8 @@ class Admitted:
     limits: Limits
     expected: Tensors
     evaluate_every: int
+    sums: SumSite | None = None
+    """Where the server sees sums only. It then gets no other answers."""
 
     def check(self, task_name: str, round: int, message: Tensors) -> None:
         """Refuse, before any data is touched, a message or a round that an honest server would not send."""
@@ -69,6 +83,8 @@ class Admitted:
         fault = self.limits.message_fault(message, self.expected)
         if fault:
             raise BadMessage(fault)
+        if self.sums is not None and OPEN in message:
+            self.sums.check_open(message[OPEN].nonzero().reshape(-1).tolist())
         self.tally.add("rounds" if task_name == STEP else "evaluations")
 
 
@@ -117,8 +133,18 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         expected = expected_message(task, participant.client_id)
         every = task.experiment().protocol.evaluate_every
         self._open.enter_context(guarded(Intake(message_bytes(task, participant.client_id))))
-        self._agreement = data.graph.label_names, schema_sha256(data.graph.schema)
-        self._admitted = Admitted(participant, states, tally, limits, expected, every)
+        agreed = bool(task.label_names or task.schema_sha256)  # then ``site_data`` has compared them already
+        if not agreed or not participant.privacy.secure:
+            self._agreement = data.graph.label_names, schema_sha256(data.graph.schema)
+        sums = self._sums(task, participant.client_id, Path(workspace.get_root_dir()))
+        self._admitted = Admitted(participant, states, tally, limits, expected, every, sums)
+
+    def _sums(self, task: FederationTask, client: int, kit: Path) -> SumSite | None:
+        if not task.experiment().privacy.secure:
+            return None
+        self._task = task
+        book = Book(kit / "state" / "answers" / f"{task.run}.sums.jsonl")
+        return SumSite(task, client, signer(kit), verifier(site_keys(kit), task.sites), book)
 
     def _limits(self, workspace: Any, task: FederationTask, allowed: Sequence[str]) -> Limits:
         """The owner's limits, if they allow this run. A kit without the file has the safe limits."""
@@ -135,27 +161,74 @@ class SiteExecutor(Executor):  # type: ignore[misc]
             reply = make_reply(ReturnCode.TASK_UNSUPPORTED)
             reply.set_header(REASON, self._told)
             return reply
-        participant = self._admitted.participant
+        participant, sums = self._admitted.participant, self._admitted.sums
         try:
             if task_name == DECLARE:
-                return Shareable(declaration_record(participant.sizes, *self._agreement))
-            if task_name not in (STEP, EVALUATE):
+                sizes = participant.sizes if sums is None else undeclared(participant.info.num_classes)
+                return Shareable(declaration_record(sizes, *self._agreement))
+            if sums is not None and task_name in TRIPS:
+                return self._sum(self._admitted, sums, task_name, shareable)
+            if sums is not None or task_name not in (STEP, EVALUATE):
                 return make_reply(ReturnCode.TASK_UNKNOWN)
             round, message = read_message(shareable)
             self._admitted.check(task_name, round, message)
-            if task_name == STEP:
-                return self._step(participant, self._admitted.states, round, message)
-            participant.state = self._admitted.states.before(round + 1)
-            return Shareable(confusions_record(round, participant.evaluate(round, message)))
+            self._begin(self._admitted, task_name, round)
+            if task_name == EVALUATE:
+                return Shareable(confusions_record(round, participant.evaluate(round, message)))
+            reply = participant.step(round, message)
+            self._end(self._admitted, round)
+            return Shareable(reply_record(reply))
         except (FedEPDError, Refused, OSError) as fault:
             # The reason stays in the site's own log, because an exception's text can hold data.
             self.log_error(fl_ctx, f"{task_name} failed: {fault}")
             return make_reply(ReturnCode.EXECUTION_EXCEPTION)
 
-    def _step(self, participant: Participant, states: SiteState, round: int, message: Tensors) -> Shareable:
-        participant.state = states.before(round)
-        reply = participant.step(round, message)
-        states.save(round, participant.state)
+    def _begin(self, site: Admitted, task_name: str, round: int) -> None:
+        site.participant.state = site.states.before(round if task_name == STEP else round + 1)
+
+    def _end(self, site: Admitted, round: int) -> None:
+        site.states.save(round, site.participant.state)
         if round % TIDY_EVERY == 0:
             cleanup_memory()
-        return Shareable(reply_record(reply))
+
+    def _sum(self, site: Admitted, sums: SumSite, trip: str, record: Any) -> Shareable:
+        """One of the four answers to a secure sum."""
+        which, parts, message = read_sum(record)
+        if trip == KEYS:
+            answer = sums.keys(which, parts)
+        elif trip == SHARES:
+            answer = self._shares(site, sums, which, parts, message)
+        elif trip == MASKED:
+            answer = sums.masked(which, parts)
+        else:
+            following = following_sum(parts)
+            answer = sums.opened(which, parts)
+            if following is not None:
+                answer |= sums.keys(following)
+        return Shareable(sum_record(which, answer))
+
+    def _shares(self, site: Admitted, sums: SumSite, which: Sum, parts: Parts, message: Tensors) -> Parts:
+        """The server has sent the message of the sum: check it, compute the vector, and seal secrets."""
+        participant, round = site.participant, which.round
+        if which.purpose == "sizes":
+            if message:
+                raise BadMessage("the server's message about sizes holds tensors, which it never needs")
+            return sums.shares(which, parts, what_of(self._task, which, {}), participant.sizes_vector)
+        name = STEP if which.purpose == "step" else EVALUATE
+        site.check(name, round, message)
+
+        def vector() -> Vector:
+            self._begin(site, name, round)
+            if name == EVALUATE:
+                return participant.matrices_vector(round, message)
+            found = participant.step_vector(round, message)
+            self._end(site, round)
+            return found
+
+        return sums.shares(which, parts, what_of(self._task, which, message), vector)
+
+
+def undeclared(classes: int) -> Sizes:
+    """What a site declares by itself where its sizes are only summed."""
+    nothing = torch.zeros(classes, dtype=torch.int64)
+    return Sizes(0, 0, nothing, nothing, nothing)

@@ -48,6 +48,7 @@ from fedepd.deploy.limits import expected_message
 from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import KINDS
 from fedepd.rounds.evaluate import SPLITS
+from fedepd.rounds.sums import ADVERT_BYTES, SEALED_BYTES
 from fedepd.shown import shown
 from fedepd.types import Fields
 
@@ -133,12 +134,21 @@ def reply_bytes(task: FederationTask) -> int:
     tensors = method.server_init(server, server.model.initial(server.info, server.seed))
     stages = (method.reply_fields(replace(server, round=round), tensors) for round in (1, server.last_round))
     matrices = 4 * len(SPLITS) * (8 * classes * classes + PER_ARRAY)
-    return _with_slack(max(matrices, *(_field_bytes(fields, classes) for fields in stages)))
+    largest = max(matrices, *(_field_bytes(fields, classes) for fields in stages))
+    # A masked vector has 8 bytes a number instead of 4, and every averaged field has its weights beside it.
+    masked = 3 * largest if task.experiment().privacy.secure else 0
+    return _with_slack(max(largest, masked, _sum_bytes(task)))
 
 
 def message_bytes(task: FederationTask, client_id: int) -> int:
     """The largest possible message of the server in bytes."""
-    return _with_slack(sum(value.nbytes + PER_ARRAY for value in expected_message(task, client_id).values()))
+    tensors = sum(value.nbytes + PER_ARRAY for value in expected_message(task, client_id).values())
+    return _with_slack(tensors + _sum_bytes(task))
+
+
+def _sum_bytes(task: FederationTask) -> int:
+    """The keys or shares of all sites."""
+    return len(task.sites) * (ADVERT_BYTES + SEALED_BYTES) + 2 * PER_ARRAY
 
 
 def _field_bytes(fields: Fields, classes: int) -> int:

@@ -27,6 +27,7 @@ from fedepd.deploy.credentials import check_credentials, fingerprint, root_certi
 from fedepd.deploy.limits import check_limits, ensure_limits
 from fedepd.deploy.manifest import MANIFEST, MAX_FILE, check_files, read_manifest, write_manifest
 from fedepd.deploy.owner import check_allowed, check_privacy
+from fedepd.deploy.signing import public_key, read_public
 from fedepd.deploy.task import MAX_CLASSES, MAX_FEATURES, MAX_SITES, check_fit, check_name
 from fedepd.deploy.templates import ORG, PROJECT
 from fedepd.errors import BadConfig, BadData
@@ -46,7 +47,7 @@ ROOT_DAYS = 3650
 KINDS = ("server", "client", "admin")
 HOST = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*")
 USER = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}@[a-z0-9][a-z0-9.-]{0,62}")
-KEYS = ("host", "port", "sites", "features", "classes", "label_names", "schema")
+KEYS = ("host", "port", "sites", "keys", "features", "classes", "label_names", "schema")
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ class Kit:
     features: int | None
     classes: int | None
     agreed: Agreement
+    keys: dict[str, str]
+    """The sites' public keys, by name; empty in a kit of an older version."""
     fingerprint: str
     """SHA-256 of the federation's root certificate."""
 
@@ -105,6 +108,7 @@ def provision(
         why = shown(" ".join((done.stderr or done.stdout).split())[-300:], 300)
         raise BadConfig(f"NVFlare could not make the kits: {why}; check --host")
     kits = {"server": out / "server", "admin": out / "admin", **{site: out / site for site in sites}}
+    about["keys"] = {site: public_key(made / site) for site in sites}
     for name, kit in kits.items():
         kind = name if name in ("server", "admin") else "client"
         make_kit(kit, kind, {"server": host, "admin": ADMIN}.get(name, name), about, authority)
@@ -190,6 +194,7 @@ def open_kit(folder: Path, kind: str) -> Kit:
         tuple(about["sites"]),
         *sizes,
         agreed,
+        about.get("keys", {}),
         fingerprint(root),
     )
 
@@ -214,6 +219,11 @@ def _check_about(about: Any, where: str) -> None:
         check_name("site", site)
     if len(set(sites)) != len(sites):
         raise BadConfig(f"the sites are {shown(', '.join(sites))}; name each once")
+    keys = about.get("keys", {})
+    if not isinstance(keys, dict) or (keys and set(keys) != set(sites)):
+        raise BadData(f"{where} does not hold one key for each site; ask for the kit again")
+    for site, key in keys.items():
+        read_public(key, site)
     for what, most in (("features", MAX_FEATURES), ("classes", MAX_CLASSES)):
         if type(about.get(what, 1)) is not int or not 0 < about.get(what, 1) <= most:
             raise BadConfig(f"{where} has {shown(about[what])} {what}; give a whole number, 1..{most}")
@@ -229,6 +239,14 @@ def _check_about(about: Any, where: str) -> None:
             f"{where} has a damaged feature schema; "
             f"make it again with 'fedepd federation init --example FILE.npz'"
         )
+
+
+def site_keys(kit: Path) -> dict[str, str]:
+    """The public keys of all sites, from the kit of a running party. ``open_kit`` checked it at the start."""
+    about = read_json(kit / "local" / ABOUT, MAX_FILE)
+    _check_about(about, f"local/{ABOUT} of '{shown(kit, 300)}'")
+    found: dict[str, str] = about.get("keys", {})
+    return found
 
 
 def _check_holder(name: str, kind: str, about: dict[str, Any]) -> None:

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fedepd.deploy.task import FederationTask
 from fedepd.errors import BadData
 from fedepd.files import clean
 from fedepd.longtail import Tiers, tiers
 from fedepd.rounds.loop import Exchange, Round
+from fedepd.rounds.pooled import Summing
 from fedepd.runs import checkpoint, record
 from fedepd.runs.drive import Course, begin, now, since
 from fedepd.runs.folder import ROUNDS, Json, checkpoints, weights_sha256
@@ -35,6 +35,16 @@ UNKNOWN = (
     "edges and other facts of the sites' graphs stay at the sites and are shown as 0; "
     "class sizes are those the sites declared"
 )
+SUMS_ONLY = (
+    "the server saw sums over the sites only: sizes and scores of single sites are not known here and are "
+    "shown as 0"
+)
+
+
+GUARDED = (
+    "the guard was on: scores are over the held-out nodes of the classes that sites may show, and the "
+    "columns of all other classes stay at the sites"
+)
 
 
 class Ledger:
@@ -42,10 +52,13 @@ class Ledger:
         self.task, self.experiment, self.server = task, task.experiment(), task.server()
         self.progress = begin(self.experiment, self.server, Tiers((), (), ()))
         self.facts: Facts = {}
+        self.together: tuple[Sizes, tuple[int, ...]] | None = None
+        """Under secure sums: what the sites declared together, and which sites these are."""
         self._started = now()
 
-    def course(self, exchange: Exchange) -> Course:
-        return Course(self.experiment, self.server, range(len(self.task.sites)), exchange)
+    def course(self, exchange: Exchange | Summing) -> Course:
+        clients = range(len(self.task.sites))
+        return Course(self.experiment, self.server, clients, exchange, self.together)
 
     def add(self, each: Round, counts: Mapping[int, Tensors] | None = None) -> Json:
         """Take a round in and return its line. The line names the classes whose last prototype was kept.
@@ -65,16 +78,15 @@ class Ledger:
 
     def declare(self, declared: Mapping[int, Sizes]) -> None:
         """Keep what clients declared, so that a resumed run holds them to it."""
-        for client, sizes in declared.items():
-            counts = {
-                name: value.tolist() for name, value in vars(sizes).items() if isinstance(value, Tensor)
-            }
-            self.facts[client] = {"num_nodes": sizes.num_nodes, "num_train": sizes.num_train, **counts}
+        self.facts |= {client: _known(sizes) for client, sizes in declared.items()}
 
     def declared(self) -> dict[int, Sizes]:
         return {client: _sizes(known) for client, known in self.facts.items()}
 
     def class_sizes(self) -> NDArray[np.int64]:
+        if self.together is not None:
+            total = self.together[0]
+            return (total.train + total.val + total.test).numpy()
         sizes: NDArray[np.int64] = self._client_class().sum(0)
         return sizes
 
@@ -90,11 +102,14 @@ class Ledger:
 
     def save(self, folder: Path) -> None:
         tensors, about = self.progress.packed()
-        more = {
+        more: Json = {
             "config_hash": self.task.identity(),
             "tiers": asdict(self.progress.tiers),
             "facts": self.facts,
         }
+        if self.together is not None:
+            sizes, members = self.together
+            more["together"] = {**_known(sizes), "clients": sizes.clients, "members": members}
         checkpoint.save(folder, self.progress.next_round - 1, tensors, {**about, **more})
         record.add_round(folder, self.progress.lines[-1])
 
@@ -110,6 +125,9 @@ class Ledger:
             self.progress.restore(tensors, about)
             self.progress.tiers = Tiers(**{name: tuple(classes) for name, classes in about["tiers"].items()})
             self.facts = {int(client): known for client, known in about["facts"].items()}
+            if "together" in about:
+                known = about["together"]
+                self.together = _sizes(known), tuple(known["members"])
             record.write_rounds(folder, self.progress.lines)
             return
         if found:
@@ -149,7 +167,9 @@ class Ledger:
         e, task = self.experiment, self.task
         dataset = record.describe_data(
             name=f"federation {'+'.join(task.sites)}",
-            nodes=sum(known["num_nodes"] for known in self.facts.values()),
+            nodes=self.together[0].num_nodes
+            if self.together is not None
+            else sum(known["num_nodes"] for known in self.facts.values()),
             edges=0,
             features=task.num_features,
             class_sizes=self.class_sizes().tolist(),
@@ -160,16 +180,29 @@ class Ledger:
 
     def _summary(self, config: Json) -> Json:
         refused = sum(len(line.get("refused", [])) for line in self.progress.lines)
-        warnings = [UNKNOWN]
+        warnings = [UNKNOWN] if self.together is None else [UNKNOWN, SUMS_ONLY]
+        if self.experiment.privacy.guard:
+            warnings.append(GUARDED)
         if refused:
             warnings.append(f"{refused} replies were refused or missing; {ROUNDS} names them")
         own = {"digest": self.digest(), "refused": refused}
         return record.summarise(config, self.progress, since(self._started), warnings, **own)
 
 
+COUNTS = ("train", "val", "test", "own_holders")
+
+
+def _known(sizes: Sizes) -> Json:
+    counts = {name: getattr(sizes, name) for name in COUNTS}
+    counted = {name: value.tolist() for name, value in counts.items() if value is not None}
+    return {"num_nodes": sizes.num_nodes, "num_train": sizes.num_train, **counted}
+
+
 def _sizes(known: Mapping[str, Any]) -> Sizes:
-    train, val, test = (torch.tensor(known[name], dtype=torch.int64) for name in ("train", "val", "test"))
-    return Sizes(known["num_nodes"], known["num_train"], train, val, test)
+    counts = {name: torch.tensor(known[name], dtype=torch.int64) for name in COUNTS if name in known}
+    return Sizes(
+        num_nodes=known["num_nodes"], num_train=known["num_train"], clients=known.get("clients", 1), **counts
+    )
 
 
 def counted(tensors: Tensors) -> Tensors:

@@ -40,6 +40,7 @@ from fedepd.files import read_bytes, read_json, swapped_in, write_bytes
 from fedepd.methods import METHODS
 from fedepd.network.backbones import BACKBONES
 from fedepd.options import option
+from fedepd.rounds.guard import FEWEST, OPEN
 from fedepd.runs.experiment import Experiment
 from fedepd.shown import shown
 from fedepd.types import Tensors
@@ -103,6 +104,14 @@ class Limits:
     max_evaluations: int = option(
         250, "most evaluations in one run; each reveals how the held-out nodes are classified"
     )
+    guard: bool = option(
+        True, "whether a run must keep classes with few training nodes or few holders at home (--guard)"
+    )
+    secure: bool = option(
+        True, "whether a run of three or more sites must show the coordinator sums only (--secure)"
+    )
+    min_count: int = option(5, "guard: fewest training nodes of a class over all sites, if it is sent")
+    min_holders: int = option(3, "guard: fewest sites that have a class, if it is sent")
     max_message_norm: float = option(
         1000.0, "largest L2 norm of a tensor in a message from the server; honest ones are below 50"
     )
@@ -158,7 +167,8 @@ class Limits:
         mine = getattr(self, name)
         if isinstance(mine, tuple):
             return not set(mine) <= set(default)
-        return bool(mine < default if name.startswith("min_") else mine > default)
+        required = name.startswith("min_") or name in ("guard", "secure")
+        return bool(mine < default if required else mine > default)
 
     def refusal(self, task: FederationTask, allowed: Collection[str] = ()) -> str | None:
         """Why this site refuses the run, by the first limit that it breaks; None if it takes part.
@@ -167,14 +177,14 @@ class Limits:
         in the file.
         """
         added = {"methods": METHODS.allowed(allowed), "backbones": BACKBONES.allowed(allowed)}
-        for setting, value, limit in self._broken(task.experiment(), task.num_classes):
+        for setting, value, limit in self._broken(task.experiment(), task.num_classes, len(task.sites)):
             if value in added.get(limit, ()):
                 continue
             asked, line = shown(f"{setting} = {json.dumps(value)}"), shown(self.line(limit), 300)
             return f"the run asks for {asked}, but this site's {LIMITS_FILE} says '{line}'"
         return None
 
-    def _broken(self, e: Experiment, num_classes: int) -> Iterator[tuple[str, Any, str]]:
+    def _broken(self, e: Experiment, num_classes: int, sites: int) -> Iterator[tuple[str, Any, str]]:
         """Each setting that breaks a limit, its value and the limit's name."""
         own = {f.name: getattr(e.method, f.name) for f in fields(e.method)}
         settings = {
@@ -193,6 +203,12 @@ class Limits:
         for limit, name in named.items():
             if name not in getattr(self, limit):
                 yield limit.removesuffix("s"), name, limit
+        if self.guard and not e.privacy.guard:
+            yield "guard", False, "guard"
+        if self.secure and not e.privacy.secure and sites >= FEWEST:
+            yield "secure", False, "secure"
+        if e.privacy.guard:
+            settings |= {"count": e.privacy.min_count, "holders": e.privacy.min_holders}
         if own.get("optimizer_own") and not self.own_optimizers:
             yield "optimizer_own", True, "own_optimizers"
         for name, value in settings.items():
@@ -220,6 +236,8 @@ class Limits:
             if value.dtype != want.dtype or value.shape != want.shape:
                 found, needed = f"{value.dtype} {list(value.shape)}", f"{want.dtype} {list(want.shape)}"
                 return f"{where} is {found}, not {needed}"
+            if name == OPEN and not bool(((value == 0) | (value == 1)).all()):
+                return f"{where} holds numbers that are neither 0 nor 1"
             norm = float(torch.linalg.vector_norm(value, dtype=torch.float64))
             if not math.isfinite(norm):
                 return f"{where} holds NaN or infinite values"
@@ -237,10 +255,10 @@ def evaluations(e: Experiment) -> int:
 
 def expected_message(task: FederationTask, client_id: int) -> Tensors:
     """The first message of an honest server in this run. Names and shapes are the same in every round."""
-    server, method = task.server(), task.experiment().method
-    return method.message(
-        method.server_init(server, server.model.initial(server.info, server.seed)), client_id
-    )
+    server, e = task.server(), task.experiment()
+    tensors = e.method.server_init(server, server.model.initial(server.info, server.seed))
+    opened = {OPEN: torch.zeros(task.num_classes)} if e.privacy.guard else {}
+    return {**e.method.message(tensors, client_id), **opened}
 
 
 def check_limits(kit: Path, looser: bool) -> None:

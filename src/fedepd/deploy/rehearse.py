@@ -10,6 +10,7 @@ import torch
 from fedepd.deploy.ledger import Ledger
 from fedepd.deploy.task import FederationTask, site_data
 from fedepd.rounds.in_process import InProcess
+from fedepd.rounds.sums import sizes_of
 from fedepd.runs.drive import drive
 
 
@@ -20,6 +21,11 @@ def rehearse(task: FederationTask, files: Sequence[str | Path]) -> Ledger:
     ledger = Ledger(task)
     exchange = InProcess([task.participant(client) for client in clients])
     exchange.prepare()
-    ledger.declare(exchange.declared([c.client_id for c in clients]))
+    everyone = [c.client_id for c in clients]
+    if ledger.experiment.privacy.secure:
+        total, members = exchange.sum_sizes(everyone)
+        ledger.together = sizes_of(total), members
+    else:
+        ledger.declare(exchange.declared(everyone))
     drive(ledger.course(exchange), ledger.progress, ledger.add)
     return ledger

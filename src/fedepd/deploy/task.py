@@ -19,7 +19,7 @@ from fedepd.errors import BadConfig, BadData, BadMessage, FedEPDError, UnknownNa
 from fedepd.files import parse_json
 from fedepd.methods import Server
 from fedepd.rounds.admission import MOST_NODES
-from fedepd.rounds.guard import NO_PRIVACY
+from fedepd.rounds.guard import FEWEST
 from fedepd.rounds.loop import cohort_size
 from fedepd.rounds.participant import Participant
 from fedepd.runs.experiment import Experiment
@@ -33,7 +33,10 @@ NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 They become folder names and parts of host names, so no other character is allowed.
 """
 DEFENDED = {"robust": "clip", "cap_weights": True}
-"""Settings that are on in a federation unless its coordinator says otherwise. Other people run the sites."""
+"""Settings that are on in a federation unless its coordinator says otherwise. Other people run the sites.
+
+They look at single answers. So they are off where the server sees sums only.
+"""
 MAX_TASK = 4 * 2**20
 """Largest size in bytes of a task as JSON. Most of it are the names of classes."""
 MAX_FEATURES, MAX_CLASSES, MAX_SITES, MAX_DEADLINE = 10**7, 10**5, 1000, 30 * 86400.0
@@ -85,11 +88,6 @@ class FederationTask:
                 raise BadConfig(f"{what} is {shown(getattr(self, what))}; give a name")
         self._check_agreement()
         experiment = self.experiment()
-        if experiment.privacy != NO_PRIVACY:
-            raise BadConfig(
-                "guard and secure are settings of simulations so far; a federation does not have them yet, "
-                "so leave them out"
-            )
         if experiment.attack.on:
             raise BadConfig(
                 f"attack is '{experiment.attack.attack}', but attacks are only for simulations; "
@@ -101,6 +99,7 @@ class FederationTask:
                 f"choose another"
             )
         size = cohort_size(len(self.sites), experiment.training)
+        experiment.privacy.check(experiment.method, experiment.defence, size)
         experiment.defence.check(experiment.method.label, experiment.method.averages, size)
 
     def _check_agreement(self) -> None:
@@ -120,7 +119,13 @@ class FederationTask:
             )
 
     def experiment(self) -> Experiment:
-        settings = {**DEFENDED, **self.settings, "clients": len(self.sites)}
+        """The settings of the run: those given, and what is on in a federation unless it is switched off.
+
+        That is the guard, and secure sums of three sites or more.
+        """
+        settings = {"guard": True, "secure": len(self.sites) >= FEWEST, **self.settings}
+        secure = Experiment.recorded(self.method, self.preset, settings).privacy.secure
+        settings = {**({} if secure else DEFENDED), **settings, "clients": len(self.sites)}
         return Experiment.recorded(self.method, self.preset, settings)
 
     def sites_sha256(self) -> str:
@@ -148,7 +153,15 @@ class FederationTask:
     def participant(self, data: ClientData) -> Participant:
         e = self.experiment()
         return Participant(
-            e.method, data, self.info(), e.model, e.training, e.protocol.seed, e.protocol.rounds
+            e.method,
+            data,
+            self.info(),
+            e.model,
+            e.training,
+            e.protocol.seed,
+            e.protocol.rounds,
+            e.privacy,
+            shows_test=False,
         )
 
     def client_id(self, site: str) -> int:

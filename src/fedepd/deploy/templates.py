@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedepd.deploy.wire import DECLARE, EVALUATE, STEP
+from fedepd.deploy.wire import TASKS
 
 ORG, PROJECT = "fedepd", "federation"
 EXECUTOR = "fedepd.deploy.executor.SiteExecutor"
@@ -213,6 +213,6 @@ def job(text: str, resume: bool) -> dict[str, dict[str, Any]]:
         },
         "config_fed_client.json": {
             **nothing,
-            "executors": [{"tasks": [DECLARE, STEP, EVALUATE], "executor": executor}],
+            "executors": [{"tasks": list(TASKS), "executor": executor}],
         },
     }

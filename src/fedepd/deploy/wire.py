@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedepd.rounds.admission import sizes_fault
-from fedepd.rounds.evaluate import SPLITS
+from fedepd.rounds.evaluate import evaluated
 from fedepd.shown import shown
 from fedepd.types import Reply, Sizes, Tensors
 
@@ -30,6 +30,15 @@ DECLARE, STEP, EVALUATE, PING, STATUS = (
     "fedepd_ping",
     "fedepd_status",
 )
+KEYS, SHARES, MASKED, OPENED = TRIPS = (
+    "fedepd_sum_keys",
+    "fedepd_sum_shares",
+    "fedepd_sum_masked",
+    "fedepd_sum_opened",
+)
+"""The four answers of a site to one secure sum, see ``fedepd.privacy.secure_sum``."""
+TASKS = (DECLARE, STEP, EVALUATE, *TRIPS)
+"""All that a site answers, beside pings."""
 REASON = "fedepd_reason"
 """The header of a site's refusal that says why, if the owner's limits allow it."""
 TIDY_EVERY = 10
@@ -39,7 +48,13 @@ ENGINE_FIELD = "__headers__"
 REPLY_FIELDS = ("num_nodes", "num_train", "round", "scalars", "tensors")
 SIZE_FIELDS = ("class_sizes", "label_names", "num_nodes", "num_train", "schema_sha256")
 CLASS_SIZES = ("train", "val", "test")
-RECORDS = {"class_sizes": SIZE_FIELDS, "confusions": ("confusions", "round"), "tensors": REPLY_FIELDS}
+SUM_FIELDS = ("attempt", "parts", "purpose", "round")
+RECORDS = {
+    "class_sizes": SIZE_FIELDS,
+    "confusions": ("confusions", "round"),
+    "parts": SUM_FIELDS,
+    "tensors": REPLY_FIELDS,
+}
 """The fields of each record that a site sends. The key is the field that holds its arrays."""
 KINDS = "fiub"
 NUMBERS = {np.dtype(name) for name in ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?")}
@@ -65,6 +80,14 @@ def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
 
 
 def to_tensors(arrays: Any, field: str = "tensors") -> Tensors:
+    check_arrays(arrays, field)
+    return {
+        name: torch.tensor(np.ascontiguousarray(value).reshape(value.shape)) for name, value in arrays.items()
+    }
+
+
+def check_arrays(arrays: Any, field: str) -> None:
+    """Refuse anything but a table of arrays of numbers."""
     if not isinstance(arrays, dict):
         raise Refused(field, f"is a {type(arrays).__name__}, not a table of arrays")
     for name, value in arrays.items():
@@ -72,9 +95,6 @@ def to_tensors(arrays: Any, field: str = "tensors") -> Tensors:
             raise Refused(shown(name), f"is a {type(value).__name__}, not an array")
         if value.dtype not in NUMBERS:
             raise Refused(shown(name), f"holds {shown(value.dtype)}, not numbers")
-    return {
-        name: torch.tensor(np.ascontiguousarray(value).reshape(value.shape)) for name, value in arrays.items()
-    }
 
 
 def message_record(round: int, message: Tensors) -> Record:
@@ -171,8 +191,7 @@ def read_confusions(
     _check_fields(record, RECORDS["confusions"])
     _check_round(record, round)
     matrices = to_tensors(record["confusions"], "confusions")
-    kinds = ("personal", "global") if has_global else ("personal",)
-    expected = {f"{kind}_{split}" for kind in kinds for split in SPLITS}
+    expected = set(evaluated(has_global))
     if matrices.keys() != expected:
         raise Refused("confusions", f"holds {_listed(matrices)}, not {_listed(expected)}")
     for name, matrix in matrices.items():
@@ -183,6 +202,74 @@ def read_confusions(
         ):
             raise Refused(name, f"must be {num_classes} x {num_classes} counts")
     return matrices
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Which sum a message belongs to."""
+
+    purpose: str
+    """sizes, step or evaluate."""
+    round: int
+    attempt: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.purpose} of round {self.round}"
+
+
+PURPOSES = ("sizes", "step", "evaluate")
+Parts = dict[str, NDArray[Any]]
+
+
+def sum_record(which: Sum, parts: Mapping[str, NDArray[Any]], message: Tensors | None = None) -> Record:
+    """A message of a secure sum. The server's carries what the sum is about: ``message``."""
+    record = {**vars(which), "parts": dict(parts)}
+    return record if message is None else {**record, "tensors": to_arrays(message)}
+
+
+def read_sum(record: Mapping[str, Any]) -> tuple[Sum, Parts, Tensors]:
+    """A server's message of a secure sum."""
+    _check_fields(record, (*SUM_FIELDS, "tensors"))
+    return _which(record), _parts(record["parts"]), to_tensors(record["tensors"])
+
+
+def read_sum_answer(record: Mapping[str, Any], which: Sum) -> Parts:
+    """A site's message of the secure sum ``which``."""
+    _check_fields(record, SUM_FIELDS)
+    if _which(record) != which:
+        raise Refused("sum", f"is {_which(record)}, but this is {which}, attempt {which.attempt}")
+    return _parts(record["parts"])
+
+
+def bytes_part(parts: Parts, name: str, width: int) -> NDArray[np.uint8]:
+    """Rows of ``width`` bytes each."""
+    value = parts.get(name)
+    if value is None or value.dtype != np.uint8 or value.ndim != 2 or value.shape[1] != width:
+        raise Refused(name, f"must be rows of {width} bytes")
+    return value
+
+
+def sites_part(parts: Parts, name: str, most: int) -> list[int]:
+    """Numbers of sites, ascending."""
+    value = parts.get(name)
+    if value is None or value.dtype != np.int64 or value.ndim != 1 or value.size > most:
+        raise Refused(name, f"must be at most {most} numbers of sites")
+    found: list[int] = value.tolist()
+    if found != sorted(set(found)) or any(not 0 <= site < most for site in found):
+        raise Refused(name, "must name each site once, in order")
+    return found
+
+
+def _which(record: Mapping[str, Any]) -> Sum:
+    purpose = record["purpose"]
+    if not isinstance(purpose, str) or purpose not in PURPOSES:
+        raise Refused("purpose", f"is '{shown(purpose)}', not {_listed(PURPOSES)}")
+    return Sum(purpose, _count(record, "round"), _count(record, "attempt"))
+
+
+def _parts(parts: Any) -> Parts:
+    check_arrays(parts, "parts")
+    return dict(parts)
 
 
 def record_kind(record: Mapping[str, Any]) -> str:

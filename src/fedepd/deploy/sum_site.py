@@ -1,0 +1,281 @@
+"""A site's part in the secure sums of a run: the protocol, and what the site refuses beyond it.
+
+The protocol itself is ``fedepd.privacy.secure_sum``. Here is what a run adds to it:
+
+- Who takes part in a sum follows from the task and is not the server's to choose. It is everybody in the sum
+  of sizes, then whoever was in that sum, and of those the cohort of the round.
+- The sites whose vectors are in a sum are remembered on disk. A step of a round can be repeated, because a
+  server may lose its last round. The vectors are then the same. A second sum over other sites would show a
+  site's vector by subtraction, so it is refused, also after a restart.
+- The classes that are open under the guard are remembered too. Another set is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedepd.deploy.signing import MAX_SIGNATURE
+from fedepd.deploy.task import FederationTask
+from fedepd.deploy.wire import PURPOSES, Parts, Sum, bytes_part, sites_part
+from fedepd.errors import BadData, BadMessage
+from fedepd.files import append_line, parse_json, read_bytes
+from fedepd.privacy.secure_sum import (
+    SEALED,
+    SECRET,
+    Advert,
+    Context,
+    SecureSumFailed,
+    Sign,
+    Site,
+    Vector,
+    Verify,
+    threshold,
+)
+from fedepd.rounds.evaluate import evaluated
+from fedepd.rounds.guard import OPEN
+from fedepd.rounds.loop import cohort
+from fedepd.rounds.sums import Layout, class_rows, layout, matrices_layout, sizes_layout
+from fedepd.runs.folder import weights_sha256
+from fedepd.shown import shown
+from fedepd.types import Tensors
+
+ADVERT = 2 * SECRET + MAX_SIGNATURE
+"""Bytes of an advert: two keys and their signature."""
+MAX_BOOK = 64 * 2**20
+"""Largest size in bytes of the file that remembers the sums of a run."""
+SIZES, OPEN_CLASSES = str(Sum("sizes", 0)), "open classes"
+"""What the file calls the sites of the run, and the classes that are open."""
+
+
+def packed_advert(advert: Advert) -> NDArray[np.uint8]:
+    return packed([advert.sharing + advert.masking + advert.signature], ADVERT)
+
+
+def read_adverts(parts: Parts, name: str) -> list[Advert]:
+    rows = [row.tobytes() for row in bytes_part(parts, name, ADVERT)]
+    return [Advert(row[:SECRET], row[SECRET : 2 * SECRET], row[2 * SECRET :]) for row in rows]
+
+
+def packed(rows: Sequence[bytes], width: int) -> NDArray[np.uint8]:
+    return np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(len(rows), width)
+
+
+class Book:
+    """What a site remembers of a run's sums: one line of a file for each, read again after a restart."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._known = path, dict[str, list[int]]()
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not path.exists():
+            return
+        for number, line in enumerate(read_bytes(path, MAX_BOOK).splitlines(), 1):
+            content = parse_json(line, f"line {number} of '{shown(path, 200)}'")
+            if (
+                not isinstance(content, dict)
+                or sorted(content) != ["set", "sum"]
+                or not isinstance(content["sum"], str)
+                or not isinstance(content["set"], list)
+                or not all(type(each) is int for each in content["set"])
+            ):
+                raise BadData(
+                    f"line {number} of '{shown(path, 200)}' does not name a sum and its sites; restore the "
+                    "file, or refuse further runs with this coordinator"
+                )
+            self._known[content["sum"]] = content["set"]
+
+    def get(self, name: str) -> list[int] | None:
+        return self._known.get(name)
+
+    def check(self, name: str, members: Sequence[int], fault: str) -> None:
+        """Remember ``members``, or refuse them if they were others before."""
+        known, given = self._known.get(name), sorted(members)
+        if known is None:
+            append_line(self._path, {"sum": name, "set": given})
+            self._known[name] = given
+        elif known != given:
+            raise SecureSumFailed(fault)
+
+
+class SumSite:
+    def __init__(self, task: FederationTask, client: int, sign: Sign, verify: Verify, book: Book) -> None:
+        self._task, self._client, self._sign, self._verify, self._book = task, client, sign, verify, book
+        self._server = task.server()
+        self._every = task.experiment().protocol.evaluate_every
+        self._begun: dict[Sum, Site] = {}
+        self._vectors: dict[Sum, Vector] = {}
+
+    def sites(self, which: Sum) -> list[int]:
+        """Who takes part in a sum."""
+        everyone = list(range(len(self._task.sites)))
+        if which.purpose == "sizes":
+            return everyone
+        members = self._book.get(SIZES)
+        if members is None:
+            raise SecureSumFailed(
+                f"the server asks for the {which} before the sizes of all sites were summed; start a new run"
+            )
+        asked = everyone if which.purpose == "evaluate" else cohort(everyone, self._server, which.round)
+        return [site for site in asked if site in members]
+
+    def keys(self, which: Sum, parts: Parts | None = None) -> Parts:
+        """Begin a sum: two keys of this site.
+
+        ``parts`` may name the run's sites. A site that was restarted learns them from it. If they are not
+        those that the others know, the others cannot open what this site seals.
+        """
+        if parts:
+            self._learn(sites_part(parts, "members", len(self._task.sites)))
+        self._check(which)
+        # Two sums can be under way: the present one, and the one after it.
+        self._begun = dict([*self._begun.items()][-1:])
+        self._vectors = {known: vector for known, vector in self._vectors.items() if known in self._begun}
+        run = bound_to(self._task, which)
+        self._begun[which] = Site(run, which.round, which.attempt, self._client, self._sign)
+        return {"advert": packed_advert(self._begun[which].advert)}
+
+    def shares(
+        self,
+        which: Sum,
+        parts: Parts,
+        what: What,
+        vector: Callable[[], Vector],
+    ) -> Parts:
+        """Check who takes part, compute the vector, and seal this site's secrets for the others."""
+        sites = self.sites(which)
+        named = sites_part(parts, "sites", len(self._task.sites))
+        found = read_adverts(parts, "adverts")
+        if len(named) != len(found):
+            raise SecureSumFailed(f"the server names {len(named)} sites and sends {len(found)} adverts")
+        adverts = dict(zip(named, found, strict=True))
+        context = context_of(self._task, which, sites, what)
+        sealed = self._of(which).shares(context, adverts, self._verify)
+        self._vectors[which] = vector()
+        order = sorted(sealed)
+        return {"sites": np.array(order, np.int64), "sealed": packed([sealed[k] for k in order], SEALED)}
+
+    def masked(self, which: Sum, parts: Parts) -> Parts:
+        """This site's vector under its masks."""
+        named = sites_part(parts, "sites", len(self._task.sites))
+        rows = bytes_part(parts, "sealed", SEALED)
+        if len(named) != len(rows):
+            raise SecureSumFailed(f"the server names {len(named)} sites and sends {len(rows)} sealed shares")
+        site = self._of(which)
+        if which not in self._vectors:
+            raise SecureSumFailed(f"the server asks for the {which} out of order; it begins with the keys")
+        sealed = {k: row.tobytes() for k, row in zip(named, rows, strict=True)}
+        return {"masked": site.masked(self._vectors.pop(which), sealed)}
+
+    def opened(self, which: Sum, parts: Parts) -> Parts:
+        """The shares that the sum over the named survivors needs. They are remembered first."""
+        survivors = sites_part(parts, "survivors", len(self._task.sites))
+        shares = self._of(which).opened(survivors)
+        self._book.check(
+            str(which),
+            survivors,
+            f"the {which} was summed before, over other sites; two such sums would show a site's numbers",
+        )
+        del self._begun[which]
+        order = sorted(shares)
+        width = len(shares[order[0]])
+        rows = packed([shares[k] for k in order], width)
+        return {"sites": np.array(order, np.int64), "opened": rows}
+
+    def check_open(self, classes: Sequence[int]) -> None:
+        """Refuse another set of open classes than in the run's first message."""
+        self._book.check(
+            OPEN_CLASSES,
+            classes,
+            "the server changed which classes are open during the run; start a new run",
+        )
+
+    def _learn(self, members: list[int]) -> None:
+        if len(members) < threshold(len(self._task.sites)):
+            raise SecureSumFailed(
+                f"the server names {len(members)} sites of the run, and it needs "
+                f"{threshold(len(self._task.sites))}"
+            )
+        self._book.check(SIZES, members, "the server changed which sites are in the run; start a new run")
+
+    def _check(self, which: Sum) -> None:
+        last = self._server.last_round
+        due = which.round % self._every == 0 or which.round == last
+        fits = {
+            "sizes": which.round == 0,
+            "step": 1 <= which.round <= last,
+            "evaluate": 1 <= which.round <= last and due,
+        }
+        if not fits[which.purpose]:
+            raise BadMessage(f"the server asks for the {which}, which the run does not have")
+        if self._client not in self.sites(which):
+            raise SecureSumFailed(
+                f"this site takes no part in the {which}; it was not there when sizes were summed, "
+                "or it is not in the cohort"
+            )
+
+    def _of(self, which: Sum) -> Site:
+        if which not in self._begun:
+            raise SecureSumFailed(f"the server asks for the {which} out of order; it begins with the keys")
+        return self._begun[which]
+
+
+@dataclass(frozen=True)
+class What:
+    """What is summed, and the message that it answers."""
+
+    layout: Layout
+    together: int
+    """How many numbers at the end are summed over all sites or not at all."""
+    message: bytes
+    """SHA-256 of the message."""
+
+
+def what_of(task: FederationTask, which: Sum, message: Tensors) -> What:
+    """The same at the server and at every site, if they have the same task and the same message."""
+    method, server = task.experiment().method, task.server()
+    digest = bytes.fromhex(weights_sha256(message))
+    if which.purpose == "sizes":
+        return What(sizes_layout(task.num_classes), 0, digest)
+    if which.purpose == "evaluate":
+        return What(matrices_layout(evaluated(method.has_global), task.num_classes), 0, digest)
+    tensors = {name: value for name, value in message.items() if name != OPEN}
+    fields = method.reply_fields(replace(server, round=which.round), tensors)
+    parts = layout(method, server.info, fields)
+    return What(parts, class_rows(parts), digest)
+
+
+def bound_to(task: FederationTask, which: Sum) -> str:
+    """What the keys of a sum are for, beside its round: a run with all its settings, and a purpose."""
+    return json.dumps([task.run, task.identity(), which.purpose])
+
+
+def context_of(task: FederationTask, which: Sum, sites: Sequence[int], what: What) -> Context:
+    """What the masks of a sum are bound to: the run, the sites, and what is summed."""
+    fields = tuple((name, prod(shape)) for name, shape in what.layout)
+    t = threshold(len(sites))
+    return Context(
+        bound_to(task, which),
+        which.round,
+        which.attempt,
+        tuple(sites),
+        t,
+        fields,
+        what.message,
+        what.together,
+    )
+
+
+def following_sum(parts: Parts) -> Sum | None:
+    """The sum after the present one, if the server's message names it: purpose, round and attempt."""
+    code = parts.get("next")
+    if code is None:
+        return None
+    if code.dtype != np.int64 or code.shape != (3,) or not 0 <= code[0] < len(PURPOSES) or min(code[1:]) < 0:
+        raise BadMessage("the server names no usable next sum; use the same fedepd version")
+    return Sum(PURPOSES[int(code[0])], int(code[1]), int(code[2]))

@@ -1,0 +1,214 @@
+"""The exchange of a deployed run whose server sees sums only: four answers of every site for each sum.
+
+The protocol is ``fedepd.privacy.secure_sum``. A site that dies, is late or sends something broken is lost for
+this sum. The sum is made as long as enough sites are left.
+
+The keys of the next sum travel with the last answer of the present one, so that a sum takes three trips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedepd.deploy.exchange import Agreeing
+from fedepd.deploy.intake import Intake
+from fedepd.deploy.line import QuorumLost, T
+from fedepd.deploy.signing import verifier
+from fedepd.deploy.sum_site import bound_to, context_of, packed, packed_advert, read_adverts, what_of
+from fedepd.deploy.task import FederationTask
+from fedepd.deploy.wire import (
+    KEYS,
+    MASKED,
+    OPENED,
+    PURPOSES,
+    SHARES,
+    Parts,
+    Record,
+    Refused,
+    Sum,
+    bytes_part,
+    read_sum_answer,
+    sites_part,
+    sum_record,
+)
+from fedepd.errors import BadMessage
+from fedepd.privacy.secure_sum import (
+    SEALED,
+    SHARE,
+    Advert,
+    SecureSumFailed,
+    Vector,
+    advert_text,
+    threshold,
+    unmasked,
+)
+from fedepd.rounds.admission import sizes_fault
+from fedepd.rounds.guard import FEWEST
+from fedepd.rounds.loop import OFFENCES
+from fedepd.rounds.pooled import Summed
+from fedepd.rounds.sums import sizes_of
+from fedepd.types import Sizes, Tensors
+
+Declared = tuple[Sizes, tuple[int, ...]]
+"""What the sites declared together, and which sites these are."""
+
+
+class SumsOverNVFlare(Agreeing):
+    def __init__(
+        self,
+        task: FederationTask,
+        declared: Declared | None,
+        keys: Mapping[str, str],
+        intake: Intake,
+        controller: Any,
+        fl_ctx: Any,
+        abort_signal: Any,
+        offences: Mapping[int, int] | None = None,
+    ) -> None:
+        super().__init__(task, intake, controller, fl_ctx, abort_signal)
+        self.summed = declared
+        self._verify = verifier(keys, task.sites)
+        self._offences = dict(offences or {})
+        """In how many sums each site's answers were broken. Like everywhere, three are enough."""
+        self._next: dict[Sum, dict[int, Advert]] = {}
+        """Keys that sites sent in advance."""
+
+    # --- what the round loop asks for -----------------------------------------------------------------------
+
+    def sum_sizes(self, clients: Sequence[int]) -> Summed:
+        agreeing = self._agreeing(clients)
+        total, members = self._sum(Sum("sizes", 0), list(clients), {}, agreeing)
+        if members:
+            sizes, most = sizes_of(total), self.task.max_nodes * len(members)
+            if fault := sizes_fault(sizes, self.task.num_classes, most):
+                raise BadMessage(f"the sites' sizes cannot be used: their sum of {fault[0]} {fault[1]}")
+            self.summed = sizes, members
+        return total, members
+
+    def sum_steps(self, round: int, messages: Mapping[int, Tensors]) -> Summed:
+        return self._sum(Sum("step", round), sorted(messages), next(iter(messages.values())))
+
+    def sum_matrices(self, round: int, messages: Mapping[int, Tensors]) -> Summed:
+        return self._sum(Sum("evaluate", round), sorted(messages), next(iter(messages.values())))
+
+    # --- one sum --------------------------------------------------------------------------------------------
+
+    def _sum(
+        self, which: Sum, sites: Sequence[int], message: Tensors, among: Mapping[int, Any] | None = None
+    ) -> Summed:
+        """The sum over ``sites``, as far as they answer. ``among``: those that may; the others are lost."""
+        if len(sites) < FEWEST:
+            return np.zeros(0, np.int64), ()
+        needed = max(threshold(len(sites)), min(self.task.min_sites, len(sites)))
+        what = what_of(self.task, which, message)
+        context = context_of(self.task, which, sites, what)
+        before = len(self.refusals)
+        asked = [k for k in sites if (among is None or k in among) and self._offences.get(k, 0) < OFFENCES]
+        adverts = self._keys(which, asked)
+        self._need(adverts, needed, KEYS, which.round)
+        sealed = self._shares(which, adverts, message)
+        self._need(sealed, needed, SHARES, which.round)
+        masked = self._masked(which, sealed, context.length)
+        self._need(masked, needed, MASKED, which.round)
+        opened = self._opened(which, masked, sealed, complete=len(masked) == len(sites))
+        self._need(opened, context.threshold, OPENED, which.round)
+        for client in {r.client for r in self.refusals[before:] if not r.absent}:
+            self._offences[client] = self._offences.get(client, 0) + 1
+        try:
+            return unmasked(context, adverts, masked, list(sealed), opened), tuple(sorted(masked))
+        except SecureSumFailed as fault:
+            raise QuorumLost(f"the {which} cannot be opened: {fault}; resume to try again") from fault
+
+    def _keys(self, which: Sum, sites: Sequence[int]) -> dict[int, Advert]:
+        known = self._next.pop(which, {})
+        self._next.clear()
+        members = self.summed[1] if self.summed is not None else ()
+        parts: Parts = {"members": np.array(members, np.int64)} if which.purpose != "sizes" else {}
+        records = {k: sum_record(which, parts, {}) for k in sites if k not in known}
+        found = self._trip(KEYS, which, records, lambda k, parts: self._advert(which, k, parts))
+        return dict(sorted({**{k: known[k] for k in sites if k in known}, **found}.items()))
+
+    def _advert(self, which: Sum, site: int, parts: Parts) -> Advert:
+        found = read_adverts(parts, "advert")
+        if len(found) != 1:
+            raise Refused("advert", f"must be one, and {len(found)} came")
+        (advert,) = found
+        run = bound_to(self.task, which)
+        text = advert_text(run, which.round, which.attempt, site, advert.sharing, advert.masking)
+        if not self._verify(site, text, advert.signature):
+            raise Refused("advert", "is not signed by the site for this sum")
+        return advert
+
+    def _shares(
+        self, which: Sum, adverts: Mapping[int, Advert], message: Tensors
+    ) -> dict[int, dict[int, bytes]]:
+        """By site, what it sealed for each other one."""
+        rows = np.concatenate([packed_advert(advert) for advert in adverts.values()])
+        parts: Parts = {"sites": np.array(list(adverts), np.int64), "adverts": rows}
+
+        def read(site: int, answer: Parts) -> dict[int, bytes]:
+            return self._rows(answer, "sealed", SEALED, [k for k in adverts if k != site])
+
+        return self._trip(SHARES, which, {k: sum_record(which, parts, message) for k in adverts}, read)
+
+    def _masked(
+        self, which: Sum, sealed: Mapping[int, Mapping[int, bytes]], length: int
+    ) -> dict[int, Vector]:
+        records: dict[int, Record] = {}
+        for site in sealed:
+            others = [k for k in sealed if k != site]
+            rows = packed([sealed[k][site] for k in others], SEALED)
+            parts: Parts = {"sites": np.array(others, np.int64), "sealed": rows}
+            records[site] = sum_record(which, parts, {})
+
+        def read(site: int, answer: Parts) -> Vector:
+            vector = answer.get("masked")
+            if vector is None or vector.dtype != np.int64 or vector.shape != (length,):
+                raise Refused("masked", f"must be {length} whole numbers")
+            return vector
+
+        return self._trip(MASKED, which, records, read)
+
+    def _opened(
+        self, which: Sum, masked: Mapping[int, Vector], sealed: Mapping[int, Any], complete: bool
+    ) -> dict[int, dict[int, bytes]]:
+        """By site, its share of each site's secrets. Its keys for the next sum are kept."""
+        following = self._following(which)
+        parts: Parts = {"survivors": np.array(sorted(masked), np.int64)}
+        if following is not None:
+            code = PURPOSES.index(following.purpose), following.round, following.attempt
+            parts["next"] = np.array(code, np.int64)
+        ready: dict[int, Advert] = {}
+
+        def read(site: int, answer: Parts) -> dict[int, bytes]:
+            if following is not None and "advert" in answer:
+                ready[site] = self._advert(following, site, answer)
+            return self._rows(answer, "opened", 2 * SHARE if complete else SHARE, sorted(sealed))
+
+        out = self._trip(OPENED, which, {k: sum_record(which, parts, {}) for k in sorted(masked)}, read)
+        if following is not None:
+            self._next = {following: ready}
+        return out
+
+    def _following(self, which: Sum) -> Sum | None:
+        protocol = self.task.experiment().protocol
+        last, every = protocol.rounds, protocol.evaluate_every
+        if which.purpose == "step" and (which.round % every == 0 or which.round == last):
+            return Sum("evaluate", which.round)
+        return Sum("step", which.round + 1) if which.round < last else None
+
+    def _rows(self, answer: Parts, name: str, width: int, sites: Sequence[int]) -> dict[int, bytes]:
+        """One row for each of ``sites``, no more and no less."""
+        rows: NDArray[np.uint8] = bytes_part(answer, name, width)
+        if sites_part(answer, "sites", len(self.task.sites)) != list(sites) or len(rows) != len(sites):
+            raise Refused(name, f"must have a row for each of {len(sites)} sites")
+        return {site: row.tobytes() for site, row in zip(sites, rows, strict=True)}
+
+    def _trip(
+        self, name: str, which: Sum, records: Mapping[int, Record], read: Callable[[int, Parts], T]
+    ) -> dict[int, T]:
+        return self._asked(name, records, lambda k, record: read(k, read_sum_answer(record, which)))
