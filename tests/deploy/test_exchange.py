@@ -22,9 +22,9 @@ from nvflare.apis.shareable import Shareable, make_reply
 
 from fedepd.deploy import line as module
 from fedepd.deploy.exchange import OverNVFlare
-from fedepd.deploy.line import QuorumLost, Stopped
 from fedepd.deploy.intake import Intake
 from fedepd.deploy.ledger import Ledger
+from fedepd.deploy.line import QuorumLost, Stopped
 from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import (
     DECLARE,

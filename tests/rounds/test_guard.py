@@ -207,5 +207,21 @@ def test_a_secure_run_is_exported_and_resumed_like_any_other(tmp_path: Path) -> 
     assert resumed.metrics == whole.metrics
     fedepd.run("synthetic", "fedavg", rounds=1, clients=3, secure=True, out=tmp_path / "open")
     assert fedepd.export(tmp_path / "open", tmp_path / "model").is_dir()
-    with pytest.raises(BadConfig, match="columns of rare classes stayed at the clients"):
-        fedepd.export(tmp_path / "whole", tmp_path / "none")
+
+
+def test_the_model_of_a_guarded_run_never_says_a_closed_class(tmp_path: Path) -> None:
+    """With 60 training nodes a class needs to be open, the built-in graph's small classes are closed.
+
+    Their columns stayed at the clients. The card names them.
+    """
+    settings: dict[str, Any] = {"rounds": 2, "clients": 3, "guard": True, "secure": True, "min_count": 60}
+    result = fedepd.run("synthetic", "fedavg", out=tmp_path / "run", **settings)
+    opened = set(result.summary["open_classes"])
+    assert 0 < len(opened) < 10
+    model = fedepd.load_model(fedepd.export(tmp_path / "run", tmp_path / "model"))
+    said = model.predict(fedepd.load("synthetic")).probabilities
+    assert set(said.argmax(1).tolist()) <= opened
+    closed = [k for k in range(10) if k not in opened]
+    assert said[:, closed].max() < 1e-6
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert f"Never predicted: {', '.join(map(str, closed))}." in card

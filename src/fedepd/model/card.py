@@ -88,7 +88,7 @@ def model_card(run: Run, model: Model, calibration: dict[str, Any], origin: str)
             "Limits",
             _list([*LIMITS, *([] if "unmeasured" in calibration else LIMITS_OF_CALIBRATION), *warnings]),
         ),
-        *_section("Privacy", _list(PRIVACY)),
+        *_section("Privacy", _list([*_protection(run, model), *PRIVACY])),
         *_section(
             "How to use",
             "```console\n$ fedepd predict MODEL --nodes nodes.csv --edges edges.csv -o predictions.csv\n```",
@@ -98,6 +98,22 @@ def model_card(run: Run, model: Model, calibration: dict[str, Any], origin: str)
         ),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _protection(run: Run, model: Model) -> list[str]:
+    """Which settings of privacy the run had, and which classes the model does not have for that reason."""
+    privacy, opened = run.config["experiment"].get("privacy", {}), run.summary.get("open_classes", [])
+    lines = []
+    if privacy.get("secure"):
+        lines.append("The server saw sums over the clients only, no client's own numbers.")
+    if privacy.get("guard"):
+        closed = [name for k, name in enumerate(model.label_names) if k not in opened]
+        named = f"Never predicted: {', '.join(map(_name, closed))}." if closed else "No class was below that."
+        lines.append(
+            f"The guard was on: classes with fewer than {shown(privacy.get('min_count'))} training nodes "
+            f"or {shown(privacy.get('min_holders'))} holders stayed at the clients, and this model does not have them. {named}"
+        )
+    return lines
 
 
 def _name(text: object) -> str:

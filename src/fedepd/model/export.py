@@ -18,6 +18,7 @@ from fedepd.errors import BadConfig, BadData
 from fedepd.files import write_json, write_text
 from fedepd.folders import new_folder
 from fedepd.longtail import Tiers
+from fedepd.methods import Server
 from fedepd.model.calibration import TIERS, calibrate
 from fedepd.model.card import model_card
 from fedepd.model.model import (
@@ -37,6 +38,7 @@ from fedepd.model.model import (
 from fedepd.report.agreement import CHANGED
 from fedepd.report.runs import Run, read_run
 from fedepd.rounds.evaluate import SPLITS, confusions, held_out
+from fedepd.rounds.guard import class_axes, with_own_columns
 from fedepd.runs import folder as run_folder
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.folder import called, check_new_run, read_weights, weights_sha256
@@ -46,7 +48,7 @@ from fedepd.runs.selection import below
 from fedepd.runs.simulation import Simulation
 from fedepd.shapes import DAMAGED, EVERY, FLAG, NUMBER, ROUND_NUMBER, TEXT, expect, whole
 from fedepd.shown import shown
-from fedepd.types import ClientData, Graph, TaskInfo
+from fedepd.types import ClientData, Graph, TaskInfo, Tensors
 
 EXPORTED: dict[str, Any] = {"best_rounds": {EVERY: ROUND_NUMBER}, "proxy_features": FLAG, "config_hash": TEXT}
 DATA_OF_EXPORTED: dict[str, Any] = {
@@ -163,11 +165,6 @@ def uncalibrated(
     run: Run, experiment: Experiment, info: TaskInfo, label_names: tuple[str, ...], schema: str
 ) -> Model:
     """The model of the selected round, with all temperatures 1."""
-    if experiment.privacy.guard:
-        raise BadConfig(
-            "the run was guarded: columns of rare classes stayed at the clients, so there is no model for "
-            "all to export; export a run without --guard"
-        )
     method = experiment.method
     if not (method.has_global or method.merges_clients):
         # Choice: the model of a single client is not offered. Such methods also predict from what only that
@@ -189,12 +186,37 @@ def uncalibrated(
     return Model(
         experiment=experiment,
         info=info,
-        tensors=below(tensors, "client0.") if method.merges_clients else tensors,
+        tensors=below(tensors, "client0.")
+        if method.merges_clients
+        else shared_part(run, experiment, info, tensors),
         label_names=label_names or tuple(map(str, range(info.num_classes))),
         tiers=Tiers(**{name: tuple(classes) for name, classes in run.summary["tiers"].items()}),
         temperatures=dict.fromkeys(TIERS, 1.0),
         schema=FeatureSchema.from_json(schema) if schema else None,
     )
+
+
+NEVER = -1e4
+"""The bias of a class that an exported model never predicts, also after a division by any temperature."""
+
+
+def shared_part(run: Run, experiment: Experiment, info: TaskInfo, tensors: Tensors) -> Tensors:
+    """The server's tensors. After a guarded run, the columns of closed classes are such that the classes are
+    never predicted: the trained columns stayed at the clients."""
+    if not experiment.privacy.guard:
+        return tensors
+    nobody = torch.zeros(info.num_classes, dtype=torch.bool)
+    named = run.summary.get("open_classes", [])
+    if any(each >= info.num_classes for each in named):
+        raise BadData(f"'{called(run.path, run_folder.SUMMARY)}' names an open class that is none; {DAMAGED}")
+    opened = nobody.clone()
+    opened[named] = True
+    training, rounds = experiment.training, experiment.protocol.rounds
+    server = Server(info, experiment.model, training, experiment.protocol.seed, rounds, rounds)
+    fields = experiment.method.reply_fields(server, tensors)
+    out = with_own_columns(tensors, fields, {}, opened, nobody)
+    biases = [name for name in class_axes(fields, out) if out[name].ndim == 1]
+    return {**out, **{name: torch.where(opened, out[name], NEVER) for name in biases}}
 
 
 def needed_only(model: Model, graph: Graph) -> Model:
@@ -221,7 +243,7 @@ def held_out_logits(run: Run, simulation: Simulation, model: Model) -> list[tupl
     their test nodes.
 
     They must reproduce the run's confusion matrices, client by client, or their sum where the server saw sums
-    only. So an exported model predicts as was measured.
+    only. So an exported model predicts as was measured. A guarded run is not compared.
     """
     rows: dict[str, list[tuple[Tensor, Tensor]]] = {split: [] for split in SPLITS}
     found: dict[str, list[Any]] = {split: [] for split in SPLITS}
@@ -231,7 +253,9 @@ def held_out_logits(run: Run, simulation: Simulation, model: Model) -> list[tupl
             found[split].append(matrix.numpy())
         for split, pair in held_out(logits, client).items():
             rows[split].append(pair)
-    for split, matrices in found.items():
+    # After a guarded run the clients measured with their own columns of closed classes.
+    measured = {} if simulation.experiment.privacy.guard else found
+    for split, matrices in measured.items():
         ours = [sum(matrices)] if run.sums_only else matrices
         for number, (mine, theirs) in enumerate(
             zip(ours, run.confusion[f"{run.headline}_{split}"], strict=True)

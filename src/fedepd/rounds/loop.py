@@ -77,6 +77,8 @@ class Round:
     """What the defences did to the replies."""
     excluded: tuple[int, ...] = ()
     """Clients that are excluded from now on, because their answers were refused too often."""
+    opened: tuple[int, ...] | None = None
+    """Under the guard: the classes that are open."""
 
 
 def train(
@@ -149,6 +151,7 @@ def train(
             deeds=deeds,
             excluded=tuple(k for k in sorted(clients) if offended.get(k, 0) >= OFFENCES),
             confusions=complete(confusions, clients) if confusions else None,
+            opened=tuple(opened[OPEN].nonzero().reshape(-1).tolist()) if opened else None,
         )
 
 

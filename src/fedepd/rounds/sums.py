@@ -167,8 +167,11 @@ def reply_of(fields: Fields, parts_of: Layout, total: Vector, round: int) -> Rep
 
 
 ADVERT_BYTES, SEALED_BYTES, OPENED_BYTES = 64 + 512, 226, 132
-"""What a client sends beside its vector, so that the sum can be masked: its two keys with their signature, and
-for every client of the sum the secrets that it seals and the shares that it opens."""
+"""What a client sends beside its vector, so that the sum can be masked.
+
+These are its two keys with their signature, and for every client of the sum the secrets that it seals and the
+shares that it opens.
+"""
 
 
 def traffic(parts: Layout, message: Tensors, invited: int, members: int) -> tuple[Bytes, Bytes]:

@@ -109,6 +109,7 @@ SUMMARY_FIELDS: Table = {
     "weights_sha256?": TEXT,
     "partition_sha256?": TEXT,
     "digest?": TEXT,
+    "open_classes?": [WHOLE],
     "proxy_features?": FLAG,
     "test_without_local_train?": (SHARE,),
     "warnings?": [TEXT],
@@ -154,6 +155,7 @@ CALIBRATION_FIELDS: Table = {
 CHECKPOINT_FIELDS: Table = {
     "lines": [{**ROUND_FIELDS, "bytes_up": {EVERY: WHOLE}, "bytes_down": {EVERY: WHOLE}}],
     "best": {EVERY: {"score": SCORE, "round": ROUND_NUMBER}},
+    "opened?": [WHOLE],
     "seconds": [number(0)],
 }
 

@@ -116,6 +116,7 @@ def summarise(
         "best_round": progress.best[headline].round,
         "best_rounds": {kind: best.round for kind, best in progress.best.items()},
         "metrics": progress.metrics(),
+        **({} if progress.opened is None else {"open_classes": progress.opened}),
         "tiers": {"head": cut.head, "medium": cut.medium, "tail": cut.tail},
         "bytes_up": sum(sum(line["bytes_up"].values()) for line in progress.lines),
         "bytes_down": sum(sum(line["bytes_down"].values()) for line in progress.lines),

@@ -44,6 +44,8 @@ class Progress:
     """No earlier round may be selected (methods with stages)."""
     cap_weights: bool = False
     """Whether a client's held-out nodes, which it declares itself, are capped where rounds are compared."""
+    opened: tuple[int, ...] | None = None
+    """Under the guard: the classes that are open."""
     best: dict[str, Best] = field(default_factory=dict)
     lines: list[dict[str, Any]] = field(default_factory=list)
 
@@ -57,6 +59,7 @@ class Progress:
         ``personal`` gives the clients' models. They are kept if the round is selected for them.
         """
         self.tensors = each.tensors
+        self.opened = each.opened if each.opened is not None else self.opened
         line: dict[str, Any] = {
             "round": each.number,
             "loss": each.loss,
@@ -129,10 +132,12 @@ class Progress:
                 for name, value in best.confusions.items()
             }
         found = {kind: {"score": best.score, "round": best.round} for kind, best in self.best.items()}
-        return tensors, {"lines": clean(self.lines), "best": found}
+        opened = {} if self.opened is None else {"opened": self.opened}
+        return tensors, {"lines": clean(self.lines), "best": found, **opened}
 
     def restore(self, tensors: Tensors, about: dict[str, Any]) -> None:
         self.tensors, self.lines = below(tensors, "server/"), about["lines"]
+        self.opened = tuple(about["opened"]) if "opened" in about else None
         for kind, best in about["best"].items():
             confusions = {
                 name: value.numpy() for name, value in below(tensors, f"best/{kind}/confusions/").items()
