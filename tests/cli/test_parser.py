@@ -53,3 +53,15 @@ def test_a_mistake_is_one_sentence(parser: Parser, arguments: list[str], says: s
     assert says in str(raised.value)
     assert "\x1b" not in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_a_switch_may_be_followed_by_on_or_off() -> None:
+    from fedepd.rounds.guard import Privacy
+
+    parser = Parser(prog="fedepd run")
+    parser.add_argument("graph")
+    add_settings(parser, "privacy", Privacy)
+    for words, guard in ((["--guard", "on"], True), (["--guard", "off"], False), (["--guard"], True)):
+        assert parser.parse([*words, "x"]).guard is guard
+    assert parser.parse(["--guard", "off", "on"]).graph == "on"  # a graph may be called so
+    assert parser.parse(["x", "--no-guard", "--secure", "on"]).secure is True

@@ -129,7 +129,8 @@ def test_preview_says_what_leaves_the_house(made: Path, capsys: pytest.CaptureFi
         "pruning.votes",
         *(f"{kind}_{split}" for kind in ("global", "personal") for split in ("val", "test")),
     }
-    assert {"field": "pruning.votes", "shape": [2], "bytes": 8, "when": "once"} in seen["fields"]
+    votes = {"field": "pruning.votes", "shape": [2], "bytes": 8, "when": "once", "seen": "the coordinator"}
+    assert votes in seen["fields"]
     before = {
         each["field"]: (each["shape"], each["bytes"])
         for each in seen["fields"]
@@ -138,10 +139,15 @@ def test_preview_says_what_leaves_the_house(made: Path, capsys: pytest.CaptureFi
     sizes = {f"class_sizes.{name}": ([3], 24) for name in ("train", "val", "test")}
     numbers: dict[str, Any] = {"num_nodes": ([], 8), "num_train": ([], 8)}
     assert before == {**sizes, **numbers, "label_names": ([0], 0), "schema_sha256": ([], 0)}
-    assert seen["counts"]["prototype.count"][2] == 1
-    assert any("2" in w.split(":")[0] and "the embedding of a single node" in w for w in seen["warnings"])
+    assert seen["counts"]["prototype.count"][2] == 0  # the guard keeps it at home
+    assert seen["withheld"][0].startswith("class 2: fewer than 5 training nodes here")
+    assert seen["warnings"] == []
     assert main(arguments) == 0
     assert "prototype.sum" in capsys.readouterr().out
+    assert main([*arguments, "--guard", "no", "--json"]) == 0
+    seen = json.loads(capsys.readouterr().out)
+    assert seen["counts"]["prototype.count"][2] == 1
+    assert any("2" in w.split(":")[0] and "the embedding of a single node" in w for w in seen["warnings"])
 
 
 def test_actions_are_listed_and_guessed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,6 +26,7 @@ from fedepd.model.export import export
 from fedepd.rounds.evaluate import confusion
 from fedepd.rounds.in_process import InProcess
 from fedepd.rounds.loop import Round, train
+from fedepd.rounds.sums import sizes_of
 from fedepd.runs.drive import drive
 from fedepd.runs.folder import weights_sha256
 from fedepd.runs.record import write_rounds
@@ -62,7 +63,8 @@ def saved(ledger: Ledger, folder: Path) -> Callable[[Round, Mapping[str, Any]], 
 def test_server_and_sites_restarted_after_every_round_reach_the_same_digest(
     tmp_path: Path, method: str
 ) -> None:
-    task, files = federation(tmp_path, method)
+    single = {"secure": False} if method in ("fedgac", "fedgta") else {}
+    task, files = federation(tmp_path, method, **single)
     clients = [site_data(task, site, file) for site, file in zip(task.sites, files, strict=True)]
     (tmp_path / "run").mkdir()
     for _ in range(5):
@@ -72,7 +74,11 @@ def test_server_and_sites_restarted_after_every_round_reach_the_same_digest(
         participants = [task.participant(client) for client in clients]
         for participant, state in zip(participants, states, strict=True):
             participant.state = state.before(ledger.progress.next_round)
-        ledger.declare({k: p.sizes for k, p in enumerate(participants)})
+        if single:
+            ledger.declare({k: p.sizes for k, p in enumerate(participants)})
+        elif ledger.together is None:
+            total, members = InProcess(participants).sum_sizes([0, 1, 2])
+            ledger.together = sizes_of(total), members
         with pytest.raises(Restarted):
             drive(
                 ledger.course(InProcess(participants)),
@@ -93,7 +99,7 @@ def test_server_and_sites_restarted_after_every_round_reach_the_same_digest(
 
 
 def test_what_clients_declared_outlives_a_restart(tmp_path: Path) -> None:
-    task, files = federation(tmp_path, "fedavg", rounds=1)
+    task, files = federation(tmp_path, "fedavg", rounds=1, secure=False, guard=False)
     ledger = rehearse(task, files)
     first = {client: vars(sizes) for client, sizes in ledger.declared().items()}
     ledger.save(tmp_path)
@@ -115,9 +121,12 @@ def test_a_damaged_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
         Ledger(task).load(tmp_path)
 
 
+OPEN = {"secure": False, "guard": False}
+
+
 def fetched(tmp_path: Path, method: str, **more: Any) -> Path:
     """The run folder as ``fedepd federation fetch`` brings it home."""
-    ledger = rehearse(*federation(tmp_path, method, **more))
+    ledger = rehearse(*federation(tmp_path, method, **{**OPEN, **more}))
     out = tmp_path / "run"
     out.mkdir()
     write_rounds(out, ledger.progress.lines)
@@ -184,6 +193,36 @@ def test_data_for_a_fetched_run_are_refused(tmp_path: Path) -> None:
         export(fetched(tmp_path, "fedavg"), tmp_path / "model", tmp_path / "0.npz")
 
 
+def test_what_sites_declared_together_outlives_a_restart(tmp_path: Path) -> None:
+    task, files = federation(tmp_path, "fedavg", rounds=1)
+    ledger = rehearse(task, files)
+    ledger.save(tmp_path)
+    again = Ledger(task)
+    again.load(tmp_path)
+    assert ledger.together is not None
+    assert again.together is not None
+    (first, members), (sizes, others) = ledger.together, again.together
+    assert members == others == (0, 1, 2)
+    assert (sizes.num_nodes, sizes.num_train, sizes.clients) == (first.num_nodes, first.num_train, 3)
+    for name in ("train", "val", "test", "holders"):
+        assert torch.equal(getattr(sizes, name), getattr(first, name))
+    assert again.facts == {}  # nothing about a single site
+
+
+def test_the_folder_of_a_run_by_sums_is_one_that_reports_read(tmp_path: Path) -> None:
+    from fedepd.report.page import build_report
+    from fedepd.report.runs import read_run
+
+    out = fetched(tmp_path, "fedepd", guard=True, secure=True, min_count=1)
+    run = read_run(out)
+    assert run.sums_only
+    assert run.dataset["nodes"] == sum(c.graph.num_nodes for c in toy_clients())
+    assert not run.partition["client_class"].any()  # the server does not know it
+    page = Path(build_report(out, None)).read_text()
+    assert "saw sums over the sites only" in page
+    assert "The guard was on: " in (export(out, tmp_path / "model") / "README.md").read_text()
+
+
 def test_the_run_folder_is_one_that_reports_read(tmp_path: Path) -> None:
     from fedepd.report.page import build_report
     from fedepd.report.runs import read_run
@@ -218,7 +257,7 @@ def test_thirty_percent_lost_replies_over_fifty_rounds(tmp_path: Path) -> None:
 
     When its reply is lost, the prototype stays, bit for bit, and the line says so.
     """
-    task, _ = federation(tmp_path, "fedepd", rounds=50)
+    task, _ = federation(tmp_path, "fedepd", rounds=50, **OPEN)
     clients = [toy_client(0), toy_client(1, missing_class=True), toy_client(2, missing_class=True)]
     exchange = Unreliable([task.participant(client) for client in clients])
     ledger = Ledger(task)

@@ -25,6 +25,7 @@ from fedepd.deploy.limits import (
 from fedepd.deploy.task import FederationTask
 from fedepd.errors import FedEPDError
 from fedepd.methods import METHODS
+from fedepd.rounds.guard import OPEN
 from toy import CLASSES, FEATURES, run_rounds, toy_clients
 
 OURS = [
@@ -43,16 +44,27 @@ def task(
 
 @pytest.mark.parametrize(("method", "preset"), OURS)
 def test_the_safe_limits_permit_our_own_methods(method: str, preset: str) -> None:
-    assert Limits().refusal(task(method, preset)) is None
+    """FedGTA and FedGAC compare single answers. An owner must permit that."""
+    if method in ("fedgta", "fedgac"):
+        alone = task(method, preset, secure=False)
+        refusal = "the run asks for secure = false, but this site's limits.toml says 'secure = true'"
+        assert Limits().refusal(alone) == refusal
+        assert Limits(secure=False).refusal(alone) is None
+    else:
+        assert Limits().refusal(task(method, preset)) is None
 
 
 @pytest.mark.parametrize(("method", "preset"), OURS)
 def test_no_honest_message_is_refused(method: str, preset: str) -> None:
-    made, clients = task(method, preset, hidden=8, rounds=3), toy_clients(3, one_node_class=True)
-    rounds, _ = run_rounds(made.experiment().method, clients, rounds=3)
-    expected = expected_message(made, 1)
+    made = task(method, preset, hidden=8, rounds=3, secure=method not in ("fedgta", "fedgac"))
+    rounds, _ = run_rounds(made.experiment().method, toy_clients(3, one_node_class=True), rounds=3)
+    expected, opened = expected_message(made, 1), {OPEN: torch.tensor([1.0, 0.0, 1.0])}
     for each in rounds:
-        assert Limits().message_fault(made.experiment().method.message(each.tensors, 1), expected) is None
+        message = {**made.experiment().method.message(each.tensors, 1), **opened}
+        assert Limits().message_fault(message, expected) is None
+        for number in (0.5, 2.0, -1.0):
+            odd = {**message, OPEN: torch.tensor([1.0, 0.0, number])}
+            assert "neither 0 nor 1" in str(Limits().message_fault(odd, expected))
 
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
@@ -80,7 +92,15 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"method": "fedepd", "walk_steps": 10**9}, "walk_steps = 1000000000", "max_method_number = 5000.0"),
     ({"method": "graphsmote", "up_scale": 1e9}, "up_scale = 1000000000.0", "max_method_number = 5000.0"),
     ({"method": "graphfedmig", "warm_up": 10**8}, "warm_up = 100000000", "max_method_number = 5000.0"),
-    ({"method": "fedgta", "orders": 10**7}, "orders = 10000000", "max_method_number = 5000.0"),
+    (
+        {"method": "fedgta", "orders": 10**7, "secure": False},
+        "secure = false",
+        "secure = true",
+    ),
+    ({"guard": False}, "guard = false", "guard = true"),
+    ({"secure": False}, "secure = false", "secure = true"),
+    ({"min_count": 4}, "count = 4", "min_count = 5"),
+    ({"min_holders": 1}, "holders = 1", "min_holders = 3"),
 ]
 
 

@@ -66,7 +66,7 @@ def test_the_command_prints_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "the safe ones, which join will write" in said
     assert 'optimizers = ["adam"]' in said
     assert "this run is within the limits" in said
-    assert "not hide that this site has the class" in said
+    assert "kept at home: class 2: fewer than 5 training nodes here" in said
     (kit / "local" / "limits.toml").write_text("max_hidden = 4\n")
     assert main(arguments) == 0
     assert "this site would refuse the run: the run asks for hidden = 8" in capsys.readouterr().out
@@ -75,3 +75,20 @@ def test_the_command_prints_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixt
     (kit / "local" / "limits.toml").write_text("max_hidden = four\n")
     assert main(arguments) == 2
     assert "cannot be read" in capsys.readouterr().err
+
+
+def test_under_secure_sums_nobody_sees_a_number_of_the_site_alone(tmp_path: Path) -> None:
+    """FedEPD with h = 4 and three sites, bytes per round: 8 for each of the 58 numbers of a reply.
+
+    Beside them 4 weights of averaged tensors, 5 facts about the reply, and 576 + 2 * 226 + 3 * 132 of masks.
+    """
+    write_client_file(toy_client(0), tmp_path / "a.npz")
+    task = FederationTask("r", "fedepd", "default", {"hidden": 4}, FEATURES, CLASSES, ("a", "b", "c"))
+    found = preview(task, "a", tmp_path / "a.npz")
+    assert found.refusal is None
+    assert {
+        each.seen for each in found.fields if each.field not in ("masks", "label_names", "schema_sha256")
+    } == {"nobody alone: only the sum over all sites"}
+    assert found.bytes_per_round == 8 * (58 + 4 + 5) + 576 + 2 * 226 + 3 * 132
+    assert [each.field for each in found.fields if each.when == "once"] == ["pruning.votes"]
+    assert "with three sites, two that work together" in found.warnings[0]

@@ -220,7 +220,31 @@ def test_bad_config_is_one_sentence() -> None:
         task(run="A b")
 
 
-@pytest.mark.parametrize("setting", ["guard", "secure"])
-def test_a_federation_does_not_promise_what_it_does_not_have(setting: str) -> None:
-    with pytest.raises(BadConfig, match="settings of simulations so far"):
-        FederationTask("r", "fedavg", "default", {setting: True}, 6, 3, ("a", "b", "c"))
+def test_guard_and_sums_are_on_unless_switched_off() -> None:
+    """Sums of three sites or more. Rules that look at single answers are on where the server sees them."""
+
+    def settings(*sites: str, **given: Any) -> tuple[bool, bool, str, bool]:
+        e = FederationTask("r", "fedavg", "default", given, 6, 3, sites).experiment()
+        return e.privacy.guard, e.privacy.secure, e.defence.robust, e.defence.cap_weights
+
+    assert settings("a", "b", "c") == (True, True, "off", False)
+    assert settings("a", "b") == (True, False, "clip", True)
+    assert settings("a", "b", "c", secure=False) == (True, False, "clip", True)
+    assert settings("a", "b", "c", guard=False) == (False, True, "off", False)
+    assert settings("a", "b", "c", secure=False, robust="median") == (True, False, "median", True)
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "why"),
+    [
+        ("fedgta", {}, "FedGTA compares the clients with each other"),
+        ("fedgac", {}, "FedGAC weighs each client"),
+        ("graphfedmig", {"threshold": 0.5}, "secure is on, but"),
+        ("fedavg", {"robust": "median"}, "robust rules and capped weights look at single replies"),
+        ("fedavg", {"participation": 0.5}, "secure is on with 2 clients in a round; it needs 3"),
+    ],
+)
+def test_what_sums_cannot_do_is_refused_with_the_reason(method: str, given: dict[str, Any], why: str) -> None:
+    with pytest.raises(BadConfig, match=why):
+        FederationTask("r", method, "default", given, 6, 3, ("a", "b", "c", "d"))
+    FederationTask("r", method, "default", {**given, "secure": False}, 6, 3, ("a", "b", "c", "d"))

@@ -95,7 +95,7 @@ def test_every_method_reaches_the_digest_of_the_simulation(
         "r",
         method,
         "default",
-        {"rounds": 3, "evaluate_every": 2, "hidden": 4, **settings},
+        {"rounds": 3, "evaluate_every": 2, "hidden": 4, "secure": False, **settings},
         FEATURES,
         CLASSES,
         ("a", "b", "c"),
@@ -112,6 +112,7 @@ def test_every_method_reaches_the_digest_of_the_simulation(
         exchange,
         2,
         defence=ledger.experiment.defence,
+        privacy=ledger.experiment.privacy,
     ):
         assert not each.refused
         ledger.add(each)

@@ -42,6 +42,7 @@ RUNS |= {
     )
 }
 FEDERATIONS = [method for method, cls in METHODS.items() if not cls.merges_clients]
+FEDERATIONS += [f"{method}:guarded" for method in FEDERATIONS if not METHODS[method]().needs_single_replies]
 
 
 def machine() -> str:
@@ -77,12 +78,15 @@ def pin_run(name: str) -> dict[str, Any]:
     }
 
 
-def pin_federation(method: str) -> str:
+def pin_federation(name: str) -> str:
+    """A method's name, with ":guarded" behind it where guard and secure sums are on."""
+    method, _, guarded_ = name.partition(":")
+    guarded = bool(guarded_)
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / f"{client.client_id}.npz" for client in toy_clients()]
         for client, file in zip(toy_clients(), files, strict=True):
             write_client_file(client, file)
-        settings = {"rounds": ROUNDS, "evaluate_every": 2, "hidden": 4}
+        settings = {"rounds": ROUNDS, "evaluate_every": 2, "hidden": 4, "guard": guarded, "secure": guarded}
         task = FederationTask("golden", method, "default", settings, FEATURES, CLASSES, ("a", "b", "c"))
         return rehearse(task, files).digest()
 

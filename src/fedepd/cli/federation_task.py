@@ -151,16 +151,17 @@ def preview(parser: Parser, arguments: list[str]) -> int:
     if values.json:
         say_json({**asdict(seen), "bytes_per_round": seen.bytes_per_round})
         return 0
-    table = Table("field", "shape", "bytes", "when", title=f"What leaves this site with {method}")
+    title = f"What leaves this site with {method}"
+    table = Table("field", "shape", "bytes", "when", "who sees this site's numbers", title=title)
     for each in seen.fields:
-        table.add_row(
-            shown(each.field), " x ".join(map(str, each.shape)) or "number", f"{each.bytes:,}", each.when
-        )
+        shape = " x ".join(map(str, each.shape)) or "number"
+        table.add_row(shown(each.field), shape, f"{each.bytes:,}", each.when, each.seen)
     console().print(table)
     say(f"{seen.bytes_per_round:,} bytes per round; features, edges and node labels are not sent")
     for name, counts in seen.counts.items():
         say(f"{name} by class: {' '.join(map(str, counts))}")
-    say(f"measured on your graph: {seen.recovery.sentence()}")
+    say(*(f"kept at home: {line}" for line in seen.withheld))
+    say(f"measured on your graph, if an answer were seen alone: {seen.recovery.sentence()}")
     origin = LIMITS_FILE if own.exists() else "the safe ones, which join will write"
     say(f"limits of this site ({origin}):", *(f"  {line}" for line in seen.limits))
     if seen.refusal:

@@ -24,7 +24,7 @@ class Parser(argparse.ArgumentParser):
         raise BadConfig(f"{message}; see '{self.prog} --help'")
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
-        values, unknown = self.parse_known_args(arguments)
+        values, unknown = self.parse_known_args(self._switched(arguments))
         if unknown:
             if (flag := unknown[0].split("=")[0]) in self.removed:
                 raise BadConfig(self.removed[flag])
@@ -34,6 +34,23 @@ class Parser(argparse.ArgumentParser):
             kind = "option" if unknown[0].startswith("-") else "argument"
             raise BadConfig(f"unknown {kind} '{shown(unknown[0])}'; {hint}")
         return values
+
+    def _switched(self, arguments: Sequence[str]) -> list[str]:
+        """``--guard on`` as ``--guard``, and ``--guard off`` as ``--no-guard``."""
+        switches = {
+            flag
+            for action in self._actions
+            if isinstance(action, argparse.BooleanOptionalAction)
+            for flag in action.option_strings
+            if not flag.startswith("--no-")
+        }
+        out: list[str] = []
+        for word in arguments:
+            if word in ("on", "off") and out and out[-1] in switches:
+                out[-1] = out[-1] if word == "on" else "--no-" + out[-1].removeprefix("--")
+            else:
+                out.append(word)
+        return out
 
 
 def add_checkpoint_option(parser: Parser) -> None:

@@ -96,9 +96,9 @@ class FederationController(Controller):  # type: ignore[misc]
             def add(each: Round) -> Json:
                 if isinstance(exchange, SumsOverNVFlare):
                     ledger.together = exchange.summed
-                    return ledger.add(each)
+                    return ledger.add(each, evaluated=exchange.evaluated)
                 ledger.declare(exchange.sizes)
-                return ledger.add(each, exchange.counts)
+                return ledger.add(each, exchange.counts, exchange.evaluated)
 
             drive(
                 ledger.course(exchange),

@@ -35,6 +35,8 @@ class Agreeing(Line):
         super().__init__(task, intake, controller, fl_ctx, abort_signal)
         self._label_names, self._schema = task.label_names, task.schema_sha256
         """The meaning of classes and columns: as agreed in the kits, else as most of the first sites say."""
+        self.evaluated: tuple[int, ...] = ()
+        """Who took part in the last evaluation."""
 
     def _agreeing(self, clients: Sequence[int]) -> dict[int, Sizes]:
         """What the sites declare that mean the same as the others. The others are refused."""
@@ -82,9 +84,11 @@ class OverNVFlare(Agreeing):
 
     def evaluate(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, dict[str, Tensor]]:
         classes, has_global = self.task.num_classes, self.has_global
-        return self._exchange(
+        found = self._exchange(
             EVALUATE, round, messages, lambda _, record: read_confusions(record, round, classes, has_global)
         )
+        self.evaluated = tuple(sorted(found))
+        return found
 
     def _exchange(
         self, name: str, round: int, messages: Mapping[int, Tensors], read: Callable[[int, Any], T]

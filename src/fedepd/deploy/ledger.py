@@ -60,10 +60,13 @@ class Ledger:
         clients = range(len(self.task.sites))
         return Course(self.experiment, self.server, clients, exchange, self.together)
 
-    def add(self, each: Round, counts: Mapping[int, Tensors] | None = None) -> Json:
-        """Take a round in and return its line. The line names the classes whose last prototype was kept.
+    def add(
+        self, each: Round, counts: Mapping[int, Tensors] | None = None, evaluated: Sequence[int] = ()
+    ) -> Json:
+        """Take a round in and return its line. Personal models stay at the sites.
 
-        Personal models stay at the sites.
+        The line names the classes whose last prototype was kept, and the sites that took part in the
+        evaluation.
         """
         if each.confusions and not self.progress.tiers.head:
             # Choice: tiers are fixed at the first evaluation. So a site that leaves later moves no class from
@@ -74,6 +77,8 @@ class Ledger:
             each.tensors, [counted for client, counted in (counts or {}).items() if client in each.clients]
         ):
             line["stale"] = stale
+        if each.confusions and evaluated:
+            line["evaluated"] = list(evaluated)
         return line
 
     def declare(self, declared: Mapping[int, Sizes]) -> None:

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from fedepd.deploy.agreement import schema_sha256
 from fedepd.deploy.ledger import Ledger
 from fedepd.deploy.limits import Limits
+from fedepd.deploy.sum_site import what_of
 from fedepd.deploy.task import FederationTask, site_data
-from fedepd.deploy.wire import confusions_record, declaration_record, reply_record
+from fedepd.deploy.wire import Sum, declaration_record
 from fedepd.privacy.recovery import Recovery, measure
+from fedepd.rounds.guard import FEWEST, OPEN
+from fedepd.rounds.participant import Participant
+from fedepd.rounds.sums import ADVERT_BYTES, MASKS, OPENED_BYTES, SEALED_BYTES, WEIGHT
+from fedepd.types import ClientData, Tensors
 
 FEW = 5
 """A sum over fewer nodes than this reveals much about each single node."""
-
-MIN_COUNT = "the filter MinCount would send zeros instead, but would not hide that this site has the class"
+ALONE, IN_THE_SUM = "the coordinator", "nobody alone: only the sum over all sites"
+"""Who sees a field."""
+FIRST = "before the first round"
+MIN_COUNT = "the guard (--guard) would keep it at home"
 
 
 @dataclass(frozen=True)
@@ -28,16 +39,20 @@ class Leaving:
     shape: list[int]
     bytes: int
     when: str
+    seen: str
+    """Who sees the numbers of this site."""
 
 
 @dataclass(frozen=True)
 class Preview:
     fields: list[Leaving]
     counts: dict[str, list[int]]
-    """For each field that counts nodes: the number of nodes of each class."""
+    """For each field that counts nodes: the number of nodes of each class that this site would send."""
+    withheld: list[str]
+    """What the guard keeps at home."""
     warnings: list[str]
     recovery: Recovery
-    """What a coordinator with a crafted model could rebuild, measured here."""
+    """What a coordinator with a crafted model could rebuild of a single answer, measured here."""
     limits: list[str]
     """The owner's limits, one text per line of the file."""
     refusal: str | None
@@ -50,52 +65,96 @@ class Preview:
 
 def preview(task: FederationTask, site: str, data: Path, limits: Limits | None = None) -> Preview:
     limits, owned = limits or Limits(), site_data(task, site, data)
-    participant = task.participant(owned)
+    participant, privacy = task.participant(owned), task.experiment().privacy
     method, tensors = task.experiment().method, Ledger(task).progress.tensors
     torch.set_num_threads(1)
     # Choice: preview the last round, because methods with a warm-up send less in the first ones.
     last = task.server().last_round
     message = method.message(tensors, participant.client_id)
-    answer = participant.step(last, message)
-    reply = reply_record(answer)
+    held = participant.own_sizes.train
+    # What others have is not known here, so a class is taken for open if this site alone has enough of it.
+    opened = {OPEN: (held >= privacy.min_count).to(torch.float32)} if privacy.guard else {}
+    answer = participant.step(last, {**message, **opened})
     after = method.server_step(replace(task.server(), round=last), tensors, {participant.client_id: answer})
-    again = participant.step(last, method.message(after, participant.client_id)).tensors
-    matrices = confusions_record(last, participant.evaluate(last, message))["confusions"]
-    every = task.experiment().protocol.evaluate_every
-    when = {name: "every round" if name in again else "once" for name in reply["tensors"]}
-    fields = [
-        Leaving(name, list(value.shape), value.nbytes, when[name]) for name, value in reply["tensors"].items()
-    ]
-    fields += [
-        Leaving(name, [], 8, "every round") for name in ("round", "num_nodes", "num_train", *reply["scalars"])
-    ]
-    fields += [
-        Leaving(name, list(value.shape), value.nbytes, f"every {every} rounds")
-        for name, value in matrices.items()
-    ]
-    declared = declaration_record(
-        participant.sizes, owned.graph.label_names, schema_sha256(owned.graph.schema)
-    )
-    first = "before the first round"
-    fields += [
-        Leaving(f"class_sizes.{name}", list(each.shape), each.nbytes, first)
-        for name, each in declared["class_sizes"].items()
-    ]
-    named = sum(len(name.encode()) for name in declared["label_names"])
-    fields.append(Leaving("label_names", [len(declared["label_names"])], named, first))
-    fields.append(Leaving("schema_sha256", [], len(declared["schema_sha256"]), first))
-    fields += [Leaving(name, [], 8, first) for name in ("num_nodes", "num_train")]
+    later = method.message(after, participant.client_id)
+    if privacy.secure:
+        fields = _summed(task, message, later, last)
+    else:
+        again = participant.step(last, {**later, **opened}).tensors
+        fields = [*_reply(answer.tensors, again), *_scalars(answer.scalars)]
+    fields += [*_matrices(task, participant, {**message, **opened}), *_declared(participant, owned)]
     counts = {
-        name: [int(n) for n in value] for name, value in reply["tensors"].items() if name.endswith(".count")
+        name: [int(n) for n in value] for name, value in answer.tensors.items() if name.endswith(".count")
     }
     lines = [line for line in limits.text().splitlines() if line and not line.startswith("#")]
     warnings = [
-        *_warnings(counts),
+        *([] if privacy.secure else _warnings(counts)),
         *(f"limits.toml permits more than the safe limits: {line}" for line in limits.looser()),
     ]
-    return Preview(
-        fields, counts, warnings, measure(participant, owned, message), lines, limits.refusal(task)
+    if privacy.secure and len(task.sites) == FEWEST:
+        warnings.append(
+            "with three sites, two that work together with the coordinator see the third one's numbers"
+        )
+    withheld = _withheld(held, privacy.min_count) if privacy.guard else []
+    attack = measure(participant, owned, message)
+    return Preview(fields, counts, withheld, warnings, attack, lines, limits.refusal(task))
+
+
+def _reply(tensors: Tensors, again: Tensors) -> list[Leaving]:
+    return [
+        Leaving(name, list(value.shape), value.nbytes, "every round" if name in again else "once", ALONE)
+        for name, value in tensors.items()
+    ]
+
+
+def _scalars(scalars: Mapping[str, float]) -> list[Leaving]:
+    names = ("round", "num_nodes", "num_train", *scalars)
+    return [Leaving(name, [], 8, "every round", ALONE) for name in names]
+
+
+def _summed(task: FederationTask, message: Tensors, later: Tensors, last: int) -> list[Leaving]:
+    """The parts of a masked vector, and the keys and shares that go with it."""
+    first, again = (dict(what_of(task, Sum("step", last), each).layout) for each in (message, later))
+    fields = []
+    for name, shape in first.items():
+        if not name.endswith(WEIGHT):
+            weights = prod(first[name + WEIGHT]) if name + WEIGHT in first else 0
+            size = 8 * (prod(shape) + weights)
+            when = "every round" if name in again else "once"
+            fields.append(Leaving(name, list(shape), size, when, IN_THE_SUM))
+    sites = len(task.sites)
+    masks = ADVERT_BYTES + (sites - 1) * SEALED_BYTES + sites * OPENED_BYTES
+    return [*fields, Leaving(MASKS, [], masks, "every round", "random numbers: keys and shares")]
+
+
+def _matrices(task: FederationTask, participant: Participant, message: Tensors) -> list[Leaving]:
+    e = task.experiment()
+    when, seen = f"every {e.protocol.evaluate_every} rounds", IN_THE_SUM if e.privacy.secure else ALONE
+    matrices = participant.evaluate(task.server().last_round, message)
+    return [Leaving(n, list(value.shape), value.nbytes, when, seen) for n, value in matrices.items()]
+
+
+def _declared(participant: Participant, owned: ClientData) -> list[Leaving]:
+    record: dict[str, Any] = declaration_record(
+        participant.sizes, owned.graph.label_names, schema_sha256(owned.graph.schema)
     )
+    seen = IN_THE_SUM if participant.privacy.secure else ALONE
+    sizes = record["class_sizes"].items()
+    fields = [Leaving(f"class_sizes.{n}", list(each.shape), each.nbytes, FIRST, seen) for n, each in sizes]
+    named = sum(len(name.encode()) for name in record["label_names"])
+    fields.append(Leaving("label_names", [len(record["label_names"])], named, FIRST, ALONE))
+    fields.append(Leaving("schema_sha256", [], len(record["schema_sha256"]), FIRST, ALONE))
+    return fields + [Leaving(name, [], 8, FIRST, seen) for name in ("num_nodes", "num_train")]
+
+
+def _withheld(held: Tensor, least: int) -> list[str]:
+    few = [k for k, n in enumerate(held.tolist()) if 0 < n < least]
+    if not few:
+        return ["every class of this site has enough training nodes here; other sites need to have it, too"]
+    return [
+        f"class {_listed(few)}: fewer than {least} training nodes here, so nothing about it is sent, "
+        "unless the sites together have enough of it and only their sum is seen"
+    ]
 
 
 def _warnings(counts: dict[str, list[int]]) -> list[str]:

@@ -93,7 +93,9 @@ class SumsOverNVFlare(Agreeing):
         return self._sum(Sum("step", round), sorted(messages), next(iter(messages.values())))
 
     def sum_matrices(self, round: int, messages: Mapping[int, Tensors]) -> Summed:
-        return self._sum(Sum("evaluate", round), sorted(messages), next(iter(messages.values())))
+        found = self._sum(Sum("evaluate", round), sorted(messages), next(iter(messages.values())))
+        self.evaluated = found[1]
+        return found
 
     # --- one sum --------------------------------------------------------------------------------------------
 

@@ -111,7 +111,8 @@ def _protection(run: Run, model: Model) -> list[str]:
         named = f"Never predicted: {', '.join(map(_name, closed))}." if closed else "No class was below that."
         lines.append(
             f"The guard was on: classes with fewer than {shown(privacy.get('min_count'))} training nodes "
-            f"or {shown(privacy.get('min_holders'))} holders stayed at the clients, and this model does not have them. {named}"
+            f"or {shown(privacy.get('min_holders'))} holders stayed at the clients, and this model does not "
+            f"have them. {named}"
         )
     return lines
 

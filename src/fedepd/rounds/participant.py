@@ -71,7 +71,8 @@ class Participant:
         return self._hidden.graph.num_nodes
 
     @cached_property
-    def _own_sizes(self) -> Sizes:
+    def own_sizes(self) -> Sizes:
+        """All sizes, whether or not they may be told."""
         return sizes(self._true)
 
     @cached_property
@@ -81,7 +82,7 @@ class Participant:
         Under the guard, classes with few training nodes are left out. Under secure sums they need not be,
         because only the sum over all clients is seen.
         """
-        own = self._own_sizes
+        own = self.own_sizes
         if not self.privacy.guard or self.privacy.secure:
             return own
         shown = guarded_sizes(own, self._enough())
@@ -91,7 +92,7 @@ class Participant:
         """The classes whose rows may be seen alone, bool [C]: those with enough training nodes here."""
         if self.privacy.secure:
             return torch.ones(self.info.num_classes, dtype=torch.bool)
-        return self._own_sizes.train >= self.privacy.min_count
+        return self.own_sizes.train >= self.privacy.min_count
 
     def prepare(self) -> None:
         """Compute once what the method needs from the local data."""
@@ -161,7 +162,7 @@ class Participant:
         """What the client adds to the sum of all replies. It checks itself what the server cannot see."""
         reply = self.step(round, message)
         fields = self._fields(round, {name: value for name, value in message.items() if name != OPEN})
-        if fault := reply_fault(reply, fields, round, self.training.max_norm, self._own_sizes):
+        if fault := reply_fault(reply, fields, round, self.training.max_norm, self.own_sizes):
             raise BadMessage(f"client {self.client_id} takes back its reply: {fault[0]} {fault[1]}")
         return vector_of(self.method, self.info, fields, reply, self.info.num_clients)
 
@@ -172,7 +173,7 @@ class Participant:
     @property
     def _held(self) -> Tensor:
         """The classes of which the client has training nodes, bool [C]."""
-        return self._own_sizes.train > 0
+        return self.own_sizes.train > 0
 
     def _fields(self, round: int, message: Tensors) -> Fields:
         server = Server(self.info, self.model, self.training, self.seed, round, self.last_round)

@@ -129,6 +129,7 @@ ROUND_FIELDS: Table = {
     "round": ROUND_NUMBER,
     "loss?": (NUMBER,),
     "clients?": [WHOLE],
+    "evaluated?": [WHOLE],
     **dict.fromkeys(("seconds?", "cpu_seconds?"), (number(0),)),
     "bytes_up?": {EVERY: WHOLE},
     "bytes_down?": {EVERY: WHOLE},
