@@ -26,7 +26,6 @@ from fedepd.files import clean, write_json
 from fedepd.rounds.loop import Round
 from fedepd.runs.drive import drive
 from fedepd.runs.folder import Json, copy_finished
-from fedepd.runs.selection import offences
 
 RESULT = "fedepd"
 """The folder inside the job's own that is downloaded with its result."""
@@ -87,8 +86,8 @@ class FederationController(Controller):  # type: ignore[misc]
             reach = intake, self, fl_ctx, abort_signal
             exchange: OverNVFlare | SumsOverNVFlare
             if secure:
-                past = offences(ledger.progress.lines)
-                exchange = SumsOverNVFlare(task, ledger.together, site_keys(kit), *reach, offences=past)
+                past = ledger.progress.lines
+                exchange = SumsOverNVFlare(task, ledger.together, site_keys(kit), *reach, past)
             else:
                 exchange = OverNVFlare(task, ledger.declared(), *reach)
             stack.callback(exchange.close)

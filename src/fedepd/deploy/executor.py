@@ -28,7 +28,7 @@ from fedepd.deploy.limits import LIMITS_FILE, Limits, Tally, expected_message
 from fedepd.deploy.policy import allowed_at
 from fedepd.deploy.signing import signer, verifier
 from fedepd.deploy.state import SiteState
-from fedepd.deploy.sum_site import Book, SumSite, following_sum, what_of
+from fedepd.deploy.sum_site import Book, SumSite, following_sum, used_round, what_of
 from fedepd.deploy.task import FederationTask, site_data
 from fedepd.deploy.wire import (
     DECLARE,
@@ -186,8 +186,8 @@ class SiteExecutor(Executor):  # type: ignore[misc]
     def _begin(self, site: Admitted, task_name: str, round: int) -> None:
         site.participant.state = site.states.before(round if task_name == STEP else round + 1)
 
-    def _end(self, site: Admitted, round: int) -> None:
-        site.states.save(round, site.participant.state)
+    def _end(self, site: Admitted, round: int, used: int | None = None) -> None:
+        site.states.save(round, site.participant.state, used)
         if round % TIDY_EVERY == 0:
             cleanup_memory()
 
@@ -216,13 +216,16 @@ class SiteExecutor(Executor):  # type: ignore[misc]
             return sums.shares(which, parts, what_of(self._task, which, {}), participant.sizes_vector)
         name = STEP if which.purpose == "step" else EVALUATE
         site.check(name, round, message)
+        used = used_round(parts, which)
 
         def vector() -> Vector:
-            self._begin(site, name, round)
+            # A round whose sum this site was lost from never happened for it. So the bits do not depend on
+            # when it was lost.
+            participant.state = site.states.before(used + 1)
             if name == EVALUATE:
                 return participant.matrices_vector(round, message)
             found = participant.step_vector(round, message)
-            self._end(site, round)
+            self._end(site, round, used)
             return found
 
         return sums.shares(which, parts, what_of(self._task, which, message), vector)

@@ -45,7 +45,10 @@ def _of(messages: Mapping[int, Tensors], clients: Collection[int]) -> dict[int, 
 
 
 def rehearse(
-    task: FederationTask, files: Sequence[str | Path], lines: Sequence[Mapping[str, Any]] = ()
+    task: FederationTask,
+    files: Sequence[str | Path],
+    lines: Sequence[Mapping[str, Any]] = (),
+    members: Sequence[int] | None = None,
 ) -> Ledger:
     """Run the task here.
 
@@ -53,6 +56,7 @@ def rehearse(
         task: The task.
         files: The client files, in the order of ``task.sites``.
         lines: The rounds of a federated run, if sites were absent there: they are absent here, too.
+        members: Under secure sums, the sites that were there when sizes were summed; all of them if None.
 
     Returns:
         The book of the run.
@@ -64,8 +68,8 @@ def rehearse(
     exchange.prepare()
     everyone = [c.client_id for c in clients]
     if ledger.experiment.privacy.secure:
-        total, members = exchange.sum_sizes(everyone)
-        ledger.together = sizes_of(total), members
+        total, here = exchange.sum_sizes(everyone if members is None else members)
+        ledger.together = sizes_of(total), here
     else:
         ledger.declare(exchange.declared(everyone))
     drive(ledger.course(exchange), ledger.progress, ledger.add)

@@ -31,9 +31,10 @@ class SiteState:
         earlier = [done for done in self._after if done < round]
         return self._after[max(earlier)] if earlier else {}
 
-    def save(self, round: int, state: Tensors) -> None:
+    def save(self, round: int, state: Tensors, used: int | None = None) -> None:
+        """Keep the state after ``round``. ``used``: later rounds than this one never happened."""
         for path in checkpoints(self._folder):
-            if round_of(path) > round:
+            if round_of(path) > (round if used is None else used):
                 path.unlink()
         save(self._folder, round, state, {"config_hash": self._identity})
         self._after[round] = state

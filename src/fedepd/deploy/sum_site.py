@@ -271,6 +271,17 @@ def context_of(task: FederationTask, which: Sum, sites: Sequence[int], what: Wha
     )
 
 
+def used_round(parts: Parts, which: Sum) -> int:
+    """The last round whose sum this site was in, as the server says; 0 if there is none."""
+    found, last = parts.get("used"), which.round if which.purpose == "evaluate" else which.round - 1
+    if found is None or found.dtype != np.int64 or found.shape != (1,) or not 0 <= found[0] <= last:
+        raise BadMessage(
+            f"the server does not say which sum this site was in before the {which}; "
+            "use the same fedepd version"
+        )
+    return int(found[0])
+
+
 def following_sum(parts: Parts) -> Sum | None:
     """The sum after the present one, if the server's message names it: purpose, round and attempt."""
     code = parts.get("next")

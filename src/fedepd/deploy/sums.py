@@ -37,6 +37,7 @@ from fedepd.deploy.wire import (
 )
 from fedepd.errors import BadMessage
 from fedepd.privacy.secure_sum import (
+    OPENED_SHARES,
     SEALED,
     SHARE,
     Advert,
@@ -51,6 +52,7 @@ from fedepd.rounds.guard import FEWEST
 from fedepd.rounds.loop import OFFENCES
 from fedepd.rounds.pooled import Summed
 from fedepd.rounds.sums import sizes_of
+from fedepd.runs.selection import offences
 from fedepd.types import Sizes, Tensors
 
 Declared = tuple[Sizes, tuple[int, ...]]
@@ -67,13 +69,15 @@ class SumsOverNVFlare(Agreeing):
         controller: Any,
         fl_ctx: Any,
         abort_signal: Any,
-        offences: Mapping[int, int] | None = None,
+        lines: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         super().__init__(task, intake, controller, fl_ctx, abort_signal)
         self.summed = declared
         self._verify = verifier(keys, task.sites)
-        self._offences = dict(offences or {})
+        self._offences = offences(lines)
         """In how many sums each site's answers were broken. Like everywhere, three are enough."""
+        self._used = {client: int(line["round"]) for line in lines for client in line.get("clients", ())}
+        """By client: the last round whose sum it was in."""
         self._next: dict[Sum, dict[int, Advert]] = {}
         """Keys that sites sent in advance."""
 
@@ -90,7 +94,9 @@ class SumsOverNVFlare(Agreeing):
         return total, members
 
     def sum_steps(self, round: int, messages: Mapping[int, Tensors]) -> Summed:
-        return self._sum(Sum("step", round), sorted(messages), next(iter(messages.values())))
+        found = self._sum(Sum("step", round), sorted(messages), next(iter(messages.values())))
+        self._used |= dict.fromkeys(found[1], round)
+        return found
 
     def sum_matrices(self, round: int, messages: Mapping[int, Tensors]) -> Summed:
         found = self._sum(Sum("evaluate", round), sorted(messages), next(iter(messages.values())))
@@ -152,10 +158,14 @@ class SumsOverNVFlare(Agreeing):
         rows = np.concatenate([packed_advert(advert) for advert in adverts.values()])
         parts: Parts = {"sites": np.array(list(adverts), np.int64), "adverts": rows}
 
+        def record(site: int) -> Record:
+            used: Parts = {"used": np.array([self._used.get(site, 0)], np.int64)}
+            return sum_record(which, {**parts, **used}, message)
+
         def read(site: int, answer: Parts) -> dict[int, bytes]:
             return self._rows(answer, "sealed", SEALED, [k for k in adverts if k != site])
 
-        return self._trip(SHARES, which, {k: sum_record(which, parts, message) for k in adverts}, read)
+        return self._trip(SHARES, which, {k: record(k) for k in adverts}, read)
 
     def _masked(
         self, which: Sum, sealed: Mapping[int, Mapping[int, bytes]], length: int
@@ -189,7 +199,7 @@ class SumsOverNVFlare(Agreeing):
         def read(site: int, answer: Parts) -> dict[int, bytes]:
             if following is not None and "advert" in answer:
                 ready[site] = self._advert(following, site, answer)
-            return self._rows(answer, "opened", 2 * SHARE if complete else SHARE, sorted(sealed))
+            return self._rows(answer, "opened", OPENED_SHARES if complete else SHARE, sorted(sealed))
 
         out = self._trip(OPENED, which, {k: sum_record(which, parts, {}) for k in sorted(masked)}, read)
         if following is not None:

@@ -70,7 +70,8 @@ SECRET, SHARE, NONCE, TAG = 32, 66, 12, 16
 """Bytes of a seed or key, of a share of one, of a nonce, and of an authentication tag."""
 SECRETS = 3
 """What a site shares: the seed of its self mask, its masking key, the seed of its second self mask."""
-SEALED = NONCE + SECRETS * SHARE + TAG
+SEALED, OPENED_SHARES = NONCE + SECRETS * SHARE + TAG, 2 * SHARE
+"""Bytes of what a site seals for another one, and of what it opens of another one if no site was lost."""
 MOST_SITES = 1000
 
 
