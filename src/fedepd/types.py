@@ -399,7 +399,10 @@ class Field:
     of: str | None = None
     """The field that says to which classes the rows of this one belong."""
     classes: int | None = None
-    """Of a real field: the axis along which each class has its own numbers, if there is one."""
+    """Of a real field: the axis along which each class has its own numbers, if there is one.
+
+    The guard puts back what was received, or zeros, where it hides a class.
+    """
 
 
 Fields = Mapping[str, Field]

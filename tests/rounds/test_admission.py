@@ -196,5 +196,16 @@ def test_confusions_of_other_nodes_are_refused(matrix: torch.Tensor) -> None:
     assert [(r.client, r.field) for r in refused] == [(0, "global_test")]
 
 
+@pytest.mark.parametrize(("closed", "passes"), [([True, False], True), ([False, True], False), (None, False)])
+def test_only_the_row_of_a_closed_class_may_be_left_out(closed: list[bool] | None, passes: bool) -> None:
+    without = {name: matrix.clone() for name, matrix in RIGHT.items()}
+    for matrix in without.values():
+        matrix[0] = 0
+    hidden = None if closed is None else torch.tensor(closed)
+    assert (list(admit_confusions({0: without}, DECLARED, hidden)[0]) == [0]) is passes
+    partly = {name: matrix.clamp(max=1) for name, matrix in RIGHT.items()}
+    assert list(admit_confusions({0: partly}, DECLARED, torch.tensor([True, False]))[0]) == []
+
+
 def test_confusions_of_a_client_that_declared_nothing_are_refused() -> None:
     assert [r.field for r in admit_confusions({0: RIGHT}, {})[1]] == ["sizes"]

@@ -13,7 +13,7 @@ from fedepd.errors import BadConfig
 from fedepd.methods import METHODS, make_method
 from fedepd.network.backbones import Backbone
 from fedepd.network.training import Training
-from fedepd.rounds.guard import CLOSED_BIAS, HOME, OPEN, Privacy, with_own_columns
+from fedepd.rounds.guard import CLOSED_BIAS, HOME, OPEN, Privacy, guarded_matrix, with_own_columns
 from fedepd.rounds.loop import Round
 from fedepd.rounds.participant import Participant
 from fedepd.types import ClientData, Field, Sizes, TaskInfo, Tensors
@@ -30,16 +30,23 @@ def sizes(*train: int) -> Sizes:
 
 
 def test_a_class_needs_nodes_and_holders() -> None:
-    """Class 0: 6 nodes at 3. Class 1: 9 nodes at 2. Class 2: 3 nodes at 3. Class 3: nobody."""
-    declared = [sizes(2, 4, 1, 0), sizes(2, 5, 1, 0), sizes(2, 0, 1, 0)]
-    assert Privacy(guard=True).open_classes(declared).tolist() == [True, False, False, False]
-    assert Privacy(guard=True, min_count=3).open_classes(declared).tolist() == [True, False, True, False]
-    assert Privacy(guard=True, min_holders=2).open_classes(declared).tolist() == [True, True, False, False]
+    """Classes 0 and 4: 6 nodes at 3. Class 1: 9 nodes at 2. Class 2: 3 nodes at 3. Class 3: nobody."""
+    declared = [sizes(2, 4, 1, 0, 2), sizes(2, 5, 1, 0, 2), sizes(2, 0, 1, 0, 2)]
+    for count, holders, opened in ((5, 3, [0, 4]), (3, 3, [0, 2, 4]), (5, 2, [0, 1, 4])):
+        found = Privacy(guard=True, min_count=count, min_holders=holders).open_classes(declared)
+        assert found.nonzero().reshape(-1).tolist() == opened
+
+
+def test_a_single_class_is_not_open() -> None:
+    """There would be no other class that a wrongly classified node could be said to be taken for."""
+    declared = [sizes(2, 1), sizes(2, 0), sizes(2, 0)]
+    assert Privacy(guard=True).open_classes(declared).tolist() == [False, False]
 
 
 def test_sums_know_their_holders() -> None:
-    pooled = Sizes(300, 18, torch.tensor([6, 9]), torch.zeros(2), torch.zeros(2), torch.tensor([3, 2]), 3)
-    assert Privacy(guard=True).open_classes([pooled]).tolist() == [True, False]
+    train, holders = torch.tensor([6, 9, 6]), torch.tensor([3, 2, 3])
+    pooled = Sizes(300, 21, train, torch.zeros(3), torch.zeros(3), holders, 3)
+    assert Privacy(guard=True).open_classes([pooled]).tolist() == [True, False, True]
 
 
 def test_closed_classes_have_the_clients_own_columns_or_none() -> None:
@@ -138,6 +145,41 @@ def test_validation_of_hidden_classes_is_not_told() -> None:
     assert found["global_test"][2].sum() > 0  # a simulation's own test scores
     first.shows_test = False
     assert first.evaluate(1, {**message, OPEN: torch.tensor([1.0, 1.0, 0.0])})["global_test"][2].sum() == 0
+
+
+def test_a_node_taken_for_a_closed_class_counts_as_taken_for_the_open_class_after_its_own() -> None:
+    """Classes 0, 2 and 3 are open, 3 is not shown. Row 0: its 4 were taken for class 1, so now for class 2.
+
+    Row 2: its 6 goes to class 3. What is right stays right, and a shown row keeps its sum.
+    """
+    matrix = torch.tensor([[1, 4, 2, 3], [9, 9, 9, 9], [1, 6, 2, 0], [1, 2, 3, 4]])
+    opened, shown = torch.tensor([True, False, True, True]), torch.tensor([True, False, True, False])
+    found = guarded_matrix(matrix, opened, shown)
+    assert found.tolist() == [[1, 0, 6, 3], [0, 0, 0, 0], [1, 0, 2, 6], [0, 0, 0, 0]]
+
+
+def test_the_last_open_class_is_followed_by_the_first() -> None:
+    matrix, opened = torch.tensor([[5, 0, 0], [0, 5, 3], [0, 0, 0]]), torch.tensor([True, True, False])
+    assert guarded_matrix(matrix, opened, opened).tolist() == [[5, 0, 0], [3, 5, 0], [0, 0, 0]]
+
+
+def test_a_stage_without_a_classifier_keeps_the_own_columns() -> None:
+    """The last of LWS's three rounds sends scales alone, and predictions still need the classifier."""
+    (first, *_), message = participants("lws", toy_clients(3), GUARD)
+    sent = {**message, OPEN: torch.tensor([1.0, 1.0, 0.0])}
+    first.step(1, sent)
+    kept = first.state[HOME + "classifier.weight"].clone()
+    assert first.step(3, sent).tensors.keys() == {"scale", "owned"}
+    assert torch.equal(first.state[HOME + "classifier.weight"], kept)
+    assert HOME + "scale" in first.state
+
+
+@pytest.mark.parametrize("name", [n for n in METHODS if n != "centralised"])
+@pytest.mark.parametrize("guard", [{"min_holders": 4}, {"min_holders": 3, "min_count": 2}])
+def test_every_method_runs_guarded_and_nothing_is_refused(name: str, guard: dict[str, Any]) -> None:
+    """All classes are closed, or some. Three clients cannot be four holders."""
+    run = fedepd.run("synthetic", name, rounds=2, clients=3, guard=True, **guard)
+    assert [line["round"] for line in run.rounds if "refused" in line or not line["clients"]] == []
 
 
 @pytest.mark.parametrize(

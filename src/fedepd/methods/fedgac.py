@@ -300,6 +300,9 @@ class FedGACReading(Method[Prepared]):
         with torch.no_grad():
             return self.logits(tensors, client.model, client.prepared)
 
+    def classifier_reads(self, client: Client[Prepared], tensors: Tensors) -> None:
+        """Nothing: the attention stands between the network and its last layer, or behind it."""
+
 
 def effective_weights(counts: Tensor, beta: float) -> Tensor:
     """ω_c = (1 - β) / (1 - β^N_c), float32 [C]. At β = 1 it is the limit 1 / N_c. Where N_c = 0, it is 0."""

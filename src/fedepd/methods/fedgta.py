@@ -6,7 +6,7 @@ The average is weighted by smoothing confidence.
 Li et al., "FedGTA: Topology-aware Averaging for Federated Graph Learning", PVLDB 17(1), 2023, arXiv
 2401.11755.
 Official code: xkLi-Allen/FedGTA @f8f6828; a second form: OpenFGL flcore/fedgta (preset "openfgl").
-Down: the client's model.  Up: the model, moments [2·M·C] (raw or central alone: M·C), confidence [1].
+Down: the client's model.  Up: the model, moments [2·M, C] (raw or central alone: M), confidence [1].
 Bytes per client: down 4 |Θ|, up 4 (|Θ| + 2·M·C + 1).
 Ours: a client always accepts itself. Clients without training nodes have no weight. Where nobody has
 confidence, all accepted clients weigh the same.
@@ -115,7 +115,7 @@ class FedGTA(Method[Prepared]):
         sharp = spread.softmax(1).index_copy(0, train, prepared.one_hot)
         soft = (spread / self.temperature).softmax(1).index_copy(0, train, prepared.one_hot)
         about = {
-            "moments": moments_of(sharp, self.orders, self.moments),
+            "moments": moments_of(sharp, self.orders, self.moments).reshape(-1, client.info.num_classes),
             # Choice: sent per node, so that it does not grow with the graph. The server knows the number of
             # nodes.
             "confidence": (confidence(soft, prepared.degrees) / soft.shape[0]).to(torch.float32).reshape(1),
@@ -152,7 +152,7 @@ class FedGTA(Method[Prepared]):
     def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
         kinds = 2 if self.moments == "hybrid" else 1
         about = {
-            "moments": Field((kinds * self.orders * server.info.num_classes,)),
+            "moments": Field((kinds * self.orders, server.info.num_classes), classes=1),
             "confidence": Field((1,), "weight"),
         }
         return {**same_fields(model_part(tensors)), **about}
@@ -186,7 +186,8 @@ def confidence(soft: Tensor, degrees: Tensor) -> Tensor:
 def sharing(replies: Mapping[int, Reply], epsilon: float) -> Tensor:
     """Row k holds the weights of client k's average, float64 [K, K]. Rows and columns ascend by client."""
     ordered = [replies[k] for k in sorted(replies)]
-    directions = F.normalize(torch.stack([r.tensors["moments"] for r in ordered]).to(torch.float64), dim=1)
+    moments = torch.stack([r.tensors["moments"].reshape(-1) for r in ordered])  # [K, 2·M·C]
+    directions = F.normalize(moments.to(torch.float64), dim=1)
     itself = torch.eye(len(ordered), dtype=torch.float64)
     accepted = torch.where(directions @ directions.t() > epsilon, 1.0, itself)
     trained = torch.tensor([float(r.num_train > 0) for r in ordered], dtype=torch.float64)

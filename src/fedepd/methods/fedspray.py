@@ -265,6 +265,9 @@ class FedSpray(Method[Prepared]):
 
     def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
         fields = same_fields(tensors)
+        for name in ("mlp.joint", "mlp.plain"):  # heads with a column for each class
+            fields[f"{name}.weight"] = Field(fields[f"{name}.weight"].shape, classes=1)
+            fields[f"{name}.bias"] = Field(fields[f"{name}.bias"].shape, classes=0)
         fields["proxy.class"] = Field(fields["proxy.class"].shape, "mean", of="proxy.count")
         return {**fields, "proxy.count": Field((server.info.num_classes,), "count")}
 

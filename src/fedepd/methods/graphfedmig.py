@@ -52,6 +52,13 @@ from fedepd.types import ClientData, Field, Fields, Reply, TaskInfo, Tensors, sa
 
 WIDTHS = (256, 128)
 """Hidden layers of the discriminator."""
+OF_CLASSES = {
+    "discriminator.0.weight": 0,
+    f"discriminator.{len(WIDTHS)}.weight": 1,
+    f"discriminator.{len(WIDTHS)}.bias": 0,
+    "judged.mean": 0,
+}
+"""What is sent with numbers of each class besides the model. The discriminator reads and writes logits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,6 +262,8 @@ class GraphFedMig(Method[Prepared]):
 
     def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
         fields = same_fields({**model_part(tensors), **with_prefix(tensors, "discriminator.", "judged.")})
+        for name, axis in OF_CLASSES.items():
+            fields[name] = Field(fields[name].shape, classes=axis)
         means = {"feature.mean": Field((server.info.num_features,))} if self.compares_features else {}
         return {**fields, "information": Field((1,), "weight"), **means}
 

@@ -211,6 +211,14 @@ class HierTail(Method[Prepared]):
             _, last = self._network(client, tensors, None)
             return client.model.logits(tensors, last, client.prepared.inputs)
 
+    def classifier_reads(
+        self, client: Client[Prepared], tensors: Tensors
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        inputs = client.prepared.inputs
+        with torch.no_grad():
+            _, last = self._network(client, tensors, None)
+            return client.model.smooth(tensors, last, inputs, train_only=True), inputs.labels, None
+
 
 def chosen_rows(values: Tensor, chosen: Tensor | None) -> Tensor:
     return values if chosen is None else values.index_select(0, chosen)

@@ -157,7 +157,7 @@ class LWS(Method[Inputs]):
     def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
         if not self.in_stage_two(server):
             return same_fields(model_part(tensors))
-        fields = same_fields(with_prefix(tensors, "scale"))
+        fields = {"scale": Field((server.info.num_classes,), classes=0)}
         if self.averaging != "naive":
             fields["owned"] = Field(
                 (server.info.num_classes,), "count" if self.averaging == "counts" else "presence"

@@ -55,14 +55,16 @@ def admit(
 
 
 def admit_confusions(
-    confusions: Mapping[int, Mapping[str, Tensor]], declared: Mapping[int, Sizes]
+    confusions: Mapping[int, Mapping[str, Tensor]],
+    declared: Mapping[int, Sizes],
+    closed: Tensor | None = None,
 ) -> tuple[dict[int, dict[str, Tensor]], list[Refusal]]:
     """The confusion matrices that count exactly the held-out nodes their client declared, and a refusal
-    for the others."""
+    for the others. Those of ``closed`` classes [C] may be left out."""
     accepted: dict[int, dict[str, Tensor]] = {}
     refused: list[Refusal] = []
     for client in sorted(confusions):
-        fault = confusion_fault(confusions[client], declared.get(client))
+        fault = confusion_fault(confusions[client], declared.get(client), closed)
         if fault is None:
             accepted[client] = dict(confusions[client])
         else:
@@ -123,11 +125,14 @@ def reply_fault(
     return None
 
 
-def confusion_fault(matrices: Mapping[str, Tensor], sizes: Sizes | None) -> Fault | None:
+def confusion_fault(
+    matrices: Mapping[str, Tensor], sizes: Sizes | None, closed: Tensor | None = None
+) -> Fault | None:
     """What is wrong with a client's confusion matrices, or None.
 
     The row of a class must add up to the held-out nodes that the client declared for that class. So a client
-    can lie about its predictions, but not about its size.
+    can lie about its predictions, but not about its size. The row of a class that the guard closed may be
+    empty: it was declared before anybody knew that it would be closed.
     """
     if sizes is None:
         return "sizes", "were not declared before the first round, so nothing can be checked against them"
@@ -136,8 +141,10 @@ def confusion_fault(matrices: Mapping[str, Tensor], sizes: Sizes | None) -> Faul
         if int(matrix.min()) < 0 or bool((matrix > held_out[:, None]).any()):
             return name, "holds a count that is negative or larger than the class"
         rows = matrix.sum(1)
-        wrong = (rows != held_out if sizes.clients == 1 else rows > held_out).nonzero().reshape(-1).tolist()
-        if wrong:
+        unequal = rows != held_out if sizes.clients == 1 else rows > held_out
+        if closed is not None:
+            unequal &= ~(closed & (rows == 0))
+        if wrong := unequal.nonzero().reshape(-1).tolist():
             row, known = int(matrix[wrong[0]].sum()), int(held_out[wrong[0]])
             return name, f"counts {row} nodes of class {wrong[0]}, but the client declared {known}"
     return None

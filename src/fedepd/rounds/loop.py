@@ -128,7 +128,8 @@ def train(
         if number % evaluate_every == 0 or number == server.last_round:
             sent = {k: {**method.message(tensors, k), **opened} for k in sorted(asked)}
             answers = exchange.evaluate(number, sent)
-            confusions, more = admit_confusions(answers, declared)
+            closed = opened[OPEN] == 0 if opened else None
+            confusions, more = admit_confusions(answers, declared, closed)
             refused += [*exchange.take_refusals(), *more]
             if not confusions and number == server.last_round:
                 raise BadMessage(

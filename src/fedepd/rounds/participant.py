@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fedepd.errors import BadMessage, ClientFailed, FedEPDError
@@ -25,6 +24,7 @@ from fedepd.rounds.guard import (
     OPEN,
     Privacy,
     guarded,
+    guarded_matrix,
     guarded_sizes,
     own_columns,
     with_own_columns,
@@ -79,20 +79,18 @@ class Participant:
     def sizes(self) -> Sizes:
         """The sizes that the client declares before its first reply.
 
-        Under the guard, classes with few training nodes are left out. Under secure sums they need not be,
-        because only the sum over all clients is seen.
+        Under the guard, classes with few nodes are left out. Under secure sums they need not be, because only
+        the sum over all clients is seen.
         """
         own = self.own_sizes
         if not self.privacy.guard or self.privacy.secure:
             return own
-        shown = guarded_sizes(own, self._enough())
+        shown = guarded_sizes(own, self.privacy.min_count)
         return replace(shown, test=own.test) if self.shows_test else shown
 
-    def _enough(self) -> Tensor:
-        """The classes whose rows may be seen alone, bool [C]: those with enough training nodes here."""
-        if self.privacy.secure:
-            return torch.ones(self.info.num_classes, dtype=torch.bool)
-        return self.own_sizes.train >= self.privacy.min_count
+    def _enough(self, counts: Tensor) -> Tensor:
+        """The classes of which as many nodes may be seen, bool [C]. In a sum over all clients, any number."""
+        return counts >= (0 if self.privacy.secure else self.privacy.min_count)
 
     def prepare(self) -> None:
         """Compute once what the method needs from the local data."""
@@ -113,8 +111,8 @@ class Participant:
         self.state = {name: value for name, value in self.state.items() if name not in home}
         seen = with_own_columns(message, fields, home, opened, self._held)
         reply = self._step(round, seen)
-        self.state |= own_columns(reply.tensors, fields)
-        return guarded(reply, message, fields, opened & (self._enough() | ~self._held))
+        self.state |= home | own_columns(reply.tensors, message, fields)
+        return guarded(reply, message, fields, opened & self._enough(self.own_sizes.train))
 
     def _step(self, round: int, message: Tensors) -> Reply:
         try:
@@ -130,13 +128,12 @@ class Participant:
         are not counted, and test nodes of them only where ``shows_test`` says so.
         """
         self.prepare()
-        shown = None
+        opened = None
         if OPEN in message:
             opened, message = split_message(message)
             home = with_prefix(self.state, HOME)
             message = with_own_columns(message, self._fields(round, message), home, opened, self._held)
             message = refitted(self.method, self._client(round), message, ~opened & self._held)
-            shown = opened if self.privacy.secure else self._enough()
         tensors = {"personal": {**message, **self.state}}
         if self.method.has_global:
             tensors["global"] = message
@@ -149,10 +146,15 @@ class Participant:
                 )
         except Exception as cause:
             raise self._failure(round, "evaluate", cause) from cause
-        if shown is None:
-            return out
-        told = {name for name in out if self.shows_test and name.endswith("_test")}
-        return {name: m if name in told else torch.where(shown[:, None], m, 0) for name, m in out.items()}
+        return out if opened is None else {name: self._told(name, m, opened) for name, m in out.items()}
+
+    def _told(self, name: str, matrix: Tensor, opened: Tensor) -> Tensor:
+        """What the server sees of a confusion matrix under the guard."""
+        if self.shows_test and name.endswith("_test"):
+            return matrix
+        own = self.own_sizes
+        held_out = own.val if name.endswith("_val") else own.test
+        return guarded_matrix(matrix, opened, opened & self._enough(own.train) & self._enough(held_out))
 
     def sizes_vector(self) -> Vector:
         """What the client adds to the sum of all declarations."""
