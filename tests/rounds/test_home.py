@@ -7,6 +7,7 @@ import torch.nn.functional as F
 
 from fedepd.methods.fedavg import FedAvg
 from fedepd.methods.fedgta import FedGTA
+from fedepd.methods.fedproto import FedProto
 from fedepd.network.backbones import Backbone
 from fedepd.network.training import Training
 from fedepd.rounds.home import refitted
@@ -41,6 +42,14 @@ def test_without_closed_classes_the_message_is_as_it_was() -> None:
     client = make_client(FedAvg(), data, MODEL)
     message = initial(FedAvg(), make_server([data], MODEL, Training()))
     assert refitted(FedAvg(), client, message, torch.zeros(3, dtype=torch.bool)) is message
+
+
+def test_a_method_whose_models_stay_at_home_is_left_alone() -> None:
+    """FedProto's message holds prototypes and no network, which once broke a guarded evaluation."""
+    data = toy_client(0)
+    client = make_client(FedProto(), data, MODEL)
+    message = initial(FedProto(), make_server([data], MODEL, Training()))
+    assert refitted(FedProto(), client, message, torch.tensor([True, False, False])) is message
 
 
 def test_a_fit_depends_on_nothing_but_its_input() -> None:

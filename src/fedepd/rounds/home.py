@@ -27,8 +27,10 @@ def refitted(method: Method[Any], client: Client[Any], message: Tensors, closed:
 
     All other parameters stay as they are. A method that does not say what its classifier reads is left alone.
     """
-    reads = method.classifier_reads(client, message) if bool(closed.any()) else None
-    if reads is None or not all(name in message for name in CLASSIFIER):
+    if not bool(closed.any()) or not all(name in message for name in CLASSIFIER):
+        return message  # a method whose models stay at home sends none
+    reads = method.classifier_reads(client, message)
+    if reads is None:
         return message
     rows, labels, shift = reads
     others = client.model.classify(message, rows)  # [t, C], of which the closed columns are computed anew
