@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from fedepd.deploy import recovery
 from fedepd.deploy.limits import Limits, expected_message
-from fedepd.deploy.recovery import Recovery, measure
 from fedepd.deploy.task import FederationTask
+from fedepd.privacy import recovery
+from fedepd.privacy.recovery import Recovery, measure
 from toy import CLASSES, FEATURES, toy_client
 
 TRAP: dict[str, Any] = {

@@ -1,7 +1,7 @@
 """What a run may ask of a site: ``local/limits.toml`` in the owner's kit. A job cannot see or change it.
 
 The limits are there because a dishonest coordinator can choose settings and a crafted first model that
-together reveal most of a site's feature vectors (``fedepd.deploy.recovery``). Measured on the dataset email
+together reveal most of a site's feature vectors (``fedepd.privacy.recovery``). Measured on the dataset email
 (10 sites, sage, one answer), the attack rebuilds this share of all nodes:
 
     hidden  optimizer  lr     epochs  dropout  weight_decay   rebuilt

@@ -10,9 +10,9 @@ import torch
 from fedepd.deploy.agreement import schema_sha256
 from fedepd.deploy.ledger import Ledger
 from fedepd.deploy.limits import Limits
-from fedepd.deploy.recovery import Recovery, measure
 from fedepd.deploy.task import FederationTask, site_data
 from fedepd.deploy.wire import confusions_record, declaration_record, reply_record
+from fedepd.privacy.recovery import Recovery, measure
 
 FEW = 5
 """A sum over fewer nodes than this reveals much about each single node."""

@@ -40,7 +40,7 @@ class GAT(Network):
     slope: float = option(0.2, "slope of the leaky ReLU on attention scores below 0")
 
     # Choice: ReLU as in every other network here, where the paper has ELU. What a crafted model could rebuild
-    # of a site's features is measured by units that are switched off (fedepd.deploy.recovery), and ELU has
+    # of a site's features is measured by units that are switched off (fedepd.privacy.recovery), and ELU has
     # none.
     # Choice: the attention before the classifier reads H itself, by vectors u of its own. The published layer
     # reads H W by vectors a, which is the same for u = W a. S then depends on the encoder alone, so that the
