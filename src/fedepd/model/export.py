@@ -40,9 +40,9 @@ from fedepd.rounds.evaluate import SPLITS, confusions, held_out
 from fedepd.runs import folder as run_folder
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.folder import called, check_new_run, read_weights, weights_sha256
+from fedepd.runs.predict import check_common, common_model
 from fedepd.runs.record import write_tensors
 from fedepd.runs.resume import experiment_of, rebuild
-from fedepd.runs.selection import below
 from fedepd.runs.simulation import Simulation
 from fedepd.shapes import DAMAGED, EVERY, FLAG, NUMBER, ROUND_NUMBER, TEXT, expect, whole
 from fedepd.shown import shown
@@ -169,14 +169,7 @@ def uncalibrated(
             "all to export; export a run without --guard"
         )
     method = experiment.method
-    if not (method.has_global or method.merges_clients):
-        # Choice: the model of a single client is not offered. Such methods also predict from what only that
-        # client has (its classes, its labels).
-        raise BadConfig(
-            f"{method.label} keeps one model per client and no common one, so there is nothing to export; "
-            "export a run of a method whose headline model is 'global' in 'fedepd methods', or of "
-            "'centralised'"
-        )
+    check_common(method, "export")
     tensors = read_weights(run.path, run_folder.MODEL)
     stated = run.summary.get("weights_sha256")
     if (
@@ -189,7 +182,7 @@ def uncalibrated(
     return Model(
         experiment=experiment,
         info=info,
-        tensors=below(tensors, "client0.") if method.merges_clients else tensors,
+        tensors=common_model(method, tensors),
         label_names=label_names or tuple(map(str, range(info.num_classes))),
         tiers=Tiers(**{name: tuple(classes) for name, classes in run.summary["tiers"].items()}),
         temperatures=dict.fromkeys(TIERS, 1.0),
