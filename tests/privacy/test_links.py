@@ -1,6 +1,8 @@
-"""Link stealing: pairs and their tiers by hand, a model that gives its edges away, and one that cannot."""
+"""Link stealing: pairs and tiers by hand, a model that gives edges away, and one that cannot."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,8 +27,8 @@ def pairs_graph(pairs: int = 60) -> Graph:
     return Graph.make(x, edges, y, 3, name="pairs", owner=(torch.arange(2 * pairs) // 2) % 2)
 
 
-def quick(**settings: object) -> Experiment:
-    usual = {"rounds": 2, "hidden": 8, "partition": "owner"}
+def quick(**settings: Any) -> Experiment:
+    usual: dict[str, Any] = {"rounds": 2, "hidden": 8, "partition": "owner"}
     return Experiment.make("fedavg", **{**usual, **settings})
 
 

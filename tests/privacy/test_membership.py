@@ -1,8 +1,9 @@
-"""LiRA: its score by hand, its curve by hand, and the two ends: a model that memorises, and one that cannot."""
+"""LiRA: score and curve by hand, and the two ends: a model that memorises, and one that cannot."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,16 +26,24 @@ def by_heart(nodes: int = 60) -> Graph:
     return Graph.make(torch.eye(nodes), edges, torch.tensor(y), 3, name="by heart", owner=owner)
 
 
-def quick(**settings: object) -> Experiment:
-    usual = {"backbone": "mlp", "hidden": 8, "rounds": 4, "partition": "owner", "dropout": 0.0, "lr": 0.05}
+def quick(**settings: Any) -> Experiment:
+    usual: dict[str, Any] = {
+        "backbone": "mlp",
+        "hidden": 8,
+        "rounds": 4,
+        "partition": "owner",
+        "dropout": 0.0,
+        "lr": 0.05,
+    }
     return Experiment.make("fedavg", **{**usual, **settings})
 
 
 def test_confidence_is_the_log_of_odds() -> None:
     """Logits log 6, log 3, log 1 are probabilities .6, .3, .1; of class 1 the odds are .3 / .7."""
     z = torch.log(torch.tensor([[6.0, 3.0, 1.0]], dtype=torch.float64))
-    assert confidence(z, torch.tensor([1])).item() == pytest.approx(math.log(3 / 7))
-    assert confidence(z, torch.tensor([0])).item() == pytest.approx(math.log(6 / 4))
+    own, top = confidence(z, torch.tensor([1]))[0].tolist()
+    assert own == pytest.approx(math.log(3 / 7))
+    assert top == pytest.approx(math.log(6 / 4))
 
 
 def test_told_confidence_knows_the_label_and_one_digit() -> None:
@@ -43,8 +52,14 @@ def test_told_confidence_knows_the_label_and_one_digit() -> None:
     .99 is told as 1, which is anything from .95 on.
     """
     z = torch.log(torch.tensor([[0.62, 0.37, 0.01], [0.62, 0.37, 0.01], [0.99, 0.005, 0.005]]))
-    found = told_confidence(z.to(torch.float64), torch.tensor([0, 1, 0]))
-    assert found.tolist() == pytest.approx([math.log(6 / 4), math.log(2 / 8), math.log(95 / 5)])
+    own, top = told_confidence(z.to(torch.float64), torch.tensor([0, 1, 0])).T.tolist()
+    assert own == pytest.approx([math.log(6 / 4), math.log(2 / 8), math.log(95 / 5)])
+    assert top == pytest.approx([math.log(6 / 4), math.log(6 / 4), math.log(95 / 5)])
+
+
+def seen_by(members: list[bool], signals: list[float]) -> Shadows:
+    """One node. Its second signal never changes, and says nothing."""
+    return Shadows(np.array(members)[:, None], np.c_[signals, np.zeros(len(signals))][:, None])
 
 
 def test_the_score_of_a_node_by_hand() -> None:
@@ -54,19 +69,40 @@ def test_the_score_of_a_node_by_hand() -> None:
     (x² - (x - 4)²) / 4 = 2x - 4.
     """
     for x, score in ((4.0, 4.0), (2.0, 0.0), (0.0, -4.0)):
-        seen = Shadows(np.array([[True], [True], [True], [False], [False]]), np.c_[[x, 3.0, 5.0, -1.0, 1.0]])
+        seen = seen_by([True, True, True, False, False], [x, 3.0, 5.0, -1.0, 1.0])
         assert likelihood_ratios(seen)[0, 0] == pytest.approx(score, abs=1e-5)
 
 
+def test_a_covariance_is_drawn_towards_that_of_all_nodes() -> None:
+    """Two nodes in 4 trainings, so 2 degrees of freedom. Sums of products: 4 and 0, on average 2 / 2 = 1.
+
+    With 8 trainings more of the average, (4 + 8) / 10 and (0 + 8) / 10.
+    """
+    deviations = np.zeros((4, 2, 2))
+    deviations[:, 0, 0] = (1.0, -1.0, 1.0, -1.0)
+    found = membership.covariance(deviations)
+    assert found[:, 0, 0] == pytest.approx([1.2, 0.8], abs=1e-5)
+    assert found[:, 1, 1] == pytest.approx([0.0, 0.0], abs=1e-5)
+
+
+def test_the_second_signal_counts_too() -> None:
+    """The first signal is the same everywhere, the second tells trainings with the node from others."""
+    members = np.array([[True], [True], [True], [False], [False], [False]])
+    signals = np.zeros((6, 1, 2))
+    signals[:, 0, 1] = (4.0, 3.0, 5.0, 0.0, -1.0, 1.0)
+    ratios = likelihood_ratios(Shadows(members, signals))
+    assert (ratios[:3] > 0).all()
+    assert (ratios[3:] < 0).all()
+
+
 def test_a_node_that_is_always_in_is_not_attacked() -> None:
-    seen = Shadows(np.ones((5, 1), dtype=bool), np.arange(5.0)[:, None])
-    assert np.isnan(likelihood_ratios(seen)).all()
+    assert np.isnan(likelihood_ratios(seen_by([True] * 5, [0.0, 1.0, 2.0, 3.0, 4.0]))).all()
 
 
 def test_the_curve_by_hand() -> None:
     """Members at levels 0, 0, 2, others at 1 and 2.
 
-    The pairs won: the two at level 0 beat both others, the one at level 2 ties with one: (4 + 1/2) / 6. Before
+    Pairs won: the two at level 0 beat both others, the one at level 2 ties with one: (4 + 1/2) / 6. Before
     the first other come two of three members.
     """
     levels, inside = np.array([0, 0, 1, 2, 2]), np.array([True, True, False, True, False])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,14 +12,13 @@ import torch
 
 from fedepd.datasets.synthetic import synthetic
 from fedepd.errors import FedEPDError
-from fedepd.privacy import shadows
 from fedepd.privacy.membership import confidence
 from fedepd.privacy.shadows import Recipe, audited, client_logits, recipe, train_shadows, trained
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.run import run
 from fedepd.types import Graph, Tensors
 
-QUICK = {"rounds": 2, "hidden": 8, "clients": 3, "evaluate_every": 1}
+QUICK: dict[str, Any] = {"rounds": 2, "hidden": 8, "clients": 3, "evaluate_every": 1}
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +122,7 @@ def test_processes_end_with_a_watcher_that_fails(how: Recipe) -> None:
     def stop(done: int, all: int) -> None:
         raise SystemExit(130)
 
-    before = set(shadows.multiprocessing.active_children())
+    before = set(multiprocessing.active_children())
     with pytest.raises(SystemExit):
         train_shadows(how, 8, 2, stop)
-    assert set(shadows.multiprocessing.active_children()) == before
+    assert set(multiprocessing.active_children()) == before

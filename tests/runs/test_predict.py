@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from toy import toy_clients
 
 from fedepd.errors import BadConfig
 from fedepd.methods import make_method
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.predict import check_common, common_model, logits, logits_at
 from fedepd.runs.simulation import build
+from toy import toy_clients
 
 QUICK = Experiment.make("fedavg", rounds=1, hidden=4)
 

@@ -5,7 +5,11 @@ for each node, trainings with it and trainings without it give two normal distri
 confidence. The score of a node is the likelihood ratio of the confidence that the attacked model has. The
 attacker knows features, edges and labels, the settings and the seed. It does not know who was trained on.
 
-Shapes: S shadows, n nodes.
+Choice: the paper looks at the confidence in the node's own class. We add the confidence in the likeliest
+class. On email that changes nothing against an averaged model (area in the tail 0.91 with either), but a
+distilled one, which is trained on the other nodes, shows those by it (0.78 instead of 0.72).
+
+Shapes: S shadows, n nodes, 2 signals.
 """
 
 from __future__ import annotations
@@ -45,6 +49,7 @@ FPR = 0.01
 RESAMPLES = 200
 LEAST = 2
 """A node is attacked if this many other trainings have it, and as many do not."""
+PRIOR = 8
 FLOOR = 1e-6
 """Added to the variance: a confidence that never changes says nothing."""
 
@@ -96,20 +101,25 @@ def audit_membership(
 
 
 def confidence(z: Tensor, y: Tensor) -> Tensor:
-    """log(p / (1 - p)) of the node's own class, from logits [n, C]: z_y - log Σ_{c ≠ y} exp z_c."""
-    own = torch.zeros_like(z, dtype=torch.bool).scatter_(1, y[:, None], True)
-    return z[own] - torch.logsumexp(z.masked_fill(own, -math.inf), 1)
+    """log(p / (1 - p)) of the node's own class and of the likeliest one, from logits [n, C]: [n, 2]."""
+    return torch.stack([log_odds(z, y), log_odds(z, z.argmax(1))], 1)
+
+
+def log_odds(z: Tensor, c: Tensor) -> Tensor:
+    """log(p_c / (1 - p_c)) = z_c - log Σ_{b ≠ c} exp z_b, of one class of each node: [n]."""
+    chosen = torch.zeros_like(z, dtype=torch.bool).scatter_(1, c[:, None], True)
+    return z[chosen] - torch.logsumexp(z.masked_fill(chosen, -math.inf), 1)
 
 
 def told_confidence(z: Tensor, y: Tensor) -> Tensor:
-    """The same, by somebody who is told the likeliest class and its probability rounded to one digit.
+    """The same, by somebody who is told the likeliest class and its probability rounded to one digit: [n, 2].
 
     If the likeliest class is another one, the rest is taken to be shared evenly by all others.
     """
     p, label = torch.softmax(z, 1).max(1)
-    told = ((10 * p).round() / 10).clamp(0.05, 0.95)  # rounded to 0 or 1, it lies within 0.05 of it
-    told = torch.where(label == y, told, (1 - told) / max(z.shape[1] - 1, 1))
-    return torch.logit(told)
+    top = ((10 * p).round() / 10).clamp(0.05, 0.95)  # rounded to 0 or 1, it lies within 0.05 of it
+    own = torch.where(label == y, top, (1 - top) / max(z.shape[1] - 1, 1))
+    return torch.logit(torch.stack([own, top], 1))
 
 
 def likelihood_ratios(seen: Shadows) -> Floats:
@@ -119,28 +129,44 @@ def likelihood_ratios(seen: Shadows) -> Floats:
 
     Choice: every training is attacked in turn, not the run alone. A tier of few nodes has no 1 % of them
     otherwise. All trainings are draws of the same rule, so the figures tell of the run's settings.
-
-    Choice: both distributions of a node have one variance, as there are few trainings of either kind.
     """
     signals, members = seen.signals, seen.members
-    out = np.full(signals.shape, np.nan)
+    out = np.full(members.shape, np.nan)
     for number, attacked in enumerate(signals):
         others = np.arange(len(signals)) != number
-        phi, inside = signals[others], members[others]  # [S, n]
-        mean_in, squares_in, count_in = moments(phi, inside)
-        mean_out, squares_out, count_out = moments(phi, ~inside)
-        variance = (squares_in + squares_out) / np.maximum(count_in + count_out - 2, 1) + FLOOR
-        # Log-likelihoods of two normal distributions. What differs by rounding alone counts as equal.
-        ratio = np.round(((attacked - mean_out) ** 2 - (attacked - mean_in) ** 2) / (2 * variance), 9)
-        out[number] = np.where(np.minimum(count_in, count_out) >= LEAST, ratio, np.nan)
+        phi, inside = signals[others], members[others]  # [S, n, 2], [S, n]
+        enough = np.minimum(inside.sum(0), (~inside).sum(0)) >= LEAST
+        phi, inside, x = phi[:, enough], inside[:, enough], attacked[enough]
+        mean_in, mean_out = mean_of(phi, inside), mean_of(phi, ~inside)
+        spread = covariance(phi - np.where(inside[..., None], mean_in, mean_out))
+        # Twice the log-likelihoods, up to what both have in common. What differs by rounding counts as equal.
+        far, near = distance(x - mean_out, spread), distance(x - mean_in, spread)
+        out[number, enough] = np.round((far - near) / 2, 9)
     return out
 
 
-def moments(phi: Floats, chosen: Bools) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    """Mean, sum of squared deviations and number of the chosen signals of each node, [n] each."""
-    count = chosen.sum(0)
-    mean = np.where(chosen, phi, 0.0).sum(0) / np.maximum(count, 1)
-    return mean, np.where(chosen, (phi - mean) ** 2, 0.0).sum(0), count
+def mean_of(phi: Floats, chosen: Bools) -> Floats:
+    """The mean of the chosen trainings of each node, [n, 2]."""
+    mean: Floats = np.where(chosen[..., None], phi, 0.0).sum(0) / np.maximum(chosen.sum(0), 1)[:, None]
+    return mean
+
+
+def covariance(deviations: Floats) -> Floats:
+    """One for both distributions of a node, from deviations [S, n, 2]: [n, 2, 2].
+
+    Choice: there are few trainings of either kind. So both kinds share it, and it is drawn towards the mean
+    over all nodes as if that were ``PRIOR`` trainings more.
+    """
+    products: Floats = np.einsum("snd,sne->nde", deviations, deviations)
+    freedom = max(len(deviations) - 2, 1)
+    usual = products.mean(0) / freedom if len(products) else np.zeros((2, 2))
+    return (products + PRIOR * usual) / (freedom + PRIOR) + FLOOR * np.eye(products.shape[1])
+
+
+def distance(deviations: Floats, spread: Floats) -> Floats:
+    """Mahalanobis' squared distance, [n], under covariances [n, 2, 2]."""
+    out: Floats = (deviations * np.linalg.solve(spread, deviations[..., None])[..., 0]).sum(1)
+    return out
 
 
 def figures_of(tier: str, ratios: Floats, members: Bools) -> Iterator[Figure]:

@@ -30,7 +30,7 @@ from fedepd.runs.source import Data
 from fedepd.types import ClientData, TaskInfo, Tensors
 
 Signal = Callable[[Tensor, Tensor], Tensor]
-"""Logits [n, C] and classes [n] -> what the attack looks at, [n]."""
+"""Logits [n, C] and classes [n] -> what the attack looks at, [n, 2]."""
 Progress = Callable[[int, int], None]
 """Called after each training with how many are done, and how many there are."""
 
@@ -42,7 +42,7 @@ class Shadows:
     members: NDArray[np.bool_]
     """Which node was a training node in which training: [S + 1, n]."""
     signals: NDArray[np.float64]
-    """What the attack saw of each node, NaN where it has no label: [S + 1, n]."""
+    """What the attack saw of each node, NaN where it has no label: [S + 1, n, 2]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ class Recipe:
         simulation = build(self.experiment, clients)
         tensors = trained(simulation)
         nodes = sum(each.graph.num_nodes for each in clients)
-        member, seen = np.zeros(nodes, dtype=np.bool_), np.full(nodes, np.nan)
+        member, seen = np.zeros(nodes, dtype=np.bool_), np.full((nodes, 2), np.nan)
         for each in clients:
             ids, y = each.global_ids.numpy(), each.graph.y
             member[ids] = each.train_mask.numpy()
