@@ -63,10 +63,12 @@ def _show(found: Audit) -> None:
 
     from fedepd.privacy.page import table
 
-    content = table(found, SHOWN_TIERS)
+    content = table(found, SHOWN_TIERS, short=True)
     grid = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=content.note, caption_justify="left")
     for header in content.headers:
-        grid.add_column(header, justify="left" if header in ("Attack", "Tier") else "right")
+        grid.add_column(
+            header, justify="left" if header in ("Attack", "Tier") else "right", no_wrap=header != "Attack"
+        )
     for rows in content.sections:
         last = ""
         for row in rows:

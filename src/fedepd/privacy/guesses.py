@@ -21,6 +21,8 @@ from fedepd.types import ClientData, Tensors
 
 Embedding = Tensor
 """Rows of all candidates, float64 [n, w]."""
+SAME = 1e-4
+"""Two rows are the same if they differ by no more than this share of their length."""
 Fit = Callable[[Row, Embedding], float]
 """How well the candidates explain a row, at best."""
 
@@ -79,7 +81,7 @@ def prepared(view: View, client: int) -> object:
 
 
 def likeness(row: Tensor, candidates: Embedding) -> Tensor:
-    """How well each candidate explains a row, [n]: the cosine. NaN becomes the worst.
+    """How well each candidate explains a row, [n]: the cosine, and one more if the two are the same.
 
     A gradient of one node is a column times the node's row, so of a matrix [C, w] it is its main direction
     that is compared, whatever its sign.
@@ -90,9 +92,11 @@ def likeness(row: Tensor, candidates: Embedding) -> Tensor:
     """
     value = row.double()
     if value.ndim == 1:
-        return torch.nan_to_num(torch.cosine_similarity(candidates, value[None]), -1.0)
+        same = (candidates - value).norm(dim=1) <= SAME * value.norm()
+        cosine = torch.cosine_similarity(candidates, value[None])
+        return torch.where(same, cosine + 1, cosine)
     main = torch.linalg.svd(value.reshape(-1, value.shape[-1]), full_matrices=False)[2][0]
-    return torch.nan_to_num(torch.cosine_similarity(candidates, main[None]).abs(), -1.0)
+    return torch.cosine_similarity(candidates, main[None]).abs()
 
 
 def best_fit(rows: Sequence[Row], tried: Sequence[Embedding], fit: Fit) -> tuple[str, Embedding] | None:

@@ -75,13 +75,14 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}" if share >= 0.001 else f"{100 * share:.1g}"
 
 
-def number(figure: Figure | None, area: bool) -> Cell:
-    """A figure in a table: percent, or an area from 0 to 1, with its interval and its cases."""
+def number(figure: Figure | None, area: bool, short: bool = False) -> Cell:
+    """A figure in a table: percent, or an area from 0 to 1, with its interval and, if long, its cases."""
     if figure is None or math.isnan(figure.value):
         return Cell("–" if figure is None or figure.cases else NONE, -1.0)  # sorted below every number
     value, low, high = (x if area else 100 * x for x in (figure.value, figure.low, figure.high))
     digits = 2 if area else 1
-    spread = f"[{low:.{digits}f}, {high:.{digits}f}] of {figure.cases:,}"
+    rounded = digits if area or not short else 0
+    spread = f"[{low:.{rounded}f}, {high:.{rounded}f}]" + ("" if short else f" of {figure.cases:,}")
     return Cell(f"{value:.{digits}f}", value, spread)
 
 
@@ -92,8 +93,11 @@ def chance_of(figures: Sequence[Figure | None], area: bool) -> Cell:
     return Cell(" / ".join(texts), known[0] * (1 if area else 100)) if known else Cell("")
 
 
-def table(found: Audit, tiers: Sequence[str] = TIERS) -> Table:
-    """Every figure with both settings side by side. What nobody could measure is left out."""
+def table(found: Audit, tiers: Sequence[str] = TIERS, short: bool = False) -> Table:
+    """Every figure with both settings side by side. What nobody could measure is left out.
+
+    A short one fits a terminal of 80 columns.
+    """
     sections = []
     for attack in ATTACKS.values():
         rows = []
@@ -102,18 +106,19 @@ def table(found: Audit, tiers: Sequence[str] = TIERS) -> Table:
                 both = [found.of(setting, name, tier) for setting in SETTINGS]
                 if any(f is not None and not math.isnan(f.value) for f in both):
                     area = is_area(name)
-                    cells = [number(f, area) for f in both]
+                    cells = [number(f, area, short) for f in both]
                     which = [Cell(tier)] if len(tiers) > 1 else []
                     rows.append([Cell(title), *which, *cells, chance_of(both, area)])
         if rows:
             sections.append(rows)
+    of = "" if short else "Of: the rows, nodes or pairs that were attacked. "
     note = (
-        "In percent, but areas under the ROC curve (AUC) from 0 to 1. Brackets: 95 % interval. Of: the rows, "
-        "nodes or pairs that were attacked. Chance: what guessing reaches; two numbers where it differs "
-        f"between off and on. '{NONE}': the server saw nothing of that kind."
+        f"In percent, but areas under the ROC curve (AUC) from 0 to 1. Brackets: 95 % interval. {of}"
+        f"Chance: what guessing reaches; two numbers where it differs between off and on. "
+        f"'{NONE}': the server saw nothing of that kind."
     )
-    name, which = ("audit-tiers", ["Tier"]) if len(tiers) > 1 else ("audit", [])
-    return Table(name, ["Attack", *which, "Off", "On", "Chance"], sections, note)
+    name, more = ("audit-tiers", ["Tier"]) if len(tiers) > 1 else ("audit", [])
+    return Table(name, ["Attack", *more, "Off", "On", "Chance"], sections, note)
 
 
 def render(found: Audit) -> str:

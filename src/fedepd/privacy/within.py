@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedepd.metrics import wilson
-from fedepd.privacy.figures import Figure, Z, ranks_within
+from fedepd.privacy.figures import Figure, Z, auc_figure, ranks_within
 from fedepd.rng import seeded_numpy
 
 RESAMPLES = 1000
@@ -26,7 +26,7 @@ def auc_within(name: str, tier: str, groups: Iterable[Group]) -> Figure:
 
     Choice: the interval is from resamples of the groups, because cases of one group hang together. Where no
     group has a wrong pair it would be empty, so it is then Wilson's over the smaller side, as in
-    ``auc_figure``.
+    ``auc_figure``. A single group cannot be resampled, and has DeLong's interval.
 
     Args:
         name: The figure's stable key.
@@ -39,6 +39,8 @@ def auc_within(name: str, tier: str, groups: Iterable[Group]) -> Figure:
     used = [(high, low) for high, low in groups if high.size and low.size]
     if not used:
         return Figure(name, tier, math.nan, math.nan, math.nan, 0, 0.5)
+    if len(used) == 1:
+        return auc_figure(name, tier, *used[0])
     won = np.array([ranks_within(high, low).sum() for high, low in used])
     pairs = np.array([float(high.size * low.size) for high, low in used])
     cases = sum(high.size + low.size for high, low in used)
