@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -261,3 +262,16 @@ def test_the_reliability_diagram_stays_that_of_the_run(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "calibration.json").exists()
     export(tmp_path / "run", tmp_path / "plain")
     assert (tmp_path / "run" / "calibration.json").exists()
+
+
+@pytest.mark.parametrize("given", [{"distil": True}, {"data": "other.npz"}])
+def test_what_needs_the_graphs_is_refused_for_a_federation(
+    finished: Path, tmp_path: Path, given: dict[str, Any]
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    config = read(folder / "config.json")
+    (folder / "config.json").write_text(json.dumps({**config, "sites": ["a", "b", "c"]}))
+    with pytest.raises(BadConfig, match=f"stay at its sites; export it without --{next(iter(given))}"):
+        export(folder, tmp_path / "model", **given)
+    assert not (tmp_path / "model").exists()
