@@ -109,6 +109,8 @@ class Model:
     """What the logits are divided by, for each tier of the predicted class."""
     schema: FeatureSchema | None = None
     """How columns become features. None if the training data did not come from tables."""
+    distilled: bool = False
+    """Whether the weights were distilled from the run's, so that they tell less about its training nodes."""
 
     def predict(self, graph: Graph, abstain_below: float = 0.0) -> Predictions:
         """Classify every node. The graph's own labels are not looked at.
@@ -206,6 +208,7 @@ def load_model(folder: str | Path) -> Model:
         tiers=Tiers(**{name: tuple(config["tiers"][name]) for name in TIERS}),
         temperatures={name: float(config["temperatures"][name]) for name in TIERS},
         schema=FeatureSchema.from_json(json.dumps(columns)) if columns else None,
+        distilled=config.get("distilled", False),
     )
     check_model(model, f"'{shown(folder, 300)}'", EXPORT_AGAIN)
     return model

@@ -62,6 +62,7 @@ def audit_membership(
     progress: Progress | None = None,
     scores: Scores = "all",
     rounds: int = ROUNDS,
+    distil: bool = False,
 ) -> list[Figure]:
     """Attack the model that the experiment ends with, by tier of the node's class.
 
@@ -77,6 +78,7 @@ def audit_membership(
         scores: What the attacker is told of a node: "all" probabilities, or the "top" label with its
             probability rounded to one digit.
         rounds: Trainings end after this many rounds, if the run has more.
+        distil: Attack the model that is distilled from the averaged one, as ``fedepd.export`` can do.
 
     Returns:
         ``membership.auc`` and ``membership.tpr`` (at 1 % false positives), over all nodes and for each tier.
@@ -88,7 +90,7 @@ def audit_membership(
     """
     protocol = replace(experiment.protocol, rounds=min(experiment.protocol.rounds, rounds))
     simulation = audited(replace(experiment, protocol=protocol), data)
-    how = recipe(simulation, confidence if scores == "all" else told_confidence)
+    how = recipe(simulation, confidence if scores == "all" else told_confidence, distil)
     seen = train_shadows(how, shadows, workers, progress)
     cut = tiers(class_sizes(simulation.graph).numpy())
     y = simulation.graph.y.numpy()

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from fedepd.errors import BadConfig, FedEPDError
 from fedepd.rng import seeded_numpy
+from fedepd.runs.distil import distilled
 from fedepd.runs.drive import now
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.predict import check_common, common_model, logits
@@ -52,11 +53,13 @@ class Recipe:
     experiment: Experiment
     clients: Sequence[ClientData]
     signal: Signal
+    distil: bool = False
+    """Whether the attacked model is the distilled one."""
 
     def __call__(self, number: int) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
         clients = [self.drawn(each, number) for each in self.clients] if number else list(self.clients)
         simulation = build(self.experiment, clients)
-        tensors = trained(simulation)
+        tensors = trained(simulation, self.distil)
         nodes = sum(each.graph.num_nodes for each in clients)
         member, seen = np.zeros(nodes, dtype=np.bool_), np.full((nodes, 2), np.nan)
         for each in clients:
@@ -102,7 +105,7 @@ def audited(experiment: Experiment, data: Data) -> Simulation:
     return build(experiment, data)
 
 
-def recipe(simulation: Simulation, signal: Signal) -> Recipe:
+def recipe(simulation: Simulation, signal: Signal, distil: bool = False) -> Recipe:
     """How to train the simulation's experiment on other splits.
 
     Choice: shadows have the run's seed, so that they begin with its weights and draw its dropout. The server
@@ -111,7 +114,7 @@ def recipe(simulation: Simulation, signal: Signal) -> Recipe:
     experiment = simulation.experiment
     # The clients of the simulation have their features as the protocol wants them already.
     again = replace(experiment, protocol=replace(experiment.protocol, features="raw"))
-    return Recipe(again, simulation.clients, signal)
+    return Recipe(again, simulation.clients, signal, distil)
 
 
 def train_shadows(how: Recipe, shadows: int, workers: int | None, progress: Progress | None) -> Shadows:
@@ -130,10 +133,14 @@ def train_shadows(how: Recipe, shadows: int, workers: int | None, progress: Prog
     return Shadows(np.stack(members), np.stack(signals))
 
 
-def trained(simulation: Simulation) -> Tensors:
-    """The model of all clients at the selected round. Under the guard it is the part that is shared."""
+def trained(simulation: Simulation, distil: bool = False) -> Tensors:
+    """The model of all clients at the selected round, or the one distilled from it.
+
+    Under the guard it is the part that is shared.
+    """
     result = complete(simulation, None, None, 0, now())
-    return common_model(simulation.experiment.method, result.tensors)
+    model = common_model(simulation.experiment.method, result.tensors)
+    return distilled(simulation, model) if distil else model
 
 
 def client_logits(experiment: Experiment, info: TaskInfo, tensors: Tensors, client: ClientData) -> Tensor:
