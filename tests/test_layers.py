@@ -134,6 +134,7 @@ LABEL_READERS = {
     "rounds/evaluate.py": "scores",
     "rounds/attack.py": "turns training labels into others, and passes all others on",
     "network/backbones.py": "labels of training nodes, of data whose other labels are hidden",
+    "runs/distil.py": "deals training nodes out by class, and replaces all labels by predicted ones",
     "bench/measure.py": "makes a graph",
     "bench/reference.py": "another implementation, which scores itself",
 }

@@ -151,6 +151,7 @@ MODEL_CONFIG: Table = {
     },
     "tiers": CLASSES_OF_TIERS,
     "temperatures": TEMPERATURES,
+    "distilled?": FLAG,
 }
 LABELS_FIELDS: Table = {"labels": [TEXT]}
 SCHEMA_FIELDS: Table = {

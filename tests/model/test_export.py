@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from fedepd.model.export import export
 from fedepd.network.gat import GAT
 from fedepd.network.mlp import MLP
 from fedepd.report.page import build_report
+from fedepd.runs.resume import rebuild
 from fedepd.runs.run import run
 from fedepd.types import Graph
 
@@ -224,3 +226,52 @@ def test_the_commands(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert "README.md" in capsys.readouterr().out
     assert main(["export", str(finished)]) == 2
     assert "-o/--out" in capsys.readouterr().err
+
+
+def test_a_distilled_model_says_so_and_shows_its_price(finished: Path, graph: Graph, tmp_path: Path) -> None:
+    """Its scores are its own, measured here once more, and beside them stand those of the run."""
+    assert main(["export", str(finished), "-o", str(tmp_path / "pupil"), "--distil"]) == 0
+    pupil = fedepd.load_model(tmp_path / "pupil")
+    assert pupil.distilled
+    own, of_run = (
+        read(tmp_path / "pupil" / "metrics.json")["test"],
+        read(finished / "summary.json")["metrics"],
+    )
+    clients = rebuild(finished).clients
+    right = [int((pupil.logits(c.graph).argmax(1) == c.graph.y)[c.test_mask].sum()) for c in clients]
+    assert own["pooled"]["acc"] == pytest.approx(sum(right) / sum(int(c.test_mask.sum()) for c in clients))
+    assert own != of_run["global"]
+    card = (tmp_path / "pupil" / "README.md").read_text()
+    assert "Its weights are distilled from those of round" in card
+    assert f"| pooled, not distilled | {100 * of_run['global']['pooled']['acc']:.2f} |" in card
+    assert f"| pooled | {100 * own['pooled']['acc']:.2f} |" in card
+    assert "The weights were distilled" in card
+    assert len(pupil.predict(graph).labels) == graph.num_nodes
+
+
+def test_only_a_distilled_model_has_the_field(model: Path) -> None:
+    """Folders from before it are read as they are."""
+    assert "distilled" not in read(model / "config.json")
+    assert not fedepd.load_model(model).distilled
+    assert "distilled" not in (model / "README.md").read_text()
+
+
+def test_the_reliability_diagram_stays_that_of_the_run(tmp_path: Path) -> None:
+    run("synthetic", "fedavg", out=tmp_path / "run", **{**QUICK, "rounds": 1})
+    export(tmp_path / "run", tmp_path / "pupil", distil=True)
+    assert not (tmp_path / "run" / "calibration.json").exists()
+    export(tmp_path / "run", tmp_path / "plain")
+    assert (tmp_path / "run" / "calibration.json").exists()
+
+
+@pytest.mark.parametrize("given", [{"distil": True}, {"data": "other.npz"}])
+def test_what_needs_the_graphs_is_refused_for_a_federation(
+    finished: Path, tmp_path: Path, given: dict[str, Any]
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    config = read(folder / "config.json")
+    (folder / "config.json").write_text(json.dumps({**config, "sites": ["a", "b", "c"]}))
+    with pytest.raises(BadConfig, match=f"stay at its sites; export it without --{next(iter(given))}"):
+        export(folder, tmp_path / "model", **given)
+    assert not (tmp_path / "model").exists()

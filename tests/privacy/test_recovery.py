@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,11 @@ import torch
 from fedepd.deploy.limits import Limits, expected_message
 from fedepd.deploy.task import FederationTask
 from fedepd.privacy import recovery
-from fedepd.privacy.recovery import Recovery, measure
+from fedepd.privacy.figures import Figure
+from fedepd.privacy.recovery import Recovery, measure, recovery_figures
+from fedepd.privacy.view import watch
+from fedepd.rounds.guard import Privacy
+from fedepd.runs.simulation import Simulation
 from toy import CLASSES, FEATURES, toy_client
 
 TRAP: dict[str, Any] = {
@@ -102,3 +107,31 @@ def test_a_large_graph_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_sentence_says_how_many() -> None:
     assert "the features of 20 of 98 nodes (20 %); every round" in Recovery(20, 20, 98).sentence()
+
+
+def share_rebuilt(four: Callable[..., Simulation], privacy: Privacy, **settings: Any) -> Figure:
+    view = watch(four("fedavg", **{**TRAP, **settings}), privacy, 1)
+    return next(f for f in recovery_figures(view) if f.tier == "all")
+
+
+def test_all_clients_are_attacked_and_a_sum_is_read_in_the_same_way(
+    four: Callable[..., Simulation],
+) -> None:
+    """The four clients have 100 nodes. Sums alone do not stop a crafted model: they hold the same units."""
+    off = share_rebuilt(four, Privacy())
+    assert off.cases == 100
+    assert off.value > 0.5
+    summed = share_rebuilt(four, Privacy(guard=True, secure=True))
+    assert summed.cases == 100
+    assert 0.1 < summed.value < off.value
+
+
+def test_usual_settings_give_nothing_away(four: Callable[..., Simulation]) -> None:
+    usual = {"backbone": "gcn", "hidden": 8, "dropout": 0.5, "optimizer": "adam", "lr": 0.01, "epochs": 3}
+    assert share_rebuilt(four, Privacy(), **usual).value <= 0.02
+    assert share_rebuilt(four, Privacy(guard=True, secure=True), **usual).value <= 0.02
+
+
+def test_tiers_are_those_of_the_nodes(four: Callable[..., Simulation]) -> None:
+    found = {f.tier: f.cases for f in recovery_figures(watch(four("fedavg"), Privacy(), 1))}
+    assert found == {"all": 100, "head": 85, "medium": 0, "tail": 15}

@@ -277,7 +277,8 @@ def test_a_site_without_an_advert_is_lost_from_the_start() -> None:
     masked = cast.mask(sealed, here, vectors)
     opened = {k: cast.sites[k].opened(here) for k in here}
     found = unmasked(cast.context, adverts, masked, here, opened)
-    assert found[:-1].tolist() == sum(vectors[k] for k in here)[:-1].tolist()
+    total = sum((vectors[k] for k in here), np.zeros(LENGTH, dtype=np.int64))
+    assert found[:-1].tolist() == total[:-1].tolist()
 
 
 @pytest.mark.hostile

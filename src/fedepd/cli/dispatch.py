@@ -30,6 +30,10 @@ COMMANDS = {
         "measure what dishonest clients can do, with and without defences",
         "fedepd.cli.attack:attack",
     ),
+    "audit": (
+        "measure what a server can learn about clients, with and without protection",
+        "fedepd.cli.audit:audit",
+    ),
     "report": ("make report.html from a run folder or a folder of runs", "fedepd.cli.runs:report"),
     "export": (
         "make a model folder from a run: weights, labels, calibration, model card",

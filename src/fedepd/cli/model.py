@@ -86,11 +86,17 @@ def export(arguments: list[str]) -> int:
     )
     parser.add_argument("folder", metavar="RUN", help="the folder given to 'fedepd run --out'")
     parser.add_argument("-o", "--out", required=True, metavar="MODEL", help="new folder for the model")
+    parser.add_argument(
+        "--distil",
+        action="store_true",
+        help="write a model that was trained on predicted classes only; it tells less about the training "
+        "nodes and scores lower (takes three times as long as the run)",
+    )
     _add_data_options(parser)
     values = parser.parse(arguments)
     from fedepd.model.export import export as write_model
 
-    out = write_model(values.folder, values.out, values.data, values.data_dir)
+    out = write_model(values.folder, values.out, values.data, values.data_dir, values.distil)
     say(f"model: {out}; model card: {out / 'README.md'}; to use it: 'fedepd predict {out} --data FILE.npz'")
     return 0
 

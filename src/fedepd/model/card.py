@@ -44,8 +44,24 @@ PRIVACY = (
 )
 
 
-def model_card(run: Run, model: Model, calibration: dict[str, Any], origin: str) -> str:
-    """The card in Markdown. Names from the data are escaped, so they are shown as text."""
+DISTILLED = (
+    "The weights were distilled: they were trained on predicted classes, and for no node did a model predict "
+    "that was trained on it. Training nodes are harder to tell from others than by the run's model, but they "
+    "are not hidden."
+)
+
+
+def model_card(
+    run: Run,
+    model: Model,
+    calibration: dict[str, Any],
+    origin: str,
+    scores: dict[str, dict[str, Any]] | None = None,
+) -> str:
+    """The card in Markdown. Names from the data are escaped, so they are shown as text.
+
+    ``scores`` are the model's own on test nodes, pooled and as the clients' mean, if they are not the run's.
+    """
     data, settings, s, env = run.dataset, run.config["experiment"]["method"], run.summary, run.env
     proxy = (
         " Its features replace the official ones (proxy features), so do not compare the scores with "
@@ -70,7 +86,8 @@ def model_card(run: Run, model: Model, calibration: dict[str, Any], origin: str)
     parts = [
         f"# {method} on {graph}",
         f"A node classifier, trained with {method} over {model.info.num_clients} clients. Its weights are "
-        f"those of round {round}, which was selected on validation nodes.",
+        f"{'distilled from ' if model.distilled else ''}those of round {round}, which was selected on "
+        "validation nodes.",
         *_section("Intended use", USE),
         *_section(
             "Data",
@@ -82,13 +99,13 @@ def model_card(run: Run, model: Model, calibration: dict[str, Any], origin: str)
             f"{markdown_text(sentence(s['protocol']))}; seed {markdown_text(s['seed'])}.",
             f"Settings of the method: {', '.join(chosen) or 'none'}.",
         ),
-        *_section("Test metrics", _metrics(s["metrics"][run.headline]), _tiers(model)),
+        *_section("Test metrics", _metrics(s["metrics"][run.headline], scores), _tiers(model)),
         *_section("Calibration", *_calibration(calibration)),
         *_section(
             "Limits",
             _list([*LIMITS, *([] if "unmeasured" in calibration else LIMITS_OF_CALIBRATION), *warnings]),
         ),
-        *_section("Privacy", _list([*_protection(run, model), *PRIVACY])),
+        *_section("Privacy", _list(_privacy(run, model))),
         *_section(
             "How to use",
             "```console\n$ fedepd predict MODEL --nodes nodes.csv --edges edges.csv -o predictions.csv\n```",
@@ -100,8 +117,8 @@ def model_card(run: Run, model: Model, calibration: dict[str, Any], origin: str)
     return "\n\n".join(parts) + "\n"
 
 
-def _protection(run: Run, model: Model) -> list[str]:
-    """Which settings of privacy the run had, and which classes the model does not have for that reason."""
+def _privacy(run: Run, model: Model) -> list[str]:
+    """Which settings of privacy the run had, which classes the model lacks for it, and what stays."""
     privacy, opened = run.config["experiment"].get("privacy", {}), run.summary.get("open_classes", [])
     lines = []
     if privacy.get("secure"):
@@ -114,7 +131,7 @@ def _protection(run: Run, model: Model) -> list[str]:
             f"or {shown(privacy.get('min_holders'))} holders stayed at the clients, and this model does not "
             f"have them. {named}"
         )
-    return lines
+    return [*lines, *PRIVACY, *([DISTILLED] if model.distilled else [])]
 
 
 def _name(text: object) -> str:
@@ -135,11 +152,12 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     )
 
 
-def _metrics(scores: dict[str, dict[str, Any]]) -> str:
-    rows = [
-        [_name(how.replace("_", " ")), *(_percent(values[name]) for name in METRICS)]
-        for how, values in scores.items()
-    ]
+def _metrics(of_run: dict[str, dict[str, Any]], distilled: dict[str, dict[str, Any]] | None) -> str:
+    """The model's scores. Beside those of a distilled model stand those of the run's, as its price."""
+    named = {how.replace("_", " "): values for how, values in (distilled or of_run).items()}
+    if distilled:
+        named |= {f"{how.replace('_', ' ')}, not distilled": values for how, values in of_run.items()}
+    rows = [[_name(how), *(_percent(values[name]) for name in METRICS)] for how, values in named.items()]
     return _table(["in percent", *(name.replace("_", " ") for name in METRICS)], rows)
 
 

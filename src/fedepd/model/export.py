@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedepd.datasets.tables import FeatureSchema
@@ -19,6 +20,7 @@ from fedepd.files import write_json, write_text
 from fedepd.folders import new_folder
 from fedepd.longtail import Tiers
 from fedepd.methods import Server
+from fedepd.metrics import client_mean, pooled
 from fedepd.model.calibration import TIERS, calibrate
 from fedepd.model.card import model_card
 from fedepd.model.model import (
@@ -40,11 +42,12 @@ from fedepd.report.runs import Run, read_run
 from fedepd.rounds.evaluate import SPLITS, confusions, held_out
 from fedepd.rounds.guard import class_axes, with_own_columns
 from fedepd.runs import folder as run_folder
+from fedepd.runs.distil import distilled
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.folder import called, check_new_run, read_weights, weights_sha256
+from fedepd.runs.predict import check_common, common_model
 from fedepd.runs.record import write_tensors
 from fedepd.runs.resume import experiment_of, rebuild
-from fedepd.runs.selection import below
 from fedepd.runs.simulation import Simulation
 from fedepd.shapes import DAMAGED, EVERY, FLAG, NUMBER, ROUND_NUMBER, TEXT, expect, whole
 from fedepd.shown import shown
@@ -75,6 +78,7 @@ def export(
     out: str | Path,
     data: Graph | str | Path | None = None,
     data_dir: str | Path | None = None,
+    distil: bool = False,
 ) -> Path:
     """Write the model of a finished run to a new folder.
 
@@ -86,6 +90,8 @@ def export(
         out: The new folder.
         data: Needed only where the run was given a graph from memory, or its file has moved.
         data_dir: The folder with the datasets' files, if it has moved.
+        distil: Train a new model on predicted classes only, and write that. It tells less about the training
+            nodes, and scores lower (docs/privacy.md). This takes three times as long as the run.
 
     Returns:
         The new folder.
@@ -105,23 +111,32 @@ def export(
     check_new_run(out)
     check_whole(run)
     if "sites" in run.config:
-        if data is not None:
-            raise BadConfig(
-                f"'{folder}' is the run of a federation, whose graphs stay at its sites; export it without "
-                "--data"
-            )
+        for name, given in (("--data", data is not None), ("--distil", distil)):
+            if given:
+                raise BadConfig(
+                    f"'{folder}' is the run of a federation, whose graphs stay at its sites; export it "
+                    f"without {name}"
+                )
         _write(run, of_federation(run), UNMEASURED, out)
         return out
     simulation = rebuild(Path(folder), data, data_dir)
     graph = simulation.graph
     model = uncalibrated(run, simulation.experiment, simulation.server.info, graph.label_names, graph.schema)
-    model = needed_only(model, simulation.clients[0].graph)
-    val, test = held_out_logits(run, simulation, model)
+    model, predicted = measured(simulation, model)
+    guarded = simulation.experiment.privacy.guard
+    if not guarded:  # there the clients measured with their own columns of closed classes
+        check_reproduced(run, predicted)
+    if distil:
+        pupil = replace(model, tensors=distilled(simulation, model.tensors), distilled=True)
+        model, predicted = measured(simulation, pupil)
+    val, test = predicted.logits()
     calibration = calibrate(val, test, model.tiers)
-    _write(run, model, calibration, out)
-    # The report draws a diagram from this file. If the run folder is read-only, only that diagram is missing.
+    _write(run, model, calibration, out, predicted.scores(model.tiers) if distil or guarded else None)
+    # The report draws a diagram from this file, of the run's own model. If the run folder is read-only, only
+    # that diagram is missing.
     with suppress(BadConfig):
-        write_json(run.path / run_folder.CALIBRATION, calibration)
+        if not distil:
+            write_json(run.path / run_folder.CALIBRATION, calibration)
     return out
 
 
@@ -166,14 +181,7 @@ def uncalibrated(
 ) -> Model:
     """The model of the selected round, with all temperatures 1."""
     method = experiment.method
-    if not (method.has_global or method.merges_clients):
-        # Choice: the model of a single client is not offered. Such methods also predict from what only that
-        # client has (its classes, its labels).
-        raise BadConfig(
-            f"{method.label} keeps one model per client and no common one, so there is nothing to export; "
-            "export a run of a method whose headline model is 'global' in 'fedepd methods', or of "
-            "'centralised'"
-        )
+    check_common(method, "export")
     tensors = read_weights(run.path, run_folder.MODEL)
     stated = run.summary.get("weights_sha256")
     if (
@@ -186,9 +194,7 @@ def uncalibrated(
     return Model(
         experiment=experiment,
         info=info,
-        tensors=below(tensors, "client0.")
-        if method.merges_clients
-        else shared_part(run, experiment, info, tensors),
+        tensors=common_model(method, shared_part(run, experiment, info, tensors)),
         label_names=label_names or tuple(map(str, range(info.num_classes))),
         tiers=Tiers(**{name: tuple(classes) for name, classes in run.summary["tiers"].items()}),
         temperatures=dict.fromkeys(TIERS, 1.0),
@@ -203,7 +209,7 @@ NEVER = -1e4
 def shared_part(run: Run, experiment: Experiment, info: TaskInfo, tensors: Tensors) -> Tensors:
     """The server's tensors. After a guarded run, the columns of closed classes are such that the classes are
     never predicted: the trained columns stayed at the clients."""
-    if not experiment.privacy.guard:
+    if not experiment.privacy.guard or experiment.method.merges_clients:
         return tensors
     nobody = torch.zeros(info.num_classes, dtype=torch.bool)
     named = run.summary.get("open_classes", [])
@@ -238,13 +244,29 @@ def needed_only(model: Model, graph: Graph) -> Model:
     return model
 
 
-def held_out_logits(run: Run, simulation: Simulation, model: Model) -> list[tuple[Any, Any]]:
-    """(logits [n, C], classes [n]) by the exported model, for the validation nodes of all clients and for
-    their test nodes.
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """What a model says about the clients' held-out nodes."""
 
-    They must reproduce the run's confusion matrices, client by client, or their sum where the server saw sums
-    only. So an exported model predicts as was measured. A guarded run is not compared.
-    """
+    rows: dict[str, list[tuple[Tensor, Tensor]]]
+    """Logits [n, C] and classes [n] of each client, by split."""
+    confusion: dict[str, NDArray[np.int64]]
+    """[K, C, C] by split."""
+
+    def logits(self) -> list[tuple[Any, Any]]:
+        """(logits [n, C], classes [n]) over all clients, for the validation nodes and for the test nodes."""
+        joined = [[torch.cat(p).numpy() for p in zip(*self.rows[split], strict=True)] for split in SPLITS]
+        return [(logits.astype(np.float64), y) for logits, y in joined]
+
+    def scores(self, tiers: Tiers) -> dict[str, dict[str, Any]]:
+        """Test scores, pooled and as the clients' mean."""
+        test = self.confusion["test"]
+        return {"pooled": pooled(test, tiers), "client_mean": client_mean(test, tiers)}
+
+
+def measured(simulation: Simulation, model: Model) -> tuple[Model, HeldOut]:
+    """The model without what it does not need, and what it says about the clients' held-out nodes."""
+    model = needed_only(model, simulation.clients[0].graph)
     rows: dict[str, list[tuple[Tensor, Tensor]]] = {split: [] for split in SPLITS}
     found: dict[str, list[Any]] = {split: [] for split in SPLITS}
     for client in simulation.clients:
@@ -253,23 +275,30 @@ def held_out_logits(run: Run, simulation: Simulation, model: Model) -> list[tupl
             found[split].append(matrix.numpy())
         for split, pair in held_out(logits, client).items():
             rows[split].append(pair)
-    # After a guarded run the clients measured with their own columns of closed classes.
-    measured = {} if simulation.experiment.privacy.guard else found
-    for split, matrices in measured.items():
-        ours = [sum(matrices)] if run.sums_only else matrices
-        for number, (mine, theirs) in enumerate(
-            zip(ours, run.confusion[f"{run.headline}_{split}"], strict=True)
-        ):
-            if not np.array_equal(mine, theirs):
+    return model, HeldOut(rows, {split: np.stack(matrices) for split, matrices in found.items()})
+
+
+def check_reproduced(run: Run, predicted: HeldOut) -> None:
+    """Refuse predictions that are not the run's, so that an exported model predicts as was measured.
+
+    They must have the run's confusion matrices, client by client, or their sum where the server saw sums
+    only.
+    """
+    for split, matrices in predicted.confusion.items():
+        ours = matrices.sum(0, keepdims=True) if run.sums_only else matrices
+        theirs = run.confusion[f"{run.headline}_{split}"]
+        for number, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+            if not np.array_equal(mine, other):
                 raise BadConfig(f"without its training labels client {number} {OTHERWISE}")
-    joined = {
-        split: [torch.cat(parts).numpy() for parts in zip(*pairs, strict=True)]
-        for split, pairs in rows.items()
-    }
-    return [(logits.astype(np.float64), y) for logits, y in (joined[split] for split in SPLITS)]
 
 
-def _write(run: Run, model: Model, calibration: dict[str, Any], out: Path) -> None:
+def _write(
+    run: Run,
+    model: Model,
+    calibration: dict[str, Any],
+    out: Path,
+    own_scores: dict[str, dict[str, Any]] | None = None,
+) -> None:
     """Write the model folder.
 
     Everything is computed before anything is written, and a failure removes the folder. The configuration is
@@ -277,8 +306,8 @@ def _write(run: Run, model: Model, calibration: dict[str, Any], out: Path) -> No
     """
     tensors, schema = model.tensors, model.schema
     names = ("protocol", "dataset", "proxy_features", "best_round", "test_without_local_train", "warnings")
-    scores = run.summary["metrics"][run.headline]
-    config = {
+    scores = own_scores or run.summary["metrics"][run.headline]
+    config: dict[str, Any] = {
         "format": FORMAT,
         "config_hash": run.config["config_hash"],
         "weights_sha256": weights_sha256(tensors),
@@ -287,7 +316,9 @@ def _write(run: Run, model: Model, calibration: dict[str, Any], out: Path) -> No
         "tiers": asdict(model.tiers),
         "temperatures": calibration["temperatures"],
     }
-    card = model_card(run, model, calibration, run.path.name)
+    if model.distilled:
+        config["distilled"] = True
+    card = model_card(run, model, calibration, run.path.name, own_scores)
     files = {
         LABELS: {"labels": model.label_names},
         SCHEMA: {

@@ -21,16 +21,16 @@ from fedepd.datasets.tables import MISSING, FeatureSchema, Roles, new_graph
 from fedepd.errors import BadConfig, BadData
 from fedepd.files import clean, encoded, read_json, read_tensors, write_bytes
 from fedepd.longtail import Tiers
-from fedepd.methods import Client
 from fedepd.model.calibration import TIERS, probabilities, tier_of_class
 from fedepd.rng import seeded
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.folder import weights_sha256
+from fedepd.runs.predict import logits, logits_at
 from fedepd.runs.resume import experiment_of
 from fedepd.runs.simulation import with_features
 from fedepd.shapes import EXPORT_AGAIN, LABELS_FIELDS, MODEL_CONFIG, SCHEMA_FIELDS, expect
 from fedepd.shown import csv_text, listed, shown, whole
-from fedepd.types import HIDDEN, ClientData, Graph, TaskInfo, Tensors
+from fedepd.types import ClientData, Graph, TaskInfo, Tensors
 
 FORMAT = 1
 """The format of a model folder. It is raised when an older version would misread the folder."""
@@ -109,6 +109,8 @@ class Model:
     """What the logits are divided by, for each tier of the predicted class."""
     schema: FeatureSchema | None = None
     """How columns become features. None if the training data did not come from tables."""
+    distilled: bool = False
+    """Whether the weights were distilled from the run's, so that they tell less about its training nodes."""
 
     def predict(self, graph: Graph, abstain_below: float = 0.0) -> Predictions:
         """Classify every node. The graph's own labels are not looked at.
@@ -139,12 +141,10 @@ class Model:
                 f"the features of graph '{shown(graph.name)}' were made from other columns, categories or "
                 "scales than the model's; give the tables themselves with --nodes and --edges"
             )
-        logits = (
-            self.logits(with_features(graph, self.experiment.protocol.features)).numpy().astype(np.float64)
-        )
-        p = probabilities(logits, self.temperatures, tier_of_class(self.tiers, self.info.num_classes))
+        own = self.logits(with_features(graph, self.experiment.protocol.features)).numpy().astype(np.float64)
+        p = probabilities(own, self.temperatures, tier_of_class(self.tiers, self.info.num_classes))
         ids = tuple(map(str, range(graph.num_nodes) if graph.node_ids is None else graph.node_ids.tolist()))
-        return Predictions(ids, logits.argmax(1), p, self.label_names, abstain_below)
+        return Predictions(ids, own.argmax(1), p, self.label_names, abstain_below)
 
     def logits(self, graph: Graph) -> Tensor:
         """Logits of a graph, as a client without any training node would have them.
@@ -155,17 +155,7 @@ class Model:
         Returns:
             [n, C], not calibrated.
         """
-        n = graph.num_nodes
-        none = torch.zeros(n, dtype=torch.bool)
-        graph = replace(
-            graph,
-            y=torch.full((n,), HIDDEN),
-            num_classes=self.info.num_classes,
-            label_names=(),
-            owner=None,
-            owner_names=(),
-        )
-        return self.logits_at(ClientData(0, graph, none, none, none, torch.arange(n)))
+        return logits(self.experiment, self.info, self.tensors, graph)
 
     def logits_at(self, data: ClientData) -> Tensor:
         """Logits as a client with these data would have them.
@@ -176,11 +166,7 @@ class Model:
         Returns:
             [n, C], not calibrated.
         """
-        e = self.experiment
-        prepared = e.method.prepare(data, e.model)
-        client = Client(data, prepared, self.info, e.model, e.training, e.protocol.seed, 0, e.protocol.rounds)
-        with torch.no_grad():
-            return e.method.predict(client, e.method.message(self.tensors, 0))
+        return logits_at(self.experiment, self.info, self.tensors, data)
 
 
 def load_model(folder: str | Path) -> Model:
@@ -222,6 +208,7 @@ def load_model(folder: str | Path) -> Model:
         tiers=Tiers(**{name: tuple(config["tiers"][name]) for name in TIERS}),
         temperatures={name: float(config["temperatures"][name]) for name in TIERS},
         schema=FeatureSchema.from_json(json.dumps(columns)) if columns else None,
+        distilled=config.get("distilled", False),
     )
     check_model(model, f"'{shown(folder, 300)}'", EXPORT_AGAIN)
     return model

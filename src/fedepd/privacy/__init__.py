@@ -1,1 +1,1 @@
-"""Vectors of numbers -> their sum, and no single vector: what a server may learn of its sites."""
+"""What a server may learn of its clients: sums instead of single vectors, and what attacks make of it."""

@@ -404,7 +404,14 @@ SVG_STYLE = '<style type="text/css">*{stroke-linejoin: round; stroke-linecap: bu
 
 
 def _svg(name: str, title: str, height: float, draw: Callable[[Any], None], run: Run) -> str:
-    """The figure as one SVG element, with a title for screen readers and ids that are unique on the page."""
+    return svg_of(name, title, height, draw, run.path.name)
+
+
+def svg_of(name: str, title: str, height: float, draw: Callable[[Any], None], where: str) -> str:
+    """The figure as one SVG element, with a title for screen readers and ids that are unique on the page.
+
+    ``where`` tells figures of one name apart.
+    """
     from matplotlib import style
     from matplotlib.figure import Figure
 
@@ -422,7 +429,7 @@ def _svg(name: str, title: str, height: float, draw: Callable[[Any], None], run:
             transparent=True,
             metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")),
         )
-    own = rf"\1{name}-{zlib.crc32(run.path.name.encode()):08x}-"
+    own = rf"\1{name}-{zlib.crc32(where.encode()):08x}-"
     svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r'(\bid="|url\(#|href="#)', own, tag[0]), file.getvalue())
     svg = svg.replace(SVG_STYLE, "", 1)  # it is in page.css; the page's policy allows no other style
     return svg[svg.index("<svg") :].replace(

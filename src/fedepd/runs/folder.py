@@ -62,6 +62,8 @@ SUMMARY = "summary.json"
 """The numbers. It is written last, so a folder with a summary is complete."""
 CALIBRATION = "calibration.json"
 """What ``fedepd export`` has measured. It is there only after an export."""
+AUDIT, AUDIT_PAGE = "audit.json", "audit.html"
+"""What ``fedepd audit`` has measured, and its page. They are there only after an audit."""
 FILES = (CONFIG, ENV, CLIENTS, PARTITION, ROUNDS, CONFUSION, FINAL, MODEL, SUMMARY)
 """What a finished run has written."""
 _CHECKPOINT = re.compile(r"checkpoint-(\d{6,12})")

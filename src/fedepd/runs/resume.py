@@ -125,9 +125,7 @@ def rebuild(
     """The simulation of a run folder as it was before its first round, on the very same data."""
     config = read_config(folder)
     experiment = experiment_of(config, method=method)
-    if data is None or isinstance(data, (str, Path)):
-        data = _source(folder, config, data, data_dir).load()
-    simulation = build(experiment, data, workers)
+    simulation = build(experiment, load_data(folder, data, data_dir), workers)
     was, found = config["dataset"]["sha256"], simulation.config["dataset"]["sha256"]
     if was != found:
         changed = f"sha256 {was[:12]}, now {found[:12]}"
@@ -140,6 +138,13 @@ def rebuild(
             "run again in another folder"
         )
     return simulation
+
+
+def load_data(folder: Path, data: Data | str | Path | None, data_dir: str | Path | None = None) -> Data:
+    """The data of a run folder, as they are on disk or as they were given. ``rebuild`` checks them."""
+    if data is None or isinstance(data, (str, Path)):
+        return _source(folder, read_config(folder), data, data_dir).load()
+    return data
 
 
 def _source(

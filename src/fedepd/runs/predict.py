@@ -1,0 +1,59 @@
+"""The model of all clients, and its logits as anybody has them who holds it and a graph."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedepd.errors import BadConfig
+from fedepd.methods import Client, Method
+from fedepd.runs.experiment import Experiment
+from fedepd.runs.selection import below
+from fedepd.types import HIDDEN, ClientData, Graph, TaskInfo, Tensors
+
+
+def check_common(method: Method[Any], what: str) -> None:
+    """Refuse a method without a model for all clients. ``what`` is not possible then."""
+    if not (method.has_global or method.merges_clients):
+        # Choice: the model of a single client is not offered. Such methods also predict from what only that
+        # client has (its classes, its labels).
+        raise BadConfig(
+            f"{method.label} keeps one model per client and no common one, so there is nothing to {what}; "
+            f"{what} a run of a method whose headline model is 'global' in 'fedepd methods', or of "
+            "'centralised'"
+        )
+
+
+def common_model(method: Method[Any], tensors: Tensors) -> Tensors:
+    """The model of all clients, from the tensors of the selected round."""
+    return below(tensors, "client0.") if method.merges_clients else tensors
+
+
+def logits(experiment: Experiment, info: TaskInfo, tensors: Tensors, graph: Graph) -> Tensor:
+    """Logits of a graph [n, C], as a client without any training node would have them.
+
+    Its features are as the protocol wants them. Its labels are not looked at.
+    """
+    n = graph.num_nodes
+    none = torch.zeros(n, dtype=torch.bool)
+    unlabelled = replace(
+        graph,
+        y=torch.full((n,), HIDDEN),
+        num_classes=info.num_classes,
+        label_names=(),
+        owner=None,
+        owner_names=(),
+    )
+    return logits_at(experiment, info, tensors, ClientData(0, unlabelled, none, none, none, torch.arange(n)))
+
+
+def logits_at(experiment: Experiment, info: TaskInfo, tensors: Tensors, data: ClientData) -> Tensor:
+    """Logits as a client with these data would have them, [n, C]. A method may use its training labels."""
+    e = experiment
+    prepared = e.method.prepare(data, e.model)
+    client = Client(data, prepared, info, e.model, e.training, e.protocol.seed, 0, e.protocol.rounds)
+    with torch.no_grad():
+        return e.method.predict(client, e.method.message(tensors, 0))
