@@ -166,6 +166,12 @@ class Method(ABC, Generic[P]):
     """False where no model is common to all clients. Personal models are then the headline."""
     merges_clients: ClassVar[bool] = False
     """True where one client holds the whole graph. Such a method is the ceiling of every table."""
+    works_without_rows: ClassVar[bool] = False
+    """True where the server's step can do with class rows, counts and votes that are all zero.
+
+    Under noise (docs/privacy.md) no client sends any. Methods whose replies are parameters only need not say
+    so.
+    """
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
     """Named settings of the fields."""
     retired: ClassVar[Mapping[str, Any]] = {}

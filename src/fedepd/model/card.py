@@ -34,9 +34,11 @@ LIMITS_OF_CALIBRATION = (
     "calibrated as a head node.",
 )
 
-PRIVACY = (
+NO_NOISE = (
     "The weights are averages of models that were trained at the clients, without differential privacy. "
-    "They can reveal training nodes.",
+    "They can reveal training nodes."
+)
+PRIVACY = (
     "labels.json and schema.json name classes, columns and categories, and give means and standard "
     "deviations over all owners. Read them before you pass the folder on.",
     "This folder holds only tensors that change a prediction. Class prototypes, class counts and moments "
@@ -88,7 +90,7 @@ def model_card(run: Run, model: Model, calibration: dict[str, Any], origin: str)
             "Limits",
             _list([*LIMITS, *([] if "unmeasured" in calibration else LIMITS_OF_CALIBRATION), *warnings]),
         ),
-        *_section("Privacy", _list(PRIVACY)),
+        *_section("Privacy", _list([spent_on_weights(s), *PRIVACY])),
         *_section(
             "How to use",
             "```console\n$ fedepd predict MODEL --nodes nodes.csv --edges edges.csv -o predictions.csv\n```",
@@ -98,6 +100,19 @@ def model_card(run: Run, model: Model, calibration: dict[str, Any], origin: str)
         ),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def spent_on_weights(summary: dict[str, Any]) -> str:
+    """What the weights may reveal, with the privacy budget that was spent on them."""
+    spent = summary.get("privacy")
+    if not spent:
+        return NO_NOISE
+    return (
+        f"The weights come from {spent['releases']} sums of updates with noise: epsilon "
+        f"{spent['epsilon_spent']:.2f} at delta {spent['delta']:g}, noise {spent['multiplier']:.2f} times "
+        f"the largest update ({spent['clip']:g}). This bounds what they say about one client as a whole. "
+        "Scores, temperatures and all other files of this folder were made without noise."
+    )
 
 
 def _name(text: object) -> str:

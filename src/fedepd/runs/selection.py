@@ -46,6 +46,8 @@ class Progress:
     """Whether a client's held-out nodes, which it declares itself, are capped where rounds are compared."""
     best: dict[str, Best] = field(default_factory=dict)
     lines: list[dict[str, Any]] = field(default_factory=list)
+    spent: dict[str, Any] = field(default_factory=dict)
+    """Under noise: what was spent of the privacy budget."""
 
     @property
     def next_round(self) -> int:
