@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from fedepd.errors import BadConfig
-from fedepd.rounds.budget import Budget, delta_of, epsilon_spent, noise_multiplier
+from fedepd.rounds.budget import MEASURED, Budget, cost_in_words, delta_of, epsilon_spent, noise_multiplier
 
 TABLE = {
     (8.0, 1): 0.6002,
@@ -86,3 +86,25 @@ def test_what_was_spent_names_all_that_the_promise_needs() -> None:
     assert half["epsilon_spent"] == epsilon_spent(budget.multiplier, 1e-5, 5) < 8
     assert "epsilon 8 at delta 1e-05" in budget.sentence()
     assert "scores are not covered" in budget.sentence()
+
+
+def test_the_price_is_told_beforehand() -> None:
+    known = MEASURED[0]
+    assert (known.sites, known.rounds, known.epsilon) == (10, 200, 8)
+    assert cost_in_words(10, 200, 8.0) == (
+        "10 sites, 200 rounds, epsilon 8 at delta 1e-05: noise 8.5 times the largest update; on the built-in "
+        f"graph that took balanced accuracy from {known.without:.1f} to {known.under_noise:.1f}"
+    )
+
+
+def test_what_was_not_measured_is_not_passed_off_as_measured() -> None:
+    told = cost_in_words(11, 190, 7.5, 1e-6)
+    assert told.startswith("11 sites, 190 rounds, epsilon 7.5 at delta 1e-06: noise 9.")
+    assert "not measured, but on the built-in graph 10 sites, 200 rounds and epsilon 8 took" in told
+
+
+def test_the_measured_figures_are_percent_and_noise_never_helped() -> None:
+    assert len({(each.sites, each.rounds, each.epsilon) for each in MEASURED}) == len(MEASURED)
+    for each in MEASURED:
+        assert each.sites >= 3
+        assert 0 < each.under_noise < each.without < 100

@@ -218,11 +218,11 @@ def test_the_noise_in_a_clients_vector_is_its_share() -> None:
 # --- shares, and what a site keeps --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("clients", range(3, 1001))
-def test_the_noise_is_enough_for_one_client_fewer_than_finish_a_sum(clients: int) -> None:
-    assert shares(clients) == threshold(clients) - 1
-    whole = deviation(BUDGET, clients) ** 2 * shares(clients)
-    assert whole == pytest.approx((BUDGET.multiplier * BUDGET.clip * ONE) ** 2)
+def test_the_noise_is_enough_for_one_client_fewer_than_finish_a_sum() -> None:
+    for clients in range(3, 1001):
+        assert shares(clients) == threshold(clients) - 1
+        whole = deviation(BUDGET, clients) ** 2 * shares(clients)
+        assert whole == pytest.approx((BUDGET.multiplier * BUDGET.clip * ONE) ** 2)
 
 
 def test_a_site_sends_no_scores_and_no_sizes() -> None:
@@ -274,16 +274,12 @@ def test_noise_that_no_sum_can_hold_is_refused() -> None:
         ({"method": "creff"}, "CReFF cannot do without gradient.bias"),
         ({"method": "fedspray"}, "FedSpray cannot do without proxy."),
         ({"method": "lws"}, "cannot do without owned"),
-        ({"dp_epsilon": 1000, "clients": 500, "dp_clip": 1e-3, "rounds": 1}, ""),
     ],
 )
 def test_what_noise_cannot_cover_is_refused_in_one_sentence(settings: dict[str, Any], reason: str) -> None:
     usual = {"method": "fedavg", "rounds": 2, "secure": True, "dp_epsilon": 8, "select": "last", "clients": 4}
-    if reason:
-        with pytest.raises(BadConfig, match=reason):
-            fedepd.run("synthetic", **{**usual, **settings})
-    else:
-        fedepd.Experiment.make(**{**usual, **settings})
+    with pytest.raises(BadConfig, match=reason):
+        fedepd.run("synthetic", **{**usual, **settings})
 
 
 def test_a_clip_too_small_for_whole_numbers_is_refused() -> None:
@@ -297,5 +293,6 @@ def test_a_clip_too_small_for_whole_numbers_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["dp_delta", "dp_clip"])
 def test_settings_of_noise_are_idle_without_it(name: str) -> None:
+    settings: dict[str, Any] = {"secure": True, name: 0.01}
     with pytest.raises(BadConfig, match=f"{name} is 0.01, but with dp_epsilon = None it changes nothing"):
-        fedepd.Experiment.make("fedavg", secure=True, **{name: 0.01})
+        fedepd.Experiment.make("fedavg", **settings)

@@ -52,7 +52,10 @@ class Privacy:
         None, "an experiment: the sums carry noise, so that no client can be recognised beyond this epsilon"
     )
     dp_delta: float = option(1e-5, "with dp_epsilon, the chance that its promise fails")
-    dp_clip: float = option(1.0, "with dp_epsilon, a longer update of a client is shortened to this norm")
+    dp_clip: float = option(0.3, "with dp_epsilon, a longer update of a client is shortened to this norm")
+    # Choice: 0.3. Balanced accuracy on validation nodes of the built-in graph, epsilon 8, seeds 0 and 1, with
+    # clip 0.03, 0.1, 0.3, 1, 3: 10 clients and 200 rounds 27.0, 24.3, 23.8, 19.5, 17.4; 50 clients and 40
+    # rounds 16.3, 23.9, 33.0, 32.9, 23.5. The many clients decide, for them noise is meant.
 
     def __post_init__(self) -> None:
         self._check_noise()
