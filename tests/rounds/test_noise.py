@@ -143,6 +143,11 @@ def test_a_short_update_loses_less_than_a_step_and_a_long_one_keeps_its_directio
     assert np.corrcoef(long, values)[0, 1] > 1 - 1e-9
 
 
+def test_an_update_of_just_the_clip_is_shortened_by_the_slack() -> None:
+    """2^24 (1 - 2^-26), cut to a whole number, is 2^24 - 1."""
+    assert shortened(np.array([1.0]), 1.0, 1).tolist() == [ONE - 1]
+
+
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
 def test_an_update_that_is_no_number_counts_as_none(wrong: float) -> None:
     assert not shortened(np.array([1.0, wrong]), 1.0, 1).any()

@@ -68,11 +68,13 @@ def model_card(run: Run, model: Model, calibration: dict[str, Any], origin: str)
     )
     warnings = [markdown_text(sentence(warning)) for warning in s.get("warnings", [])]
     round = f"{markdown_text(s['best_rounds'][run.headline])} of {markdown_text(s['rounds'])}"
+    last = run.config["experiment"].get("protocol", {}).get("select") == "last"
+    chosen_by = "the last that was scored" if last else "which was selected on validation nodes"
     versions = f"fedepd {_name(env.get('fedepd'))}, torch {_name(env.get('torch'))}"
     parts = [
         f"# {method} on {graph}",
         f"A node classifier, trained with {method} over {model.info.num_clients} clients. Its weights are "
-        f"those of round {round}, which was selected on validation nodes.",
+        f"those of round {round}, {chosen_by}.",
         *_section("Intended use", USE),
         *_section(
             "Data",
