@@ -17,7 +17,9 @@ from fedepd.types import TaskInfo
 from hostile_names import ALL, STRANGE, cases, unfit
 
 
-def card(text: str, sites: list[str] | None = None, unmeasured: bool = False) -> str:
+def card(
+    text: str, sites: list[str] | None = None, unmeasured: bool = False, spent: dict[str, Any] | None = None
+) -> str:
     """Every name and every free text of a run and its model is ``text``."""
     scores: dict[str, Any] = {text: dict.fromkeys(METRICS, 0.5)}
     summary = {
@@ -38,6 +40,7 @@ def card(text: str, sites: list[str] | None = None, unmeasured: bool = False) ->
         "imbalance_ratio": 2.0,
         "sha256": text,
     }
+    summary |= {"privacy": spent} if spent else {}
     config = {"dataset": data, "experiment": {"method": {"name": "fedavg", text: text}}, "sites": sites}
     run = Run(Path("run"), summary, config)
     run.__dict__["env"] = {"fedepd": text, "torch": text}
@@ -84,3 +87,12 @@ def test_names_in_a_card_are_text(kind: str, text: str) -> None:
 @pytest.mark.parametrize("text", STRANGE.values(), ids=STRANGE)
 def test_honest_names_stay(text: str) -> None:
     assert card(text).count(text) > 10
+
+
+def test_the_card_says_what_noise_there_is_and_what_it_spent() -> None:
+    spent = {"epsilon_spent": 7.996, "delta": 1e-5, "multiplier": 8.4885, "clip": 0.3, "releases": 200}
+    noisy, plain = card("a", spent=spent), card("a")
+    assert "from 200 sums of updates with noise: epsilon 8.00 at delta 1e-05, noise 8.49 times" in noisy
+    assert "Scores, temperatures and all other files of this folder were made without noise" in noisy
+    assert "without differential privacy" in plain
+    assert "without differential privacy" not in noisy

@@ -113,6 +113,15 @@ def test_one_run_without_a_global_model_says_so(write_run: WriteRun) -> None:
     assert page.names("svg") == [name for name in FIGURES if name != "purification"]
 
 
+def test_what_noise_has_spent_stands_beside_the_protocol(write_run: WriteRun) -> None:
+    folder = write_run("a")
+    summary = json.loads((folder / "summary.json").read_text())
+    spent = {"epsilon_spent": 7.9996, "delta": 1e-5, "multiplier": 2.7, "clip": 0.3, "releases": 20}
+    (folder / "summary.json").write_text(json.dumps({**summary, "privacy": spent}))
+    page = Page(build_report(folder).read_text(encoding="utf-8"))
+    assert "; spent: epsilon 8.00 at delta 1e-05 in 20 sums" in page.text
+
+
 def test_many_datasets_get_a_section_each_and_unfinished_runs_are_named(write_run: WriteRun) -> None:
     write_run("a", dataset="one", proxy=True)
     write_run("b", dataset="two", clients=3)

@@ -58,9 +58,11 @@ def test_every_setting_moves_the_hash(method: str) -> None:
     hashes = {plain.config_hash("data")}
     owners = setting_owners(method)
     for name, (_, kind) in owners.items():
-        with_partner = (
+        with_partner: dict[str, Any] = (
             {"consensus_by": "injection"} if (method, name) == ("fedepd", "elites") else {}
         )  # rehearsal refuses the other value
+        if name == "dp_epsilon":
+            with_partner = {"secure": True}  # it is refused alone
         hashes.add(
             Experiment.recorded(
                 method, "default", {**with_partner, name: other_value(name, kind, default[name])}
@@ -302,3 +304,26 @@ def test_what_a_preset_brings_is_never_refused() -> None:
     Experiment.make("fedepd", attackers=2, tolerate=1, dirichlet_alpha=0.5)
     Experiment.make("fedepd", robust="trimmed", tolerate=2, attack="size", attackers=3)
     Experiment.make("fedepd", partition="dirichlet", dirichlet_alpha=0.1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "before"),
+    [
+        ({}, "bf3b5a0409a5"),
+        ({"guard": True}, "e95bd2cc6052"),
+        ({"secure": True}, "80e5f01e0f9b"),
+        ({"guard": True, "secure": True, "min_count": 7}, "e62883dba34b"),
+    ],
+)
+def test_runs_from_before_there_was_noise_keep_their_identity(settings: dict[str, Any], before: str) -> None:
+    """The hashes were written down before the settings of noise were added."""
+    assert Experiment.make("fedavg", **settings).config_hash("data") == before
+
+
+def test_noise_and_each_of_its_settings_is_another_run() -> None:
+    runs: list[dict[str, Any]] = [{}, {"dp_epsilon": 8}, {"dp_epsilon": 4}]
+    runs += [{"dp_epsilon": 8, "dp_delta": 1e-6}, {"dp_epsilon": 8, "dp_clip": 0.25}]
+    made = [Experiment.make("fedavg", secure=True, **each) for each in runs]
+    assert len({each.config_hash("data") for each in made}) == len(runs)
+    assert "epsilon 4 at delta 1e-05" in made[2].sentence()
+    assert "epsilon" not in made[0].sentence()

@@ -168,6 +168,12 @@ class Method(ABC, Generic[P]):
     """True where one client holds the whole graph. Such a method is the ceiling of every table."""
     last_layer: ClassVar[str] = "classifier"
     """The tensors that ``predict`` tells classes apart by: this name with ``.weight`` and ``.bias``."""
+    works_without_rows: ClassVar[bool] = False
+    """True where the server's step can do with class rows, counts and votes that are all zero.
+
+    Under noise (docs/privacy.md) no client sends any. Methods whose replies are parameters only need not say
+    so.
+    """
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
     """Named settings of the fields."""
     retired: ClassVar[Mapping[str, Any]] = {}

@@ -34,9 +34,11 @@ LIMITS_OF_CALIBRATION = (
     "calibrated as a head node.",
 )
 
-PRIVACY = (
+NO_NOISE = (
     "The weights are averages of models that were trained at the clients, without differential privacy. "
-    "They can reveal training nodes.",
+    "They can reveal training nodes."
+)
+PRIVACY = (
     "labels.json and schema.json name classes, columns and categories, and give means and standard "
     "deviations over all owners. Read them before you pass the folder on.",
     "This folder holds only tensors that change a prediction. Class prototypes, class counts and moments "
@@ -82,12 +84,13 @@ def model_card(
     )
     warnings = [markdown_text(sentence(warning)) for warning in s.get("warnings", [])]
     round = f"{markdown_text(s['best_rounds'][run.headline])} of {markdown_text(s['rounds'])}"
+    last = run.config["experiment"].get("protocol", {}).get("select") == "last"
+    chosen_by = "the last that was scored" if last else "which was selected on validation nodes"
     versions = f"fedepd {_name(env.get('fedepd'))}, torch {_name(env.get('torch'))}"
     parts = [
         f"# {method} on {graph}",
         f"A node classifier, trained with {method} over {model.info.num_clients} clients. Its weights are "
-        f"{'distilled from ' if model.distilled else ''}those of round {round}, which was selected on "
-        "validation nodes.",
+        f"{'distilled from ' if model.distilled else ''}those of round {round}, {chosen_by}.",
         *_section("Intended use", USE),
         *_section(
             "Data",
@@ -131,7 +134,21 @@ def _privacy(run: Run, model: Model) -> list[str]:
             f"or {shown(privacy.get('min_holders'))} holders stayed at the clients, and this model does not "
             f"have them. {named}"
         )
+    lines.append(spent_on_weights(run.summary))
     return [*lines, *PRIVACY, *([DISTILLED] if model.distilled else [])]
+
+
+def spent_on_weights(summary: dict[str, Any]) -> str:
+    """What the weights may reveal, with the privacy budget that was spent on them."""
+    spent = summary.get("privacy")
+    if not spent:
+        return NO_NOISE
+    return (
+        f"The weights come from {spent['releases']} sums of updates with noise: epsilon "
+        f"{spent['epsilon_spent']:.2f} at delta {spent['delta']:g}, noise {spent['multiplier']:.2f} times "
+        f"the largest update ({spent['clip']:g}). This bounds what they say about one client as a whole. "
+        "Scores, temperatures and all other files of this folder were made without noise."
+    )
 
 
 def _name(text: object) -> str:

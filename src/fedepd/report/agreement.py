@@ -101,10 +101,10 @@ def _tiers(summary: Json, is_federation: bool, class_sizes: npt.NDArray[Any], wh
 def check_rounds(summary: Json, config: Json, lines: Sequence[Json], where: str) -> None:
     """Check that the rounds are 1, 2, ... in order, and that each selected round was evaluated and no
     later one is better."""
-    if [line["round"] for line in lines] != list(range(1, summary["rounds"] + 1)):
+    last = summary.get("privacy", {}).get("stopped_after", summary["rounds"])
+    if [line["round"] for line in lines] != list(range(1, last + 1)):
         raise BadData(
-            f"{where} must have one line for each of the rounds 1 to {summary['rounds']} of {SUMMARY}; "
-            f"{CHANGED}"
+            f"{where} must have one line for each of the rounds 1 to {last} of {SUMMARY}; {CHANGED}"
         )
     best = {**summary.get("best_rounds", {}), summary["headline"]: summary["best_round"]}
     if summary.get("best_rounds", best).get(summary["headline"]) != summary["best_round"]:

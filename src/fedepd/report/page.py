@@ -272,7 +272,9 @@ def _who(groups: Sequence[Group]) -> str:
 
 def footer(groups: Sequence[Group]) -> str:
     runs = [run for each in groups for run in each.runs]
-    protocols = dict.fromkeys(f"{shown(run.dataset['name'])}: {run.summary['protocol']}" for run in runs)
+    protocols = dict.fromkeys(
+        f"{shown(run.dataset['name'])}: {run.summary['protocol']}{_spent(run)}" for run in runs
+    )
     environments = dict.fromkeys(
         ", ".join(f"{name} {value}" for name, value in run.env.items() if name != "command") for run in runs
     )
@@ -293,6 +295,15 @@ def footer(groups: Sequence[Group]) -> str:
 <h2>Settings</h2>{"".join(map(_settings, groups))}
 <h2>Commands</h2><pre>{chr(10).join(map(html_text, commands))}</pre>
 </footer>"""
+
+
+def _spent(run: Run) -> str:
+    """What a run with noise has spent of its privacy budget."""
+    spent = run.summary.get("privacy")
+    if not spent:
+        return ""
+    epsilon, delta, made = spent["epsilon_spent"], spent["delta"], spent["releases"]
+    return f"; spent: epsilon {epsilon:.2f} at delta {delta:g} in {made} sums"
 
 
 def _settings(each: Group) -> str:

@@ -6,7 +6,7 @@ An ``Exchange`` carries the messages: within this process, or between sites.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -92,15 +92,19 @@ def train(
     offences: Mapping[int, int] | None = None,
     defence: Defence = NO_DEFENCE,
     privacy: Privacy = NO_PRIVACY,
+    last_round: int | None = None,
+    before_sum: Callable[[], None] = lambda: None,
 ) -> Iterator[Round]:
-    """Run the rounds ``first_round`` to ``server.last_round`` and yield each one.
+    """Run the rounds ``first_round`` to ``last_round``, by default ``server.last_round``, and yield each one.
 
-    Every ``evaluate_every``-th round and the last one are evaluated.
+    Every ``evaluate_every``-th round and the last one are evaluated. ``before_sum`` is called before the
+    clients are asked for their replies.
 
     ``offences`` is for a resumed run: in how many earlier rounds each client's answers were refused.
     """
     empty, offended = 0, dict(offences or {})
-    for number in range(first_round, server.last_round + 1):
+    last = server.last_round if last_round is None else last_round
+    for number in range(first_round, last + 1):
         wall, cpu = time.perf_counter(), time.process_time()
         asked = [k for k in clients if offended.get(k, 0) < OFFENCES]
         messages = {k: method.message(tensors, k) for k in cohort(clients, server, number) if k in asked}
@@ -111,6 +115,7 @@ def train(
         if privacy.guard and declared:
             opened = {OPEN: privacy.open_classes(declared.values()).to(torch.float32)}
             messages = {k: {**message, **opened} for k, message in messages.items()}
+        before_sum()
         replies, refused = admit(
             exchange.step(number, messages), messages, fields, number, server.training.max_norm, declared
         )
@@ -125,13 +130,13 @@ def train(
         if trained:
             tensors = method.server_step(here, tensors, used)
         confusions = None
-        if number % evaluate_every == 0 or number == server.last_round:
+        if number % evaluate_every == 0 or number == last:
             sent = {k: {**method.message(tensors, k), **opened} for k in sorted(asked)}
             answers = exchange.evaluate(number, sent)
             closed = opened[OPEN] == 0 if opened else None
             confusions, more = admit_confusions(answers, declared, closed)
             refused += [*exchange.take_refusals(), *more]
-            if not confusions and number == server.last_round:
+            if not confusions and number == last:
                 raise BadMessage(
                     f"the last round has no usable evaluation ({_first(refused, 'nobody answered')}); resume "
                     "the run"

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedepd.errors import BadMessage, ClientFailed, FedEPDError
@@ -30,6 +31,8 @@ from fedepd.rounds.guard import (
     with_own_columns,
 )
 from fedepd.rounds.home import refitted
+from fedepd.rounds.loop import cohort_size
+from fedepd.rounds.noise import noisy_sizes, noisy_vector
 from fedepd.rounds.sums import Vector, matrices_vector, sizes_vector, vector_of
 from fedepd.types import ClientData, Fields, Reply, Sizes, TaskInfo, Tensors
 
@@ -57,6 +60,8 @@ class Participant:
         )
         self.privacy, self.shows_test = privacy, shows_test
         """Whether test scores of classes that the guard hides are told: in a simulation, not at a site."""
+        self.releases = 0
+        """Under noise: how many noisy vectors the client has given out. A resumed run sets it."""
         self.state: Tensors = {}
         self._true = data
         self._hidden = data.hidden()
@@ -83,6 +88,8 @@ class Participant:
         the sum over all clients is seen.
         """
         own = self.own_sizes
+        if self.privacy.noisy:
+            return noisy_sizes(own, self.shows_test)
         if not self.privacy.guard or self.privacy.secure:
             return own
         shown = guarded_sizes(own, self.privacy.min_count)
@@ -162,6 +169,12 @@ class Participant:
 
     def step_vector(self, round: int, message: Tensors) -> Vector:
         """What the client adds to the sum of all replies. It checks itself what the server cannot see."""
+        if budget := self.privacy.budget(self.last_round):
+            budget.check_left(self.releases)
+            self.releases += 1
+            reply, fields = self.step(round, message), self._fields(round, message)
+            taking_part = cohort_size(self.info.num_clients, self.training)
+            return noisy_vector(self.method, self.info, fields, reply, message, budget, taking_part)
         reply = self.step(round, message)
         fields = self._fields(round, {name: value for name, value in message.items() if name != OPEN})
         if fault := reply_fault(reply, fields, round, self.training.max_norm, self.own_sizes):
@@ -169,8 +182,14 @@ class Participant:
         return vector_of(self.method, self.info, fields, reply, self.info.num_clients)
 
     def matrices_vector(self, round: int, message: Tensors) -> Vector:
-        """What the client adds to the sum of all confusion matrices."""
-        return matrices_vector(self.evaluate(round, message))
+        """What the client adds to the sum of all confusion matrices.
+
+        Scores are not in the budget of a noisy run. A simulation has them, to measure what noise costs.
+        """
+        matrices = self.evaluate(round, message)
+        if self.privacy.noisy and not self.shows_test:
+            matrices = {name: torch.zeros_like(matrix) for name, matrix in matrices.items()}
+        return matrices_vector(matrices)
 
     @property
     def _held(self) -> Tensor:

@@ -43,10 +43,13 @@ DIGEST = 32
 
 
 class Saver:
-    """Saves a run every ``every`` rounds (0: never), and no more often than ``SHARE`` allows."""
+    """Saves a run every ``every`` rounds (0: never), and no more often than ``SHARE`` allows.
 
-    def __init__(self, folder: Path, every: int, config_hash: str) -> None:
-        self.folder, self.every, self.config_hash = folder, every, config_hash
+    Under noise it saves whenever it is ``due``, because a round that is lost has spent a part of the budget.
+    """
+
+    def __init__(self, folder: Path, every: int, config_hash: str, due: bool = False) -> None:
+        self.folder, self.every, self.config_hash, self.due = folder, every, config_hash, due
         self._ended, self._cost = 0.0, 0.0
 
     def after_round(
@@ -54,7 +57,9 @@ class Saver:
     ) -> None:
         """``seconds``: wall and CPU time of the run so far, sittings before a crash included."""
         start, round = time.perf_counter(), int(progress.lines[-1]["round"])
-        if not self.every or round % self.every or (start - self._ended) * SHARE < self._cost:
+        if not self.every or round % self.every:
+            return
+        if not self.due and (start - self._ended) * SHARE < self._cost:
             return
         tensors, about = progress.packed()
         for p in participants:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from fedepd.longtail import Tiers
 from fedepd.methods import Server
-from fedepd.rounds.loop import Exchange, Round, cohort, train
+from fedepd.rounds.loop import Exchange, Round, cohort, cohort_size, train
+from fedepd.rounds.noise import check_noise
 from fedepd.rounds.pooled import EVERYONE, Pooled, Summing
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.folder import Json
 from fedepd.runs.selection import Progress, offences
-from fedepd.types import Sizes
+from fedepd.runs.spending import Spending
+from fedepd.types import Fields, Sizes, Tensors
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +29,8 @@ class Course:
     exchange: Exchange | Summing
     declared: tuple[Sizes, tuple[int, ...]] | None = None
     """Under secure sums: what all clients declared together, if they did before, and which ones they are."""
+    spending: Spending | None = None
+    """Under noise: how much of its budget the run has spent."""
 
 
 def begin(experiment: Experiment, server: Server, tiers: Tiers) -> Progress:
@@ -35,6 +39,34 @@ def begin(experiment: Experiment, server: Server, tiers: Tiers) -> Progress:
     tensors = method.server_init(server, server.model.initial(server.info, server.seed))
     first = method.complete_from(server.last_round)
     return Progress(tensors, experiment.protocol.select, tiers, first, experiment.defence.cap_weights)
+
+
+def first_fields(experiment: Experiment, server: Server) -> tuple[Fields, Tensors]:
+    """What the clients send in any stage of the method, and the server's tensors before round 1.
+
+    A method with two stages sends something else in its last rounds.
+    """
+    method = experiment.method
+    tensors = method.server_init(server, server.model.initial(server.info, server.seed))
+    stages = [method.reply_fields(replace(server, round=n), tensors) for n in (server.last_round, 1)]
+    return {**stages[0], **stages[1]}, tensors
+
+
+def check_budget(experiment: Experiment, server: Server) -> None:
+    """Refuse noise where it would not keep its promise. Without noise all is well."""
+    budget = experiment.privacy.budget(server.last_round)
+    if budget is None:
+        return
+    fields, tensors = first_fields(experiment, server)
+    clients = cohort_size(server.info.num_clients, server.training)
+    check_noise(
+        budget,
+        experiment.method,
+        fields,
+        experiment.method.message(tensors, 0),
+        clients,
+        experiment.protocol.select,
+    )
 
 
 def drive(
@@ -48,6 +80,12 @@ def drive(
     ``add`` takes a round into ``progress`` and returns its line. Then each function of ``after`` is called.
     """
     experiment, secure = course.experiment, course.experiment.privacy.secure
+    spending, wanted = course.spending, course.server.last_round
+    last = spending.last_round(progress.next_round, wanted) if spending else wanted
+    if spending:
+        if last < progress.next_round and not progress.best:
+            spending.budget.check_left(spending.made)  # nothing is left, and nothing was reached
+        progress.spent = spending.so_far(last, wanted)
     for each in train(
         experiment.method,
         course.server,
@@ -59,8 +97,13 @@ def drive(
         offences(progress.lines),
         experiment.defence,
         experiment.privacy,
+        last,
+        spending.count if spending else lambda: None,
     ):
         line = add(each)
+        if spending:
+            progress.spent = spending.so_far(last, wanted)
+            line["privacy"] = {**spending.budget.spent(spending.made)}
         for act in after:
             act(each, line)
 

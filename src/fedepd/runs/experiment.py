@@ -59,7 +59,8 @@ GROUPS: dict[str, type[Any]] = {
     "attack": Attack,
     "privacy": Privacy,
 }
-ADDED = ("defence", "attack", "privacy", "model.layers")
+NOISE = ("privacy.dp_epsilon", "privacy.dp_delta", "privacy.dp_clip")
+ADDED = ("model.layers", *NOISE, "defence", "attack", "privacy")
 """Groups and single settings that came later.
 
 At their defaults they are left out of a run's identity, so that older runs keep theirs.
@@ -272,7 +273,8 @@ class Experiment:
             network_sentence(m),
             f"{self.protocol.rounds} rounds of {t.epochs} epochs, {t.optimizer} lr {t.lr:g}, "
             f"weight decay {t.weight_decay:g}",
-            f"{round(100 * t.participation)} % participation, weights by {t.weighting}",
+            f"{round(100 * t.participation)} % participation, "
+            + ("all clients count alike" if self.privacy.noisy else f"weights by {t.weighting}"),
             f"round selected by {select[self.protocol.select]}, "
             f"evaluated every {self.protocol.evaluate_every} rounds",
             f"features {self.protocol.features.replace('_', ' ')}",
@@ -288,6 +290,8 @@ class Experiment:
             )
         if self.privacy.secure:
             parts.append("the server sees sums over the clients only")
+        if budget := self.privacy.budget(self.protocol.rounds):
+            parts.append(budget.sentence())
         if self.attack.on:
             parts.append(
                 f"attack {self.attack.attack} by {self.attack.attackers} clients, scores of the honest ones"

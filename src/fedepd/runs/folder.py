@@ -64,6 +64,8 @@ CALIBRATION = "calibration.json"
 """What ``fedepd export`` has measured. It is there only after an export."""
 AUDIT, AUDIT_PAGE = "audit.json", "audit.html"
 """What ``fedepd audit`` has measured, and its page. They are there only after an audit."""
+RELEASES = "releases.json"
+"""Under noise, how many sums were made. It is there from the first on."""
 FILES = (CONFIG, ENV, CLIENTS, PARTITION, ROUNDS, CONFUSION, FINAL, MODEL, SUMMARY)
 """What a finished run has written."""
 _CHECKPOINT = re.compile(r"checkpoint-(\d{6,12})")
@@ -98,6 +100,13 @@ CONFIG_FIELDS: Table = {
     "source?": ({"data?": (TEXT,), "data_dir?": (TEXT,), "clients_dir?": (TEXT,)},),
 }
 
+SPENT_FIELDS: Table = {
+    **dict.fromkeys(("epsilon_spent", "delta", "multiplier", "clip"), number(0)),
+    "releases": WHOLE,
+    "stopped_after?": WHOLE,
+}
+"""What a noisy run has spent of its privacy budget."""
+
 SUMMARY_FIELDS: Table = {
     **dict.fromkeys(("method", "method_label", "preset", "dataset", "protocol"), TEXT),
     "seed": WHOLE,
@@ -115,6 +124,7 @@ SUMMARY_FIELDS: Table = {
     "proxy_features?": FLAG,
     "test_without_local_train?": (SHARE,),
     "warnings?": [TEXT],
+    "privacy?": SPENT_FIELDS,
     **dict.fromkeys(("seconds?", "cpu_seconds?", "peak_rss_mb?"), (number(0),)),
     **dict.fromkeys(("bytes_up?", "bytes_down?"), (WHOLE,)),
 }
@@ -145,7 +155,10 @@ ROUND_FIELDS: Table = {
         "left_out?": [WHOLE],
         "skipped?": TEXT,
     },
+    "privacy?": SPENT_FIELDS,
 }
+
+RELEASES_FIELDS: Table = {"releases": WHOLE}
 
 _BIN: Table = {"nodes": WHOLE, "confidence": SHARE, "accuracy": SHARE}
 _MEASURED: Table = {"nodes": WHOLE, "ece?": ([NUMBER],), "brier?": ([NUMBER],), "reliability": [_BIN]}
@@ -168,6 +181,7 @@ _FIELDS: dict[str, Any] = {
     ENV: ENV_FIELDS,
     CLIENTS: [CLIENT_FIELDS],
     CALIBRATION: CALIBRATION_FIELDS,
+    RELEASES: RELEASES_FIELDS,
 }
 
 
@@ -229,6 +243,11 @@ def rounds_done(folder: Path) -> int:
         return regular_content(folder / ROUNDS, MAX_JSON_BYTES).count(b"\n")
     except OSError:  # not there yet, or nothing to count
         return 0
+
+
+def releases_made(folder: Path) -> int:
+    """How many noisy sums a run has made. A count that cannot be read is refused: it may be a large one."""
+    return int(read(folder, RELEASES)["releases"]) if os.path.lexists(folder / RELEASES) else 0
 
 
 def read_confusion(folder: Path, headline: str) -> Arrays:

@@ -21,6 +21,11 @@ def with_chosen_backbone(experiment: Experiment, data: Data) -> tuple[Experiment
 
     The better one is that whose pilot has the higher validation macro-F1; gcn wins a tie.
     """
+    if experiment.privacy.noisy:
+        raise BadConfig(
+            "backbone is auto, but it is chosen by validation nodes, which the budget of dp_epsilon does not "
+            "cover; give backbone gcn or sage"
+        )
     rounds = max(1, experiment.protocol.rounds // SHARE)
     scores = {name: pilot_score(with_backbone(experiment, name), data, rounds) for name in BACKBONES}
     chosen = max(BACKBONES, key=scores.__getitem__)

@@ -32,6 +32,7 @@ from fedepd.runs.folder import (
     FINAL,
     MODEL,
     PARTITION,
+    RELEASES,
     ROUNDS,
     SHARED,
     SUMMARY,
@@ -125,8 +126,19 @@ def summarise(
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "weights_sha256": weights_sha256(progress.tensors),
         **own,
-        "warnings": list(warnings),
+        **({"privacy": progress.spent} if progress.spent else {}),
+        "warnings": [*warnings, *stop_notice(progress.spent, config["rounds"])],
     }
+
+
+def stop_notice(spent: Json, rounds: int) -> list[str]:
+    """A warning where a noisy run ended before its last round; ``spent`` as in the summary."""
+    if "stopped_after" not in spent:
+        return []
+    return [
+        f"the privacy budget was spent after round {spent['stopped_after']} of {rounds}, because rounds were "
+        "repeated after an interruption"
+    ]
 
 
 # --- writing ------------------------------------------------------------------------------------------------
@@ -151,6 +163,11 @@ def write_rounds(folder: Path, lines: Iterable[Json]) -> None:
 
 def add_round(folder: Path, line: Json) -> None:
     append_line(folder / ROUNDS, line)
+
+
+def write_releases(folder: Path, made: int) -> None:
+    """How many noisy sums a run has made."""
+    write_json(folder / RELEASES, {"releases": made})
 
 
 def write_results(folder: Path, clients: Sequence[Json], progress: Progress, summary: Json) -> None:

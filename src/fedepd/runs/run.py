@@ -172,7 +172,8 @@ def complete(
             notes = [*notes, *found]
             started = started[0] - spent[0], started[1] - spent[1]
             record.write_rounds(out, progress.lines)
-            saver = checkpoint.Saver(out, checkpoint_every, config_hash)
+            noisy = simulation.experiment.privacy.noisy
+            saver = checkpoint.Saver(out, checkpoint_every, config_hash, due=noisy)
             after += [
                 lambda _, line: record.add_round(out, line),
                 lambda *_: saver.after_round(progress, simulation.participants, since(started)),
@@ -180,7 +181,10 @@ def complete(
         if on_round is not None:
             after.append(lambda each, _: on_round(each))
         drive(
-            simulation.course(), progress, lambda each: progress.add(each, simulation.personal_models), *after
+            simulation.course(out),
+            progress,
+            lambda each: progress.add(each, simulation.personal_models),
+            *after,
         )
     finally:
         simulation.exchange.close()

@@ -48,6 +48,8 @@ class Progress:
     """Under the guard: the classes that are open."""
     best: dict[str, Best] = field(default_factory=dict)
     lines: list[dict[str, Any]] = field(default_factory=list)
+    spent: dict[str, Any] = field(default_factory=dict)
+    """Under noise: what was spent of the privacy budget."""
 
     @property
     def next_round(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,12 @@ from fedepd.rounds.evaluate import client_class, unseen_share
 from fedepd.rounds.in_process import InProcess
 from fedepd.rounds.loop import cohort_size
 from fedepd.rounds.participant import Participant
-from fedepd.runs.drive import Course, begin
+from fedepd.runs.drive import Course, begin, check_budget, first_fields
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.record import describe, describe_data
 from fedepd.runs.selection import Progress
 from fedepd.runs.source import Data
+from fedepd.runs.spending import Spending
 from fedepd.types import ClientData, Graph, Partition, TaskInfo, Tensors
 
 
@@ -51,8 +53,16 @@ class Simulation:
     def participants(self) -> list[Participant]:
         return list(self.exchange.participants.values())
 
-    def course(self) -> Course:
-        return Course(self.experiment, self.server, [c.client_id for c in self.clients], self.exchange)
+    def course(self, folder: Path | None = None) -> Course:
+        """``folder``: the run's, which counts the sums of a noisy run."""
+        course = Course(self.experiment, self.server, [c.client_id for c in self.clients], self.exchange)
+        budget = self.experiment.privacy.budget(self.server.last_round)
+        if budget is None:
+            return course
+        spending = Spending(budget, folder)
+        for p in self.participants:
+            p.releases = spending.made
+        return replace(course, spending=spending)
 
     def start(self) -> Progress:
         return begin(self.experiment, self.server, tiers(class_sizes(self.graph).numpy()))
@@ -119,14 +129,10 @@ def build(experiment: Experiment, data: Data, workers: int = 1) -> Simulation:
         experiment.method.label, experiment.method.averages, cohort_size(len(clients), training)
     )
     server = Server(info, experiment.model, training, seed, 0, rounds)
+    check_budget(experiment, server)
     exchange = InProcess(participants, workers)
     if attack.on:
-        tensors = experiment.method.server_init(server, server.model.initial(info, seed))
-        # Of all stages: a method with two sends something else in its last rounds.
-        stages = [
-            experiment.method.reply_fields(replace(server, round=number), tensors) for number in (rounds, 1)
-        ]
-        fields = {**stages[0], **stages[1]}
+        fields, _ = first_fields(experiment, server)
         attack.check(experiment.method.label, fields)
         exchange = Attacked(participants, workers, attackers, attack, fields)
     config = _described(experiment, graph)

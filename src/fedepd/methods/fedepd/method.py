@@ -64,6 +64,8 @@ PAPER: Mapping[str, Any] = {
 @dataclass(frozen=True)
 class FedEPD(Method[Graphs]):
     label: ClassVar[str] = "FedEPD"
+    works_without_rows: ClassVar[bool] = True
+    # No prototype counts: then there is no calibration, and without a vote nothing is pruned.
     # The ablations are those of the default. Table 3 ablates the printed method too, as `--preset printed
     # --no-consensus` does. `corrected` is `printed` with its sign, absent classes and isolated nodes mended.
     # Without recalibration only pruning is left, because margin and prototypes belong to it.
