@@ -141,7 +141,13 @@ def demo(parser: Parser, arguments: list[str]) -> int:
 
     parser.add_argument("--method", default="fedepd", metavar="NAME", help="method (default: fedepd)")
     parser.add_argument("--rounds", type=int, default=10, metavar="N", help="rounds (default: 10)")
-    parser.add_argument("--sites", type=int, default=3, metavar="N", help="number of sites (default: 3)")
+    parser.add_argument("--sites", type=int, default=4, metavar="N", help="number of sites (default: 4)")
+    parser.add_argument(
+        "--lose",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="with four sites or more, kill one of them during the run (default: yes)",
+    )
     parser.add_argument(
         "--data", default="synthetic", metavar="NAME|FILE.npz", help="graph to divide (default: synthetic)"
     )
@@ -153,4 +159,5 @@ def demo(parser: Parser, arguments: list[str]) -> int:
         help="keep kits and results in this new folder (default: keep nothing)",
     )
     values = parser.parse(arguments)
-    return 0 if demo(values.method, values.rounds, values.sites, values.data, values.out, say) else 1
+    chosen = values.method, values.rounds, values.sites, values.data, values.out
+    return 0 if demo(*chosen, say, values.lose) else 1

@@ -10,6 +10,7 @@ import json
 import math
 import re
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,10 @@ class FederationTask:
 
         That is the guard, and secure sums of three sites or more.
         """
+        return self._experiment
+
+    @cached_property
+    def _experiment(self) -> Experiment:
         settings = {"guard": True, "secure": len(self.sites) >= FEWEST, **self.settings}
         secure = Experiment.recorded(self.method, self.preset, settings).privacy.secure
         settings = {**({} if secure else DEFENDED), **settings, "clients": len(self.sites)}
@@ -139,6 +144,10 @@ class FederationTask:
 
         State with another identity belongs to another run.
         """
+        return self._identity
+
+    @cached_property
+    def _identity(self) -> str:
         return self.experiment().config_hash(self.sites_sha256())
 
     def info(self) -> TaskInfo:
