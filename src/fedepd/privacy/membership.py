@@ -41,7 +41,7 @@ SHADOWS = 32
 ROUNDS = 60
 """Trainings have no more rounds than this, to save time.
 
-On email (32 shadows, seed 100), trainings of 10, 20, 60 and 200 rounds give an area of 0.89, 0.87, 0.91 and
+On email (32 shadows, seed 100), trainings of 10, 20, 60 and 200 rounds give an area of 0.90, 0.89, 0.91 and
 0.92 in the tail, and 0.64, 0.65, 0.67 and 0.68 in the head.
 """
 FPR = 0.01
@@ -66,8 +66,12 @@ def audit_membership(
 ) -> list[Figure]:
     """Attack the model that the experiment ends with, by tier of the node's class.
 
-    The model is the averaged one of the selected round. Under the guard it is the part that is shared: the
-    columns that an owner keeps for closed classes stay at home, and are not attacked.
+    The model is the averaged one. Under the guard it is the part that is shared: the columns that an owner
+    keeps for closed classes stay at home, and are not attacked.
+
+    Choice: all trainings end with their last round. If each had its own selected round, the attacked model
+    would be compared with models of other rounds. The attacker can do better, because the model card names
+    the round. On email the area in the tail is 0.87 with selected rounds, and 0.91 without.
 
     Args:
         experiment: The run's settings.
@@ -88,7 +92,8 @@ def audit_membership(
         BadConfig: The method has no model for all clients, the run was attacked, or there are too few
             shadows.
     """
-    protocol = replace(experiment.protocol, rounds=min(experiment.protocol.rounds, rounds))
+    least = min(experiment.protocol.rounds, rounds)
+    protocol = replace(experiment.protocol, rounds=least, select="last", evaluate_every=least)
     simulation = audited(replace(experiment, protocol=protocol), data)
     how = recipe(simulation, confidence if scores == "all" else told_confidence, distil)
     seen = train_shadows(how, shadows, workers, progress)
