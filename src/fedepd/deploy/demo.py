@@ -100,19 +100,18 @@ def _tell_leaks(simulation: Simulation, rounds: int, say: Say) -> None:
     found = main_figures(simulation, rounds)
     say(f"what the coordinator could learn in {rounds} rounds, without guard and sums -> with them:")
     for off, on in zip(found["off"], found["on"], strict=True):
-        say(f"  {WORDS.get(off.name, off.name)}: {_told(off)} -> {_told(on)}")
+        told = f"{_told(off)} -> {_told(on)}"
+        if off.name == "classes.auc" and math.isnan(off.value):
+            told = "not to be asked here, every site has every class"
+        say(f"  {WORDS.get(off.name, off.name)}: {told}")
     say("'fedepd audit RUN' has all figures, also what the model itself gives away")
 
 
 def _told(figure: Figure) -> str:
-    if figure.name.endswith(".auc"):
-        return (
-            "not to be asked, every site has every class"
-            if math.isnan(figure.value)
-            else f"{figure.value:.2f}"
-        )
     if math.isnan(figure.value):
         return "nothing sent"
+    if figure.name.endswith(".auc"):
+        return f"{figure.value:.2f}"
     return f"{round(figure.value * figure.cases)} of {figure.cases}"
 
 

@@ -194,6 +194,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
     def _sum(self, site: Admitted, sums: SumSite, trip: str, record: Any) -> Shareable:
         """One of the four answers to a secure sum."""
         which, parts, message = read_sum(record)
+        self.logger.info(f"secure sum, {which}: asked for {trip}")
         if trip == KEYS:
             answer = sums.keys(which, parts)
         elif trip == SHARES:

@@ -53,9 +53,13 @@ class Loopback:
     def _start(self, name: str, kit: Kit) -> None:
         with (kit.folder / "console.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
-                launch_command(kit.folder, kit.kind, kit.name), cwd=kit.folder, env=launch_environment(),
+                launch_command(kit.folder, kit.kind, kit.name), cwd=kit.folder, env=self.environment(name),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
+
+    def environment(self, name: str) -> dict[str, str]:
+        """The environment of a party's process."""
+        return launch_environment()
 
     def members(self, name: str) -> list[int]:
         """The live processes of one party: first its own, then its job workers."""
