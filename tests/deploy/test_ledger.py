@@ -296,3 +296,26 @@ def test_stale_classes() -> None:
         "prototype.count": [2]
     }
     assert stale_classes(server, []) == {}
+
+
+def test_a_rehearsal_like_a_fetched_run_has_its_digest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Client 2 was absent from round 2 and from the last evaluation."""
+    task, files = federation(tmp_path, "fedepd", rounds=4, min_count=2)
+    present = [{"round": 2, "clients": [0, 1]}, {"round": 4, "clients": [0, 1, 2], "evaluated": [0, 1]}]
+    ledger = rehearse(task, files, present)
+    assert ledger.digest() != rehearse(task, files).digest()
+    out = tmp_path / "run"
+    out.mkdir()
+    for line in ledger.progress.lines:
+        if "val" in line:
+            line["evaluated"] = [0, 1] if line["round"] == 4 else [0, 1, 2]
+    write_rounds(out, ledger.progress.lines)
+    ledger.finish(out)
+    settings = ["--rounds", "4", "--evaluate-every", "2", "--hidden", "4", "--min-count", "2"]
+    words = ["federation", "rehearse", *map(str, files), *settings]
+    assert main([*words, "--like", str(out)]) == 0
+    assert capsys.readouterr().out == f"digest {ledger.digest()}\n"
+    assert main(words) == 0
+    assert capsys.readouterr().out != f"digest {ledger.digest()}\n"

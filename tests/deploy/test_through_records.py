@@ -169,10 +169,17 @@ UNEQUAL = {"prototype.count": np.ones(3), "prototype.x": np.ones(2)}
         {"tensors": {"owned": np.ones(3)}},
         {"tensors": {"gradient.present": np.ones(3)}},
         {"class_sizes": np.ones(3)},
+        {"parts": {"masked": np.ones(3)}},
     ],
 )
 def test_the_owners_filter_fails_closed(change: dict[str, Any]) -> None:
     record = prototypes()
     record.update(change)
     with pytest.raises(wire.Refused):
+        MinCount(10).process(record, None)
+
+
+def test_the_owners_filter_does_not_pass_what_is_masked() -> None:
+    record = Shareable(wire.sum_record(wire.Sum("step", 1), {"masked": np.ones(3, np.int64)}))
+    with pytest.raises(wire.Refused, match="masked, so that MinCount cannot look"):
         MinCount(10).process(record, None)

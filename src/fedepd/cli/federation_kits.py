@@ -88,6 +88,7 @@ def join(parser: Parser, arguments: list[str]) -> int:
     from fedepd.deploy.kits import check_pin, open_kit, prepare_site
     from fedepd.deploy.limits import LIMITS_FILE
     from fedepd.deploy.owner import check_privacy
+    from fedepd.deploy.signing import key_fingerprint
 
     parser.add_argument("kit", metavar="KIT", help="the kit that you got from the coordinator")
     parser.add_argument(
@@ -119,6 +120,8 @@ def join(parser: Parser, arguments: list[str]) -> int:
     kit = prepare_site(folder, Path(values.data), values.allow, values.looser_limits)
     say(f"site {kit.name}, server {kit.host}:{kit.port}")
     say(f"fingerprint of the federation's root certificate: SHA-256 {kit.fingerprint}")
+    for site, key in kit.keys.items():
+        say(f"fingerprint of the key of {site}: {key_fingerprint(key)}")
     filters = check_privacy(folder, values.allow)
     say(f"filters on what leaves this site: {', '.join(filters) or 'none'}")
     say(f"further classes that jobs may use: {', '.join(values.allow) or 'none'}")

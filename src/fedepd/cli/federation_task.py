@@ -105,10 +105,17 @@ def sizes_of(
 
 def rehearse(parser: Parser, arguments: list[str]) -> int:
     from fedepd.deploy.rehearse import rehearse
+    from fedepd.report.runs import read_run
 
     method = method_of(arguments)
     parser.add_argument(
         "files", nargs="+", metavar="FILE.npz", help="client files, in the order of the sites"
+    )
+    parser.add_argument(
+        "--like",
+        default=None,
+        metavar="RUN",
+        help="a fetched run of these sites: whoever was absent there is absent here, too",
     )
     task_options(parser, method)
     values = parser.parse(arguments)
@@ -116,7 +123,11 @@ def rehearse(parser: Parser, arguments: list[str]) -> int:
     features = values.num_features or graphs[0].num_features
     classes = values.num_classes or max(g.num_classes for g in graphs)
     task = make_task(values, method, [f"site-{k}" for k in range(len(graphs))], features, classes)
-    say(f"digest {rehearse(task, values.files).digest()}")
+    lines, members = [], None
+    if values.like is not None:
+        run = read_run(values.like)
+        lines, members = run.rounds, run.summary.get("members")
+    say(f"digest {rehearse(task, values.files, lines, members).digest()}")
     return 0
 
 

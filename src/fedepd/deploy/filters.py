@@ -41,8 +41,8 @@ class MinCount(Filter):  # type: ignore[misc]
     So the filter protects exact counts and prototypes of few nodes. It does not hide rare classes from the
     server.
 
-    What is refused: the fields in ``PRESENCE`` (CReFF, LWS), which name classes in another way, and any
-    unknown record.
+    What is refused: the fields in ``PRESENCE`` (CReFF, LWS), which name classes in another way, masked
+    vectors, which nobody can look into, and any unknown record.
     """
 
     def __init__(self, k: int = 10) -> None:
@@ -57,6 +57,8 @@ class MinCount(Filter):  # type: ignore[misc]
         if shareable.get_return_code() != "OK":
             return shareable
         kind = record_kind(shareable)
+        if kind == "parts":
+            raise Refused(kind, "are masked, so that MinCount cannot look at them; use the guard instead")
         if kind == "class_sizes":
             shareable[kind] = {name: self._hidden(name, sizes) for name, sizes in shareable[kind].items()}
             return shareable

@@ -190,7 +190,9 @@ class Ledger:
             warnings.append(GUARDED)
         if refused:
             warnings.append(f"{refused} replies were refused or missing; {ROUNDS} names them")
-        own = {"digest": self.digest(), "refused": refused}
+        own: Json = {"digest": self.digest(), "refused": refused}
+        if self.together is not None:
+            own["members"] = self.together[1]
         return record.summarise(config, self.progress, since(self._started), warnings, **own)
 
 

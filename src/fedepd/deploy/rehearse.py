@@ -24,8 +24,8 @@ class Attended(InProcess):
 
     def __init__(self, participants: Iterable[Participant], lines: Sequence[Mapping[str, Any]]) -> None:
         super().__init__(participants)
-        self._steps = {line["round"]: line.get("clients", ()) for line in lines}
-        self._evaluations = {line["round"]: line.get("evaluated", ()) for line in lines}
+        self._steps = {line["round"]: line["clients"] for line in lines if "clients" in line}
+        self._evaluations = {line["round"]: line["evaluated"] for line in lines if "evaluated" in line}
 
     def step(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, Reply]:
         return super().step(round, _of(messages, self._steps.get(round, messages)))

@@ -121,6 +121,7 @@ SUMMARY_FIELDS: Table = {
     "partition_sha256?": TEXT,
     "digest?": TEXT,
     "open_classes?": [WHOLE],
+    "members?": [WHOLE],
     "proxy_features?": FLAG,
     "test_without_local_train?": (SHARE,),
     "warnings?": [TEXT],
