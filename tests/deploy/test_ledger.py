@@ -220,6 +220,8 @@ def test_the_folder_of_a_run_by_sums_is_one_that_reports_read(tmp_path: Path) ->
     assert not run.partition["client_class"].any()  # the server does not know it
     page = Path(build_report(out, None)).read_text()
     assert "saw sums over the sites only" in page
+    assert "does not know who has what" in page
+    assert "mean over clients" not in page
     assert "The guard was on: " in (export(out, tmp_path / "model") / "README.md").read_text()
 
 

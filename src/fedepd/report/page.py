@@ -221,6 +221,8 @@ def _summary(groups: Sequence[Group]) -> str:
         "Headline models, mean over clients": ("headline", "client_mean"),
     }
     more |= {"Personal models, mean over clients": ("personal", "client_mean")}
+    if all(each.first.sums_only for each in groups):  # no client has scores of its own to take the mean of
+        more = {title: how for title, how in more.items() if how[1] == "pooled"}
     folded = {title: tables.html_table(tables.summary(groups, *how)) for title, how in more.items()}
     hidden = [
         f"<details><summary>{html_text(title)}</summary>{table}</details>" for title, table in folded.items()
@@ -241,6 +243,10 @@ def _calibration(groups: Sequence[Group]) -> str:
 
 def _partition(groups: Sequence[Group]) -> str:
     run = groups[0].first
+    if not run.partition["client_class"].any():
+        return (
+            '<p class="note">The server saw sums over all sites only, so it does not know who has what.</p>'
+        )
     share = run.summary.get("test_without_local_train")
     caption = f"Nodes of each class at each client, seed {run.seed}. Blank: none. Used by {_who(groups)}."
     if share is not None:
