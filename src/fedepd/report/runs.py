@@ -49,6 +49,11 @@ class Run:
         value = of_model.get(average, {}).get(name)
         return float("nan") if value is None else float(value)
 
+    @property
+    def scored(self) -> bool:
+        """Whether any node was tested. The sites of a federation with noise send no scores."""
+        return bool(self.confusion[f"{self.headline}_test"].any())
+
     @cached_property
     def env(self) -> Json:
         found: Json = run_folder.read(self.path, run_folder.ENV)
