@@ -106,8 +106,8 @@ class Limits:
     )
     guard: bool = option(
         True,
-        "whether a run must keep classes with few training nodes or few holders at home (--guard); a run with "
-        "noise (--dp-epsilon) sends nothing by class and may run, too",
+        "whether a run must keep classes with few training nodes or few holders at home (--guard); a run "
+        "with noise (--dp-epsilon) sends nothing by class and is let in, too",
     )
     secure: bool = option(
         True, "whether a run of three or more sites must show the coordinator sums only (--secure)"
