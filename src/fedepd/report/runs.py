@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ class Run:
     @property
     def scored(self) -> bool:
         """Whether any node was tested. The sites of a federation with noise send no scores."""
-        return bool(self.confusion[f"{self.headline}_test"].any())
+        return not isnan(self.metric("acc"))
 
     @cached_property
     def env(self) -> Json:
