@@ -6,7 +6,7 @@ What is left out are NVFlare's processes and the network. A test can lose or cha
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -53,11 +53,11 @@ class Office:
         self.context = SimpleNamespace(get_engine=lambda: engine)
         self.exchange = self.connect(None)
 
-    def connect(self, declared: Any) -> SumsOverNVFlare:
+    def connect(self, declared: Any, lines: Sequence[Mapping[str, Any]] = ()) -> SumsOverNVFlare:
         """The server, or the server again after a restart."""
         stop, keys = SimpleNamespace(triggered=False), site_keys(self.kits / self.task.sites[0])
         reach = Intake(2**30), self, self.context, stop
-        self.exchange = SumsOverNVFlare(self.task, declared, keys, *reach)
+        self.exchange = SumsOverNVFlare(self.task, declared, keys, *reach, lines)
         return self.exchange
 
     def start(self, site: str) -> SiteExecutor:
@@ -93,7 +93,7 @@ class Office:
     def cancel_task(self, task: Any, fl_ctx: Any) -> None:
         pass
 
-    def run(self, ledger: Ledger | None = None) -> Ledger:
+    def run(self, ledger: Ledger | None = None, folder: Path | None = None) -> Ledger:
         """All rounds, as the controller drives them."""
         ledger = ledger or Ledger(self.task)
 
@@ -102,7 +102,8 @@ class Office:
             return ledger.add(each, evaluated=self.exchange.evaluated)
 
         try:
-            drive(ledger.course(self.exchange), ledger.progress, add)
+            saves = [] if folder is None else [lambda *_: ledger.save(folder)]
+            drive(ledger.course(self.exchange, folder), ledger.progress, add, *saves)
         finally:
             self.exchange.close()
         return ledger

@@ -24,14 +24,20 @@ def test_an_honest_round() -> None:
     assert said == f"{start}, unreachable: north, refused south: model has a NaN"
 
 
+def test_a_round_under_noise_has_its_budget_and_no_score() -> None:
+    said = describe(training(loss=None, val=None, spent="epsilon 3.20 of 8 spent in 3 sums"))
+    assert said == "round 3/10, 1.50 s, 2 sites answered, epsilon 3.20 of 8 spent in 3 sums"
+
+
 @pytest.mark.parametrize("text", cases(PAYLOADS))
-@pytest.mark.parametrize("channel", ["missing", "refused", "val", "round", "state", "error"])
+@pytest.mark.parametrize("channel", ["missing", "refused", "val", "round", "state", "error", "spent"])
 def test_remote_names_and_reasons_stay_on_their_line(channel: str, text: str) -> None:
     changed: dict[str, dict[str, Any]] = {
         "missing": {"missing": [text] * 1000},
         "refused": {"refused": [f"north: {text} is no field that was agreed; it is refused"]},
         "val": {"val": {text: {"macro_f1": 0.5}}},
         "round": {"round": text},
+        "spent": {"spent": text},
         "state": {"state": text, "job": text},
         "error": {"state": "failed", "error": f"{text}; look at the log"},
     }

@@ -127,7 +127,12 @@ def rehearse(parser: Parser, arguments: list[str]) -> int:
     if values.like is not None:
         run = read_run(values.like)
         lines, members = run.rounds, run.summary.get("members")
-    say(f"digest {rehearse(task, values.files, lines, members).digest()}")
+    ledger = rehearse(task, values.files, lines, members)
+    if ledger.experiment.privacy.noisy:
+        rounds = len(ledger.progress.lines)
+        say(f"{rounds} rounds ran; the federation draws other noise, so there is no digest to compare")
+    else:
+        say(f"digest {ledger.digest()}")
     return 0
 
 
@@ -172,6 +177,8 @@ def preview(parser: Parser, arguments: list[str]) -> int:
     for name, counts in seen.counts.items():
         say(f"{name} by class: {' '.join(map(str, counts))}")
     say(*(f"kept at home: {line}" for line in seen.withheld))
+    if seen.noise:
+        say(f"noise: {seen.noise}")
     say(f"measured on your graph, if an answer were seen alone: {seen.recovery.sentence()}")
     origin = LIMITS_FILE if own.exists() else "the safe ones, which join will write"
     say(f"limits of this site ({origin}):", *(f"  {line}" for line in seen.limits))

@@ -192,6 +192,8 @@ def describe(now: dict[str, Any]) -> str:
         score = scores.get("macro_f1") if isinstance(scores, dict) else None
         number = f"macro-F1 {100 * score:.2f}" if isinstance(score, (int, float)) else "-"
         parts.append(f"{shown(kind)} val {number}")
+    if now.get("spent") is not None:
+        parts.append(sentence(now["spent"]))
     if now["missing"]:
         parts.append(f"unreachable: {listed(now['missing'], 20)}")
     parts += [f"refused {sentence(each, 300)}" for each in now["refused"]]

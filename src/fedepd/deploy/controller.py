@@ -100,7 +100,7 @@ class FederationController(Controller):  # type: ignore[misc]
                 return ledger.add(each, exchange.counts, exchange.evaluated)
 
             drive(
-                ledger.course(exchange),
+                ledger.course(exchange, folder),
                 ledger.progress,
                 add,
                 lambda *_: ledger.save(folder),
@@ -111,7 +111,8 @@ class FederationController(Controller):  # type: ignore[misc]
         self._status.update(state="done", digest=summary["digest"])
 
     def _tell(self, ledger: Ledger, line: Mapping[str, Any], missing: list[str]) -> None:
-        val = line.get("val") or self._status.get("val")
+        noisy = ledger.experiment.privacy.noisy
+        val = None if noisy else line.get("val") or self._status.get("val")
         self._status = {
             "state": "training",
             "run": ledger.task.run,
@@ -127,12 +128,20 @@ class FederationController(Controller):  # type: ignore[misc]
             ],
             "defence": told(line, ledger.task.sites),
             "val": val,
+            "spent": spent(line, ledger.experiment.privacy.dp_epsilon),
         }
 
 
 def tidy(each: Round, _: Json) -> None:
     if each.number % TIDY_EVERY == 0:
         cleanup_memory()
+
+
+def spent(line: Mapping[str, Any], epsilon: float | None) -> str | None:
+    """What was spent of the privacy budget, in words; None without noise."""
+    if (privacy := line.get("privacy")) is None:
+        return None
+    return f"epsilon {privacy['epsilon_spent']:.2f} of {epsilon:g} spent in {privacy['releases']} sums"
 
 
 def told(line: Mapping[str, Any], sites: Sequence[str]) -> list[str]:

@@ -129,7 +129,8 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         participant.prepare()
         folder = Path(workspace.get_root_dir()) / "state"
         states = SiteState(folder / task.run, task.identity())
-        tally = Tally(folder / "answers" / f"{task.run}.json", limits)
+        noisy = participant.privacy.noisy
+        tally = Tally(folder / "answers" / f"{task.run}.json", limits, durable=noisy)
         expected = expected_message(task, participant.client_id)
         every = task.experiment().protocol.evaluate_every
         self._open.enter_context(guarded(Intake(message_bytes(task, participant.client_id))))
@@ -225,7 +226,9 @@ class SiteExecutor(Executor):  # type: ignore[misc]
             participant.state = site.states.before(used + 1)
             if name == EVALUATE:
                 return participant.matrices_vector(round, message)
-            found = participant.step_vector(round, message)
+            # Under noise: this answer is counted already, so that no crash makes it a gift.
+            participant.releases = site.tally.steps - 1
+            found = participant.step_vector(round, message, len(sums.sites(which)))
             self._end(site, round, used)
             return found
 

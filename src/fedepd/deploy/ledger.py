@@ -27,6 +27,7 @@ from fedepd.rounds.pooled import Summing
 from fedepd.runs import checkpoint, record
 from fedepd.runs.drive import Course, begin, now, since
 from fedepd.runs.folder import ROUNDS, Json, checkpoints, weights_sha256
+from fedepd.runs.spending import Spending
 from fedepd.types import Sizes, Tensors
 
 Facts = dict[int, dict[str, Any]]
@@ -45,6 +46,10 @@ GUARDED = (
     "the guard was on: scores are over the held-out nodes of the classes that sites may show, and the "
     "columns of all other classes stay at the sites"
 )
+UNSCORED = (
+    "sizes and scores were not sent: they would not be covered by the budget of dp_epsilon. So sizes are "
+    "shown as 0, no score is known, and the model is that of the last round"
+)
 
 
 class Ledger:
@@ -56,9 +61,11 @@ class Ledger:
         """Under secure sums: what the sites declared together, and which sites these are."""
         self._started = now()
 
-    def course(self, exchange: Exchange | Summing) -> Course:
-        clients = range(len(self.task.sites))
-        return Course(self.experiment, self.server, clients, exchange, self.together)
+    def course(self, exchange: Exchange | Summing, folder: Path | None = None) -> Course:
+        """``folder``: the run's, which counts the sums of a noisy run."""
+        clients, budget = range(len(self.task.sites)), self.experiment.privacy.budget(self.server.last_round)
+        spending = None if budget is None else Spending(budget, folder)
+        return Course(self.experiment, self.server, clients, exchange, self.together, spending)
 
     def add(
         self, each: Round, counts: Mapping[int, Tensors] | None = None, evaluated: Sequence[int] = ()
@@ -68,7 +75,7 @@ class Ledger:
         The line names the classes whose last prototype was kept, and the sites that took part in the
         evaluation.
         """
-        if each.confusions and not self.progress.tiers.head:
+        if each.confusions and not self.progress.tiers.head and not self.experiment.privacy.noisy:
             # Choice: tiers are fixed at the first evaluation. So a site that leaves later moves no class from
             # the tail to the head.
             self.progress.tiers = tiers(self.class_sizes())
@@ -94,6 +101,13 @@ class Ledger:
             return (total.train + total.val + total.test).numpy()
         sizes: NDArray[np.int64] = self._client_class().sum(0)
         return sizes
+
+    def _nodes(self) -> int:
+        if self.experiment.privacy.noisy:  # a site declares one node then, whatever it has
+            return 0
+        if self.together is not None:
+            return self.together[0].num_nodes
+        return sum(known["num_nodes"] for known in self.facts.values())
 
     def _client_class(self) -> NDArray[np.int64]:
         declared, empty = self.declared(), torch.zeros(self.task.num_classes, dtype=torch.int64)
@@ -172,9 +186,7 @@ class Ledger:
         e, task = self.experiment, self.task
         dataset = record.describe_data(
             name=f"federation {'+'.join(task.sites)}",
-            nodes=self.together[0].num_nodes
-            if self.together is not None
-            else sum(known["num_nodes"] for known in self.facts.values()),
+            nodes=self._nodes(),
             edges=0,
             features=task.num_features,
             class_sizes=self.class_sizes().tolist(),
@@ -188,6 +200,8 @@ class Ledger:
         warnings = [UNKNOWN] if self.together is None else [UNKNOWN, SUMS_ONLY]
         if self.experiment.privacy.guard:
             warnings.append(GUARDED)
+        if self.experiment.privacy.noisy:
+            warnings = [UNSCORED]
         if refused:
             warnings.append(f"{refused} replies were refused or missing; {ROUNDS} names them")
         own: Json = {"digest": self.digest(), "refused": refused}

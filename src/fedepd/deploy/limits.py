@@ -105,7 +105,9 @@ class Limits:
         250, "most evaluations in one run; each reveals how the held-out nodes are classified"
     )
     guard: bool = option(
-        True, "whether a run must keep classes with few training nodes or few holders at home (--guard)"
+        True,
+        "whether a run must keep classes with few training nodes or few holders at home (--guard); a run "
+        "with noise (--dp-epsilon) sends nothing by class and is let in, too",
     )
     secure: bool = option(
         True, "whether a run of three or more sites must show the coordinator sums only (--secure)"
@@ -203,7 +205,7 @@ class Limits:
         for limit, name in named.items():
             if name not in getattr(self, limit):
                 yield limit.removesuffix("s"), name, limit
-        if self.guard and not e.privacy.guard:
+        if self.guard and not e.privacy.guard and not e.privacy.noisy:
             yield "guard", False, "guard"
         if self.secure and not e.privacy.secure and sites >= FEWEST:
             yield "secure", False, "secure"
@@ -248,7 +250,12 @@ class Limits:
 
 
 def evaluations(e: Experiment) -> int:
-    """How often a run evaluates: every ``evaluate_every`` rounds, and after the last one."""
+    """How often a run evaluates: every ``evaluate_every`` rounds, and after the last one.
+
+    Never under noise, because scores are not in its budget.
+    """
+    if e.privacy.noisy:
+        return 0
     rounds, every = e.protocol.rounds, e.protocol.evaluate_every
     return rounds // every + (rounds % every > 0)
 
@@ -283,10 +290,13 @@ def ensure_limits(kit: Path) -> Limits:
 
 
 class Tally:
-    """Counts a site's answers in one run. A restarted site or a resumed job continues the count."""
+    """Counts a site's answers in one run. A restarted site or a resumed job continues the count.
 
-    def __init__(self, path: Path, limits: Limits) -> None:
-        self._path, self._limits = path, limits
+    ``durable``: also after a power failure. A privacy budget needs it.
+    """
+
+    def __init__(self, path: Path, limits: Limits, durable: bool = False) -> None:
+        self._path, self._limits, self._durable = path, limits, durable
         self._most = {"rounds": limits.max_rounds, "evaluations": limits.max_evaluations}
         found = read_json(path, MOST_BYTES) if path.exists() else dict.fromkeys(self._most, 0)
         whole = isinstance(found, dict) and found.keys() == self._most.keys()
@@ -298,6 +308,11 @@ class Tally:
         self._given: dict[str, int] = dict(found)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
 
+    @property
+    def steps(self) -> int:
+        """How many training steps were answered."""
+        return self._given["rounds"]
+
     def add(self, what: str) -> None:
         """Count one more answer before it is computed. Refuses it if the limit is reached."""
         if self._given[what] >= self._most[what]:
@@ -306,9 +321,9 @@ class Tally:
                 f"this site already gave {self._given[what]} answers, and {LIMITS_FILE} says '{limit}'"
             )
         self._given[what] += 1
-        # Not flushed to disk, because that costs more than the step. A power failure can undo the count, a
-        # server cannot.
-        with swapped_in(self._path, flush=False) as file:
+        # Without noise it is not flushed to disk, because that costs more than the step. A power failure can
+        # undo the count, a server cannot.
+        with swapped_in(self._path, flush=self._durable) as file:
             file.write(json.dumps(self._given).encode())
 
 

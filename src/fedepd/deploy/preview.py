@@ -18,7 +18,10 @@ from fedepd.deploy.sum_site import what_of
 from fedepd.deploy.task import FederationTask, site_data
 from fedepd.deploy.wire import Sum, declaration_record
 from fedepd.privacy.recovery import Recovery, measure
+from fedepd.rounds.budget import cost_in_words
 from fedepd.rounds.guard import FEWEST, OPEN
+from fedepd.rounds.loop import cohort_size
+from fedepd.rounds.noise import covered
 from fedepd.rounds.participant import Participant
 from fedepd.rounds.sums import ADVERT_BYTES, MASKS, OPENED_BYTES, SEALED_BYTES, WEIGHT
 from fedepd.types import ClientData, Tensors
@@ -26,6 +29,8 @@ from fedepd.types import ClientData, Tensors
 FEW = 5
 """A sum over fewer nodes than this reveals much about each single node."""
 ALONE, IN_THE_SUM = "the coordinator", "nobody alone: only the sum over all sites"
+WITH_NOISE = f"{IN_THE_SUM}, with noise"
+CONSTANT = "everybody: it is the same number from every site"
 """Who sees a field."""
 FIRST = "before the first round"
 MIN_COUNT = "the guard (--guard) would keep it at home"
@@ -57,6 +62,8 @@ class Preview:
     """The owner's limits, one text per line of the file."""
     refusal: str | None
     """Why this site would refuse the run; None if it would take part."""
+    noise: str | None = None
+    """What noise will cost, if the run has any."""
 
     @property
     def bytes_per_round(self) -> int:
@@ -82,10 +89,14 @@ def preview(task: FederationTask, site: str, data: Path, limits: Limits | None =
     else:
         again = participant.step(last, {**later, **opened}).tensors
         fields = [*_reply(answer.tensors, again), *_scalars(answer.scalars)]
-    fields += [*_matrices(task, participant, {**message, **opened}), *_declared(participant, owned)]
-    counts = {
-        name: [int(n) for n in value] for name, value in answer.tensors.items() if name.endswith(".count")
-    }
+    fields += _declared(participant, owned)
+    if privacy.noisy:
+        replied = method.reply_fields(replace(task.server(), round=last), message)
+        fields = _under_noise(fields, covered(replied, message))
+    else:
+        fields += _matrices(task, participant, {**message, **opened})
+    tensors = {} if privacy.noisy else answer.tensors
+    counts = {name: [int(n) for n in value] for name, value in tensors.items() if name.endswith(".count")}
     lines = [line for line in limits.text().splitlines() if line and not line.startswith("#")]
     warnings = [
         *([] if privacy.secure else _warnings(counts)),
@@ -97,7 +108,7 @@ def preview(task: FederationTask, site: str, data: Path, limits: Limits | None =
         )
     withheld = _withheld(held, privacy.min_count) if privacy.guard else []
     attack = measure(participant, owned, message)
-    return Preview(fields, counts, withheld, warnings, attack, lines, limits.refusal(task))
+    return Preview(fields, counts, withheld, warnings, attack, lines, limits.refusal(task), noise_cost(task))
 
 
 def _reply(tensors: Tensors, again: Tensors) -> list[Leaving]:
@@ -125,6 +136,26 @@ def _summed(task: FederationTask, message: Tensors, later: Tensors, last: int) -
     sites = len(task.sites)
     masks = ADVERT_BYTES + (sites - 1) * SEALED_BYTES + sites * OPENED_BYTES
     return [*fields, Leaving(MASKS, [], masks, "every round", "random numbers: keys and shares")]
+
+
+def _under_noise(fields: list[Leaving], names: list[str]) -> list[Leaving]:
+    """The same fields, of which only ``names`` say anything about this site."""
+
+    def who(each: Leaving) -> str:
+        if each.seen != IN_THE_SUM:
+            return each.seen
+        return WITH_NOISE if each.field in names else CONSTANT
+
+    return [replace(each, seen=who(each)) for each in fields]
+
+
+def noise_cost(task: FederationTask) -> str | None:
+    """What noise will cost, in words; None without noise."""
+    e = task.experiment()
+    if e.privacy.dp_epsilon is None:
+        return None
+    sites = cohort_size(len(task.sites), e.training)
+    return cost_in_words(sites, e.protocol.rounds, e.privacy.dp_epsilon, e.privacy.dp_delta)
 
 
 def _matrices(task: FederationTask, participant: Participant, message: Tensors) -> list[Leaving]:

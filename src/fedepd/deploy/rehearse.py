@@ -59,7 +59,7 @@ def rehearse(
         members: Under secure sums, the sites that were there when sizes were summed; all of them if None.
 
     Returns:
-        The book of the run.
+        The book of the run. Under noise its digest is no other run's.
     """
     torch.set_num_threads(1)
     clients = [site_data(task, site, file) for site, file in zip(task.sites, files, strict=True)]

@@ -7,6 +7,7 @@ The protocol itself is ``fedepd.privacy.secure_sum``. Here is what a run adds to
 - The sites whose vectors are in a sum are remembered on disk. A step of a round can be repeated, because a
   server may lose its last round. The vectors are then the same. A second sum over other sites would show a
   site's vector by subtraction, so it is refused, also after a restart.
+- Under noise, a repeated step has new noise and is one more release. The site counts it (``limits.Tally``).
 - The classes that are open under the guard are remembered too. Another set is refused.
 """
 
@@ -108,6 +109,7 @@ class SumSite:
         self._task, self._client, self._sign, self._verify, self._book = task, client, sign, verify, book
         self._server = task.server()
         self._every = task.experiment().protocol.evaluate_every
+        self._scored = not task.experiment().privacy.noisy
         self._begun: dict[Sum, Site] = {}
         self._vectors: dict[Sum, Vector] = {}
 
@@ -205,7 +207,7 @@ class SumSite:
 
     def _check(self, which: Sum) -> None:
         last = self._server.last_round
-        due = which.round % self._every == 0 or which.round == last
+        due = self._scored and (which.round % self._every == 0 or which.round == last)
         fits = {
             "sizes": which.round == 0,
             "step": 1 <= which.round <= last,

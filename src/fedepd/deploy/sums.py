@@ -48,6 +48,7 @@ from fedepd.privacy.secure_sum import (
     unmasked,
 )
 from fedepd.rounds.admission import sizes_fault
+from fedepd.rounds.evaluate import evaluated
 from fedepd.rounds.guard import FEWEST
 from fedepd.rounds.loop import OFFENCES
 from fedepd.rounds.pooled import Summed
@@ -73,6 +74,7 @@ class SumsOverNVFlare(Agreeing):
     ) -> None:
         super().__init__(task, intake, controller, fl_ctx, abort_signal)
         self.summed = declared
+        self._scored = not task.experiment().privacy.noisy
         self._verify = verifier(keys, task.sites)
         self._offences = offences(lines)
         """In how many sums each site's answers were broken. Like everywhere, three are enough."""
@@ -99,6 +101,10 @@ class SumsOverNVFlare(Agreeing):
         return found
 
     def sum_matrices(self, round: int, messages: Mapping[int, Tensors]) -> Summed:
+        """Under noise no site is asked, because scores are not in the budget: matrices of no nodes."""
+        if not self._scored:
+            names = evaluated(self.task.experiment().method.has_global)
+            return np.zeros(len(names) * self.task.num_classes**2, np.int64), tuple(sorted(messages))
         found = self._sum(Sum("evaluate", round), sorted(messages), next(iter(messages.values())))
         self.evaluated = found[1]
         return found
@@ -209,7 +215,7 @@ class SumsOverNVFlare(Agreeing):
     def _following(self, which: Sum) -> Sum | None:
         protocol = self.task.experiment().protocol
         last, every = protocol.rounds, protocol.evaluate_every
-        if which.purpose == "step" and (which.round % every == 0 or which.round == last):
+        if self._scored and which.purpose == "step" and (which.round % every == 0 or which.round == last):
             return Sum("evaluate", which.round)
         return Sum("step", which.round + 1) if which.round < last else None
 

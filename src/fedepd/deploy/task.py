@@ -23,6 +23,7 @@ from fedepd.rounds.admission import MOST_NODES
 from fedepd.rounds.guard import FEWEST
 from fedepd.rounds.loop import cohort_size
 from fedepd.rounds.participant import Participant
+from fedepd.runs.drive import check_budget
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.simulation import with_features
 from fedepd.shown import shown
@@ -102,6 +103,7 @@ class FederationTask:
         size = cohort_size(len(self.sites), experiment.training)
         experiment.privacy.check(experiment.method, experiment.defence, size)
         experiment.defence.check(experiment.method.label, experiment.method.averages, size)
+        check_budget(experiment, self.server())
 
     def _check_agreement(self) -> None:
         if not isinstance(self.label_names, tuple):
@@ -122,15 +124,17 @@ class FederationTask:
     def experiment(self) -> Experiment:
         """The settings of the run: those given, and what is on in a federation unless it is switched off.
 
-        That is the guard, and secure sums of three sites or more.
+        That is the guard, and secure sums of three sites or more. Under noise nothing is sent by class, so
+        that there is nothing to guard.
         """
         return self._experiment
 
     @cached_property
     def _experiment(self) -> Experiment:
-        settings = {"guard": True, "secure": len(self.sites) >= FEWEST, **self.settings}
-        secure = Experiment.recorded(self.method, self.preset, settings).privacy.secure
-        settings = {**({} if secure else DEFENDED), **settings, "clients": len(self.sites)}
+        settings = {"secure": len(self.sites) >= FEWEST, **self.settings}
+        privacy = Experiment.recorded(self.method, self.preset, {**settings, "guard": False}).privacy
+        defended = {} if privacy.secure else DEFENDED
+        settings = {**defended, "guard": not privacy.noisy, **settings, "clients": len(self.sites)}
         return Experiment.recorded(self.method, self.preset, settings)
 
     def sites_sha256(self) -> str:

@@ -76,7 +76,10 @@ def model_card(
     ]
     sites, graph, method = run.config.get("sites"), _name(data["name"]), _name(s["method_label"])
     edges = "" if sites else f"{data['edges']:,} edges, "  # the coordinator never learns their number
-    facts = f"{data['nodes']:,} nodes, {edges}{data['features']:,} features, {data['classes']:,} classes"
+    nodes = f"{data['nodes']:,} nodes, " if data["nodes"] else ""  # under noise it does not learn this either
+    facts = f"{nodes}{edges}{data['features']:,} features, {data['classes']:,} classes"
+    ratio = data["imbalance_ratio"]
+    imbalance = "" if ratio is None else f" The imbalance ratio (largest class over smallest) is {ratio:.1f}."
     origin_of_data = (
         f"The data are at the sites {', '.join(map(_name, sites))}"
         if sites
@@ -85,7 +88,8 @@ def model_card(
     warnings = [markdown_text(sentence(warning)) for warning in s.get("warnings", [])]
     round = f"{markdown_text(s['best_rounds'][run.headline])} of {markdown_text(s['rounds'])}"
     last = run.config["experiment"].get("protocol", {}).get("select") == "last"
-    chosen_by = "the last that was scored" if last else "which was selected on validation nodes"
+    scored_last = "the last that was scored" if run.scored else "the last; it was not scored"
+    chosen_by = scored_last if last else "which was selected on validation nodes"
     versions = f"fedepd {_name(env.get('fedepd'))}, torch {_name(env.get('torch'))}"
     parts = [
         f"# {method} on {graph}",
@@ -94,8 +98,7 @@ def model_card(
         *_section("Intended use", USE),
         *_section(
             "Data",
-            f"{graph}: {facts}. The imbalance ratio (largest class over smallest) is "
-            f"{data['imbalance_ratio']:.1f}.{proxy} {origin_of_data}.",
+            f"{graph}: {facts}.{imbalance}{proxy} {origin_of_data}.",
         ),
         *_section(
             "Protocol",

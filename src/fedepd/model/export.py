@@ -56,7 +56,7 @@ from fedepd.types import ClientData, Graph, TaskInfo, Tensors
 EXPORTED: dict[str, Any] = {"best_rounds": {EVERY: ROUND_NUMBER}, "proxy_features": FLAG, "config_hash": TEXT}
 DATA_OF_EXPORTED: dict[str, Any] = {
     **dict.fromkeys(("nodes", "edges", "features", "classes"), whole()),
-    "imbalance_ratio": NUMBER,
+    "imbalance_ratio": (NUMBER,),
     "sha256": TEXT,
 }
 OTHER_SHA256 = f"its sha256 differs from {run_folder.SUMMARY}'s"

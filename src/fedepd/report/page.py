@@ -143,20 +143,7 @@ def _dataset(groups: Sequence[Group], place: str) -> str:
     alike = same_clients(groups)
     parts = [
         section("Summary", _summary(groups)),
-        section("Accuracy by class", _figure(plots.per_class(groups), _PER_CLASS + _whose(groups))),
-        section(
-            "Classes",
-            "<details><summary>Test accuracy of every class</summary>"
-            f"{tables.html_table(tables.classes(groups))}</details>",
-        ),
-        section("Head, medium and tail", _figure(plots.tier_bars(groups), _TIERS + _whose(groups))),
-        *(
-            [section("Calibration", _calibration(groups))]
-            if any(run.calibration for each in groups for run in each.runs)
-            else []
-        ),
-        section("Convergence", _figure(plots.convergence_lines(groups), _CONVERGENCE + _whose(groups))),
-        section("Partition", "".join(_partition(same) for same in alike)),
+        *(_scores(groups) if any(run.scored for each in groups for run in each.runs) else [_NO_SCORES]),
         section("Purification", "".join(_purification(same) for same in alike)),
         section(
             "Communication and cost",
@@ -173,6 +160,27 @@ def _dataset(groups: Sequence[Group], place: str) -> str:
     return f'<section>{head}<ul class="facts">{"".join(items)}</ul>{"".join(parts)}</section>\n'
 
 
+def _scores(groups: Sequence[Group]) -> list[str]:
+    """The sections about scores and classes."""
+    return [
+        section("Accuracy by class", _figure(plots.per_class(groups), _PER_CLASS + _whose(groups))),
+        section(
+            "Classes",
+            "<details><summary>Test accuracy of every class</summary>"
+            f"{tables.html_table(tables.classes(groups))}</details>",
+        ),
+        section("Head, medium and tail", _figure(plots.tier_bars(groups), _TIERS + _whose(groups))),
+        *(
+            [section("Calibration", _calibration(groups))]
+            if any(run.calibration for each in groups for run in each.runs)
+            else []
+        ),
+        section("Convergence", _figure(plots.convergence_lines(groups), _CONVERGENCE + _whose(groups))),
+        section("Partition", "".join(_partition(same) for same in same_clients(groups))),
+    ]
+
+
+_NO_SCORES = "<p>No node was scored in these runs, so there are no figures of scores and classes.</p>"
 _PER_CLASS = (
     "Classes run from the largest on the left to the smallest on the right, in at most ten bins of equal "
     "size. Grey bars: nodes of each class (right axis). Lines: mean test accuracy of a bin's classes (left "

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,11 @@ class Run:
         of_model = self.summary["metrics"].get(self.headline if model == "headline" else model, {})
         value = of_model.get(average, {}).get(name)
         return float("nan") if value is None else float(value)
+
+    @property
+    def scored(self) -> bool:
+        """Whether any node was tested. The sites of a federation with noise send no scores."""
+        return not isnan(self.metric("acc"))
 
     @cached_property
     def env(self) -> Json:

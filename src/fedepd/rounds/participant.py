@@ -167,13 +167,17 @@ class Participant:
         """What the client adds to the sum of all declarations."""
         return sizes_vector(self.sizes)
 
-    def step_vector(self, round: int, message: Tensors) -> Vector:
-        """What the client adds to the sum of all replies. It checks itself what the server cannot see."""
+    def step_vector(self, round: int, message: Tensors, clients: int | None = None) -> Vector:
+        """What the client adds to the sum of all replies. It checks itself what the server cannot see.
+
+        ``clients``: how many take part in the sum, if it is not a whole cohort. Of fewer, each adds more
+        noise.
+        """
         if budget := self.privacy.budget(self.last_round):
             budget.check_left(self.releases)
             self.releases += 1
             reply, fields = self.step(round, message), self._fields(round, message)
-            taking_part = cohort_size(self.info.num_clients, self.training)
+            taking_part = clients or cohort_size(self.info.num_clients, self.training)
             return noisy_vector(self.method, self.info, fields, reply, message, budget, taking_part)
         reply = self.step(round, message)
         fields = self._fields(round, {name: value for name, value in message.items() if name != OPEN})

@@ -97,7 +97,7 @@ def describe_data(
         "edges": edges,
         "features": features,
         "classes": len(class_sizes),
-        "imbalance_ratio": imbalance_ratio(class_sizes),
+        "imbalance_ratio": imbalance_ratio(class_sizes) if any(class_sizes) else None,
         "proxy_features": proxy_features,
         "sha256": sha256,
         "label_names": label_names,
