@@ -203,7 +203,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         else:
             following = following_sum(parts)
             answer = sums.opened(which, parts)
-            if following is not None:
+            if following is not None and sums.takes_part(following):
                 answer |= sums.keys(following)
         return Shareable(sum_record(which, answer))
 

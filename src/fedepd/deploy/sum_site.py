@@ -124,6 +124,10 @@ class SumSite:
         asked = everyone if which.purpose == "evaluate" else cohort(everyone, self._server, which.round)
         return [site for site in asked if site in members]
 
+    def takes_part(self, which: Sum) -> bool:
+        """Whether this site is in the cohort of a sum."""
+        return self._client in self.sites(which)
+
     def keys(self, which: Sum, parts: Parts | None = None) -> Parts:
         """Begin a sum: two keys of this site.
 
@@ -213,7 +217,7 @@ class SumSite:
         }
         if not fits[which.purpose]:
             raise BadMessage(f"the server asks for the {which}, which the run does not have")
-        if self._client not in self.sites(which):
+        if not self.takes_part(which):
             raise SecureSumFailed(
                 f"this site takes no part in the {which}; it was not there when sizes were summed, "
                 "or it is not in the cohort"
