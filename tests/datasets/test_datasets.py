@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from fedepd.datasets import DATASETS, available, data_folder, describe, graph_sha256, load, write_npz
+from fedepd.datasets import (
+    DATASETS,
+    available,
+    data_folder,
+    describe,
+    graph_sha256,
+    load,
+    nodes_sha256,
+    write_npz,
+)
 from fedepd.datasets.published import TABLE1
 from fedepd.errors import BadData, UnknownName
 from fedepd.types import Graph
@@ -165,6 +174,7 @@ def test_hash_depends_on_content_alone(tmp_path: Path) -> None:
         Graph.make(graph.x, graph.edge_index[:, 1:], graph.y),
     ]
     assert len({graph_sha256(other) for other in [graph, *changed]}) == 4
+    assert len({nodes_sha256(other) for other in [graph, *changed]}) == 3  # features do not count
 
 
 def test_hash_of_sparse_features_depends_on_their_columns(tmp_path: Path) -> None:

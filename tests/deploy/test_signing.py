@@ -6,6 +6,7 @@ import base64
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
@@ -66,3 +67,13 @@ def test_a_key_of_another_kind_or_too_short() -> None:
 def test_a_kit_without_a_sites_key_says_so() -> None:
     with pytest.raises(BadConfig, match="does not hold the key of site 'a', so that secure sums"):
         verifier({}, ("a",))
+
+
+def test_a_key_whose_bits_are_no_multiple_of_eight(tmp_path: Path) -> None:
+    """2055 bits: a signature has 257 bytes. With 256 of them every honest advert of the site was refused."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2055)
+    (tmp_path / "startup").mkdir()
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    (tmp_path / "startup" / "client.key").write_bytes(key.private_bytes(*form))
+    text = base64.b64encode(key.public_key().public_bytes(*FORM)).decode()
+    assert verifier({"a": text}, ("a",))(0, b"keys", signer(tmp_path)(b"keys"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,29 +10,15 @@ import pytest
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
 from fedepd.deploy.limits import expected_message
-from fedepd.deploy.sum_site import Book, bound_to, context_of, following_sum, used_round, what_of
+from fedepd.deploy.sum_site import bound_to, context_of, following_sum, used_round, what_of
 from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import Sum
 from fedepd.errors import BadMessage
-from fedepd.privacy.secure_sum import SecureSumFailed
 from toy import CLASSES, FEATURES
 
 
 def task(**settings: Any) -> FederationTask:
     return FederationTask("r", "fedepd", "default", settings, FEATURES, CLASSES, ("a", "b", "c"))
-
-
-def test_a_book_takes_a_set_once(tmp_path: Path) -> None:
-    path = tmp_path / "answers" / "r.sums.jsonl"
-    book = Book(path)
-    assert book.get("step of round 1") is None
-    book.check("step of round 1", [2, 0, 1], "other sites")
-    book.check("step of round 1", [0, 1, 2], "other sites")
-    again = Book(path)
-    assert again.get("step of round 1") == [0, 1, 2]
-    with pytest.raises(SecureSumFailed, match="other sites"):
-        again.check("step of round 1", [0, 1], "other sites")
-    assert len(path.read_text().splitlines()) == 1
 
 
 def test_the_last_sum_that_a_site_was_in() -> None:

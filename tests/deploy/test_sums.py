@@ -22,11 +22,11 @@ from fedepd.deploy.kits import provision
 from fedepd.deploy.ledger import Ledger
 from fedepd.deploy.line import QuorumLost
 from fedepd.deploy.rehearse import rehearse
-from fedepd.deploy.sum_site import ADVERT
+from fedepd.deploy.sum_site import ADVERT, bound_to, packed_advert
 from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import KEYS, MASKED, OPENED, SHARES, STEP, TRIPS, Sum, message_record, sum_record
 from fedepd.methods import METHODS
-from fedepd.privacy.secure_sum import OPENED_SHARES, SEALED, SECRET, threshold
+from fedepd.privacy.secure_sum import OPENED_SHARES, SEALED, SECRET, Advert, advert_text, threshold
 from fedepd.rounds.sums import ADVERT_BYTES, OPENED_BYTES, SEALED_BYTES
 from toy import CLASSES, FEATURES
 
@@ -365,7 +365,7 @@ def test_the_servers_own_key_in_a_sites_place_is_refused(started: Office) -> Non
     adverts["c"] = adverts["d"]
     answer = server.share(adverts, lambda site: message_for(started))["a"]
     assert answer.get_return_code() == "EXECUTION_EXCEPTION"
-    assert "the keys of site 2 are not signed by that site" in started.log["a"][-1]
+    assert "the keys of site 2 are not signed by the site" in started.log["a"][-1]
 
 
 @pytest.mark.hostile
@@ -415,6 +415,46 @@ def test_a_broken_answer_costs_its_site_the_sum_and_is_named(kits: Path, case: s
     assert {r["client"] for r in refused} == {1}
     assert any(says in f"{r['field']} {r['reason']}" for r in refused)
     assert not any(r["absent"] for r in refused)
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("point", [bytes(SECRET), (1).to_bytes(SECRET, "little")])
+def test_a_site_with_keys_of_low_order_is_lost_and_the_others_go_on(kits: Path, point: bytes) -> None:
+    """The site signs them. Without the check every other site would fail, and none would be blamed."""
+    permissive(kits)
+    office = Office(kits, make_task("fedavg", rounds=2))
+    admitted = office.sites["b"]._admitted
+    assert admitted is not None
+    sums = admitted.sums
+    assert sums is not None
+
+    def keys(which: Sum, parts: Any = None) -> Any:
+        about = bound_to(office.task, which), which.round, which.attempt
+        return {
+            "advert": packed_advert(
+                Advert(point, point[::-1], sums._sign(advert_text(*about, 1, point, point[::-1])))
+            )
+        }
+
+    sums.keys = keys  # type: ignore[method-assign]
+    ledger = office.run()
+    refused = ledger.progress.lines[0]["refused"]
+    assert [(r["client"], r["absent"]) for r in refused] == [(1, False)]
+    assert "not two keys with which a secret can be agreed" in refused[0]["reason"]
+    assert [line["clients"] for line in ledger.progress.lines] == [(0, 2, 3, 4)] * 2
+
+
+@pytest.mark.parametrize("share", [0.6, 0.8])
+def test_cohorts_that_change_from_round_to_round(kits: Path, share: float) -> None:
+    """A site that is not in the next cohort opens the present sum, and makes no keys for the next one."""
+    permissive(kits)
+    task = make_task(rounds=5, participation=share)
+    office = Office(kits, task)
+    ledger = office.run()
+    assert [log for log in office.log.values() if log] == []
+    assert {len(line["clients"]) for line in ledger.progress.lines} == {round(5 * share)}
+    assert len({line["clients"] for line in ledger.progress.lines}) > 1
+    assert ledger.digest() == rehearse(task, files_of(kits)).digest()
 
 
 @pytest.mark.hostile

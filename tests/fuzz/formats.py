@@ -243,6 +243,56 @@ def _message(reader: str) -> Read:
     return read
 
 
+def _sum(content: bytes, folder: Path) -> object:
+    """A server's message of a secure sum, as a site reads it. Every part is read, whatever the first is."""
+    from fedepd.deploy import sum_site, wire
+
+    which, parts, _ = wire.read_sum(as_record(content))
+    readers: list[Callable[[], object]] = [
+        lambda: wire.sites_part(parts, "sites", 5),
+        lambda: wire.sites_part(parts, "survivors", 5),
+        lambda: wire.sites_part(parts, "members", 5),
+        lambda: sum_site.read_adverts(parts, "adverts"),
+        lambda: wire.bytes_part(parts, "sealed", sum_site.SEALED),
+        lambda: sum_site.used_round(parts, which),
+        lambda: sum_site.following_sum(parts),
+    ]
+    return [_taken(read) for read in readers]
+
+
+def _sum_answer(content: bytes, folder: Path) -> object:
+    """A site's message of a secure sum, as the server reads it."""
+    from fedepd.deploy import sum_site, wire
+    from fedepd.privacy.secure_sum import OPENED_SHARES
+
+    parts = wire.read_sum_answer(as_record(content), wire.Sum("step", 1))
+    readers: list[Callable[[], object]] = [
+        lambda: sum_site.read_adverts(parts, "advert"),
+        lambda: wire.sites_part(parts, "sites", 5),
+        lambda: wire.bytes_part(parts, "sealed", sum_site.SEALED),
+        lambda: wire.bytes_part(parts, "opened", OPENED_SHARES),
+    ]
+    return [_taken(read) for read in readers]
+
+
+def _taken(read: Callable[[], object]) -> object:
+    from fedepd.deploy.wire import Refused
+    from fedepd.errors import FedEPDError
+
+    try:
+        return read()
+    except (FedEPDError, Refused) as refusal:
+        return refusal
+
+
+def _book(path: Path) -> object:
+    """What a site remembers of its sums, as it is after a restart."""
+    from fedepd.deploy.book import Book
+
+    book = Book(path)
+    return book.get("sizes of round 0"), book.differs("step of round 1", [0, 1, 2])
+
+
 def as_record(content: bytes) -> Any:
     try:
         return _with_arrays(json.loads(content))
@@ -289,6 +339,9 @@ FORMATS: dict[str, Format] = {
     "wire-declaration": Format("json", _message("read_declaration")),
     "wire-reply": Format("json", _message("read_reply")),
     "wire-confusions": Format("json", _message("read_confusions")),
+    "wire-sum": Format("json", _sum),
+    "wire-sum-answer": Format("json", _sum_answer),
+    "sums-book": Format("text", _file("r.sums.jsonl", _book)),
 }
 
 

@@ -90,6 +90,16 @@ resolution = 1.0
 """
 
 
+PUBLIC = base64.b64decode(
+    "MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEAzDDQzc0s+8K8tsWBrj6sGLLhdWIqhY+IaocQv+lhzRQumnkHvXNq"
+    "3X5T8j4P+miP0tqfx6XlthErWS6Q72cFOPzvcRDqsJirJBNeGXD4OPz/tT1mi27/p/7I4R4tS4Ipsrh/YwQqz41cIee81rU1"
+    "HNhW3Vudun49+3jLAblKp6+DIqb8rhKDolFwizCSGsC+SKednd0pC/atVSpz85hhHtbibIWU4kYhon4INhG0ADnh63MjJ/7o"
+    "p5ZYm5xdQSj/laf722jqUkAOvAuSwAyE/0kfVeLlL1x3QZBIAL+Zs/d0PLdk7M5mUkBEvpI49JdM/QEsZLCzWQscKf27LOt0"
+    "LQIDAQAB"
+)
+"""An RSA key of 2048 bits. Nobody has kept its other half."""
+
+
 def plain() -> Iterator[tuple[str, str, bytes]]:
     """(format, name, content) of what needs no run."""
     yield "npz", "seed-dense", npz(**dense(12))
@@ -118,6 +128,10 @@ def plain() -> Iterator[tuple[str, str, bytes]]:
     yield "toml", "seed", TOML.encode()
     kit = {"host": "server.example", "port": 8002, "sites": ["north", "south"], "features": 8, "classes": 3}
     yield "kit", "seed", json.dumps(kit).encode()
+    keys = {site: base64.b64encode(PUBLIC).decode() for site in ("north", "south")}
+    yield "kit", "seed-keys", json.dumps({**kit, "keys": keys}).encode()
+    book = '{"sum": "sizes of round 0", "set": [0, 1, 2]}\n{"sum": "step of round 1", "set": [0, 1]}\n'
+    yield "sums-book", "seed", book.encode()
 
 
 def _scipy(kind: str, parts: tuple[str, str]) -> dict[str, Any]:
@@ -200,8 +214,40 @@ def messages() -> Iterator[tuple[str, str, bytes]]:
             },
         },
     }
-    for name, record in records.items():
+    for name, record in {**records, **sums()}.items():
         yield (*name.split("--"), json.dumps(record).encode())  # type: ignore[misc]
+
+
+def sums() -> dict[str, dict[str, Any]]:
+    """The four messages of a secure sum, from the server and from a site."""
+    from fedepd.deploy.sum_site import ADVERT, SEALED
+    from fedepd.privacy.secure_sum import OPENED_SHARES
+
+    which: dict[str, Any] = {"purpose": "step", "round": 1, "attempt": 0}
+    three, model = _array(np.arange(3)), {"classifier.bias": _array(np.zeros(3, np.float32))}
+
+    def rows(count: int, width: int) -> dict[str, Any]:
+        return _array(np.ones((count, width), np.uint8))
+
+    asked = {
+        "keys": {"members": three},
+        "shares": {"sites": three, "adverts": rows(3, ADVERT), "used": _array(np.zeros(1, np.int64))},
+        "masked": {"sites": three, "sealed": rows(3, SEALED)},
+        "opened": {"survivors": three, "next": _array(np.array([1, 2, 0]))},
+    }
+    answered = {
+        "keys": {"advert": rows(1, ADVERT)},
+        "shares": {"sites": three, "sealed": rows(3, SEALED)},
+        "masked": {"masked": _array(np.arange(4))},
+        "opened": {"sites": three, "opened": rows(3, OPENED_SHARES), "advert": rows(1, ADVERT)},
+    }
+    out: dict[str, dict[str, Any]] = {}
+    for name, parts in asked.items():
+        tensors = model if name == "shares" else {}
+        out[f"wire-sum--seed-{name}"] = {**which, "parts": parts, "tensors": tensors}
+    for name, parts in answered.items():
+        out[f"wire-sum-answer--seed-{name}"] = {**which, "parts": parts}
+    return out
 
 
 def _array(array: Any) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from fedepd.privacy.secure_sum import (
     SecureSumFailed,
     Site,
     Vector,
+    advert_text,
     joined,
     largest,
     pair_key,
@@ -453,3 +454,43 @@ def test_shares_below_the_threshold_fit_every_secret() -> None:
 def test_a_key_stream_is_chacha20s() -> None:
     """RFC 8439, A.1, test vector 1: key, nonce and counter zero; the block begins 76 b8 e0 ad a0 f1 3d 90."""
     assert stream(bytes(32), 1).tobytes().hex() == "76b8e0ada0f13d90"
+
+
+LOW_ORDER = {
+    "zero": bytes(32),
+    "one": (1).to_bytes(32, "little"),
+    "p": (2**255 - 19).to_bytes(32, "little"),
+    "p + 1": (2**255 - 18).to_bytes(32, "little"),
+    "order 8": bytes.fromhex("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),
+}
+"""Points with which every exchange ends in zero (RFC 7748, section 6.1)."""
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("point", LOW_ORDER)
+def test_a_key_of_low_order_is_refused_and_its_site_is_named(point: str, which: int) -> None:
+    """Site 1 signs it itself. ``cryptography`` would raise a ValueError at every other site."""
+    cast = Cast.of(5)
+    keys = [cast.adverts[1].sharing, cast.adverts[1].masking]
+    keys[which] = LOW_ORDER[point]
+    adverts = {**cast.adverts, 1: signed_by(cast, 1, *keys)}
+    with pytest.raises(SecureSumFailed, match="keys of site 1 are not two keys with which a secret can be"):
+        cast.sites[0].shares(cast.context, adverts, cast.verify)
+
+
+@pytest.mark.hostile
+def test_copied_keys_are_refused() -> None:
+    """Of another site, or one key for both purposes."""
+    cast = Cast.of(5)
+    own, other = cast.adverts[1], cast.adverts[2]
+    cases = {"two sites have the same key": (other.sharing, other.masking)}
+    cases |= {"keys of site 1 are not two keys": (own.sharing, own.sharing)}
+    for number, (says, keys) in enumerate(cases.items()):
+        adverts = {**cast.adverts, 1: signed_by(cast, 1, *keys)}
+        with pytest.raises(SecureSumFailed, match=says):
+            cast.sites[3 + number].shares(cast.context, adverts, cast.verify)
+
+
+def signed_by(cast: Cast, site: int, sharing: bytes, masking: bytes) -> Advert:
+    return Advert(sharing, masking, cast.keys[site].sign(advert_text("run", 1, 0, site, sharing, masking)))

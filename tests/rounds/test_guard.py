@@ -72,8 +72,11 @@ def test_closed_classes_have_the_clients_own_columns_or_none() -> None:
     assert seen["encoder.bias"].tolist() == [1, 1]
 
 
-def participants(name: str, clients: list[ClientData], privacy: Privacy) -> tuple[list[Participant], Tensors]:
-    method, model, training = make_method(name), Backbone(hidden=16), Training(epochs=1)
+def participants(
+    name: str, clients: list[ClientData], privacy: Privacy, share: float = 1.0
+) -> tuple[list[Participant], Tensors]:
+    method, model = make_method(name), Backbone(hidden=16)
+    training = Training(epochs=1, participation=share)
     server = make_server(clients, model, training)
     info = TaskInfo(server.info.num_features, CLASSES, len(clients))
     made = [Participant(method, c, info, model, training, 0, 3, privacy) for c in clients]
@@ -125,6 +128,20 @@ def test_secure_sums_hide_whose_nodes_they_are_so_that_few_may_be_sent() -> None
     (few, *_), message = participants("fedepd", clients, SECURE)
     assert few.sizes.train[2] == 1
     assert few.step(1, {**message, OPEN: torch.ones(3)}).tensors["prototype.count"][2] == 1
+
+
+@pytest.mark.hostile
+def test_a_sum_over_a_cohort_may_have_one_holder_so_that_few_are_hidden() -> None:
+    """Five clients, cohorts of three. A class is open because three clients hold it.
+
+    A cohort can have one of them. The sum of the prototypes of the class is then that client's row.
+    """
+    clients = [toy_client(0, 24, one_node_class=True), *toy_clients(5)[1:]]
+    (few, *_), message = participants("fedepd", clients, SECURE, share=0.6)
+    assert few.sizes.train[2] == 1  # sizes are summed over everyone
+    reply = few.step(1, {**message, OPEN: torch.ones(3)})
+    assert reply.tensors["prototype.count"][2] == 0 < reply.tensors["prototype.count"][0]
+    assert torch.equal(reply.tensors["classifier.weight"][:, 2], message["classifier.weight"][:, 2])
 
 
 def test_holders_keep_their_column_from_round_to_round_and_predict_by_it() -> None:

@@ -37,6 +37,7 @@ __all__ = [
     "fetch",
     "graph_sha256",
     "load",
+    "nodes_sha256",
 ]
 __all__ += ["read_npz", "synthetic", "twin", "write_npz"]
 
@@ -252,7 +253,16 @@ def graph_sha256(graph: Graph) -> str:
         if graph.is_sparse
         else {"x": x}
     )
-    digest = hashlib.sha256(f"{list(x.shape)}".encode())
+    return _parts_sha256(f"{list(x.shape)}", parts)
+
+
+def nodes_sha256(graph: Graph) -> str:
+    """Hash of edges and labels. It is the same whatever features are given to the nodes."""
+    return _parts_sha256("nodes", {"edge_index": graph.edge_index, "y": graph.y})
+
+
+def _parts_sha256(first: str, parts: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256(first.encode())
     for name, part in parts.items():
         digest.update(f"{name} {part.dtype} {list(part.shape)}".encode())
         digest.update(part.contiguous().numpy().tobytes())

@@ -21,14 +21,16 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.fuel.utils.memory_utils import cleanup_memory
 
 from fedepd import plugins
+from fedepd.datasets import nodes_sha256
 from fedepd.deploy.agreement import schema_sha256
+from fedepd.deploy.book import COHORTS, Book, Cohorts
 from fedepd.deploy.intake import Intake, guarded, message_bytes
 from fedepd.deploy.kits import SITE_FILE, site_keys
 from fedepd.deploy.limits import LIMITS_FILE, Limits, Tally, expected_message
 from fedepd.deploy.policy import allowed_at
 from fedepd.deploy.signing import signer, verifier
 from fedepd.deploy.state import SiteState
-from fedepd.deploy.sum_site import Book, SumSite, following_sum, used_round, what_of
+from fedepd.deploy.sum_site import SumSite, following_sum, used_round, what_of
 from fedepd.deploy.task import FederationTask, site_data
 from fedepd.deploy.wire import (
     DECLARE,
@@ -55,7 +57,7 @@ from fedepd.errors import BadConfig, BadMessage, FedEPDError
 from fedepd.rounds.guard import OPEN
 from fedepd.rounds.participant import Participant
 from fedepd.rounds.sums import Vector
-from fedepd.types import Sizes, Tensors
+from fedepd.types import ClientData, Sizes, Tensors
 
 
 @dataclass(frozen=True)
@@ -137,25 +139,33 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         agreed = bool(task.label_names or task.schema_sha256)  # then ``site_data`` has compared them already
         if not agreed or not participant.privacy.secure:
             self._agreement = data.graph.label_names, schema_sha256(data.graph.schema)
-        sums = self._sums(task, participant.client_id, Path(workspace.get_root_dir()))
+        sums = self._sums(task, data, Path(workspace.get_root_dir()), limits)
         self._admitted = Admitted(participant, states, tally, limits, expected, every, sums)
 
-    def _sums(self, task: FederationTask, client: int, kit: Path) -> SumSite | None:
-        if not task.experiment().privacy.secure:
+    def _sums(self, task: FederationTask, data: ClientData, kit: Path, limits: Limits) -> SumSite | None:
+        privacy = task.experiment().privacy
+        if not privacy.secure:
             return None
-        self._task = task
-        book = Book(kit / "state" / "answers" / f"{task.run}.sums.jsonl")
-        return SumSite(task, client, signer(kit), verifier(site_keys(kit), task.sites), book)
+        self._task, answers = task, kit / "state" / "answers"
+        # Under noise every answer is another one, and the difference of two of them has the noise of both.
+        may_differ = limits.new_cohorts or privacy.noisy
+        cohorts = Cohorts(answers / COHORTS, nodes_sha256(data.graph), task.sites, may_differ)
+        self._refuse(cohorts.refusal(), limits)
+        book = Book(answers / f"{task.run}.sums.jsonl")
+        keys = signer(kit), verifier(site_keys(kit), task.sites)
+        return SumSite(task, data.client_id, *keys, book, cohorts)
 
     def _limits(self, workspace: Any, task: FederationTask, allowed: Sequence[str]) -> Limits:
         """The owner's limits, if they allow this run. A kit without the file has the safe limits."""
         path = workspace.get_file_path_in_site_config(LIMITS_FILE)
         limits = Limits.read(Path(path)) if os.path.lexists(path) else Limits()
-        refusal = limits.refusal(task, allowed)
+        self._refuse(limits.refusal(task, allowed), limits)
+        return limits
+
+    def _refuse(self, refusal: str | None, limits: Limits) -> None:
         if refusal:
             self._told = refusal if limits.tell_reasons else ""
             raise BadConfig(refusal)
-        return limits
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: Any, abort_signal: Any) -> Shareable:
         if self._admitted is None:
@@ -205,7 +215,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         else:
             following = following_sum(parts)
             answer = sums.opened(which, parts)
-            if following is not None:
+            if following is not None and sums.takes_part(following):
                 answer |= sums.keys(following)
         return Shareable(sum_record(which, answer))
 

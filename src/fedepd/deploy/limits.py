@@ -112,6 +112,11 @@ class Limits:
     secure: bool = option(
         True, "whether a run of three or more sites must show the coordinator sums only (--secure)"
     )
+    new_cohorts: bool = option(
+        False,
+        "secure: whether your data may be summed again with other sites; the difference of two such sums can "
+        "show one site's numbers",
+    )
     min_count: int = option(5, "guard: fewest training nodes of a class over all sites, if it is sent")
     min_holders: int = option(3, "guard: fewest sites that have a class, if it is sent")
     max_message_norm: float = option(

@@ -81,7 +81,7 @@ def verifier(keys: Mapping[str, str], sites: Sequence[str]) -> Verify:
     def verify(site: int, text: bytes, signature: bytes) -> bool:
         if site not in known or len(signature) != MAX_SIGNATURE:
             return False
-        end = known[site].key_size // 8
+        end = (known[site].key_size + 7) // 8
         try:
             known[site].verify(signature[:end], FIRST_LINE + text, PSS, hashes.SHA256())
         except InvalidSignature:

@@ -4,9 +4,9 @@ The protocol itself is ``fedepd.privacy.secure_sum``. Here is what a run adds to
 
 - Who takes part in a sum follows from the task and is not the server's to choose. It is everybody in the sum
   of sizes, then whoever was in that sum, and of those the cohort of the round.
-- The sites whose vectors are in a sum are remembered on disk. A step of a round can be repeated, because a
-  server may lose its last round. The vectors are then the same. A second sum over other sites would show a
-  site's vector by subtraction, so it is refused, also after a restart.
+- The sites whose vectors are in a sum are remembered on disk (``book``). A step of a round can be repeated,
+  because a server may lose its last round. The vectors are then the same. A second sum over other sites would
+  show a site's vector by subtraction, so it is refused, also after a restart and in another run.
 - Under noise, a repeated step has new noise and is one more release. The site counts it (``limits.Tally``).
 - The classes that are open under the guard are remembered too. Another set is refused.
 """
@@ -17,16 +17,15 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedepd.deploy.book import Book, Cohorts
 from fedepd.deploy.signing import MAX_SIGNATURE
 from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import PURPOSES, Parts, Sum, bytes_part, sites_part
-from fedepd.errors import BadData, BadMessage
-from fedepd.files import append_line, parse_json, read_bytes
+from fedepd.errors import BadMessage
 from fedepd.privacy.secure_sum import (
     SEALED,
     SECRET,
@@ -44,13 +43,10 @@ from fedepd.rounds.guard import OPEN
 from fedepd.rounds.loop import cohort
 from fedepd.rounds.sums import Layout, class_rows, layout, matrices_layout, sizes_layout
 from fedepd.runs.folder import weights_sha256
-from fedepd.shown import shown
 from fedepd.types import Tensors
 
 ADVERT = 2 * SECRET + MAX_SIGNATURE
 """Bytes of an advert: two keys and their signature."""
-MAX_BOOK = 64 * 2**20
-"""Largest size in bytes of the file that remembers the sums of a run."""
 SIZES, OPEN_CLASSES = str(Sum("sizes", 0)), "open classes"
 """What the file calls the sites of the run, and the classes that are open."""
 
@@ -68,50 +64,19 @@ def packed(rows: Sequence[bytes], width: int) -> NDArray[np.uint8]:
     return np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(len(rows), width)
 
 
-class Book:
-    """What a site remembers of a run's sums: one line of a file for each, read again after a restart."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._known = path, dict[str, list[int]]()
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not path.exists():
-            return
-        for number, line in enumerate(read_bytes(path, MAX_BOOK).splitlines(), 1):
-            content = parse_json(line, f"line {number} of '{shown(path, 200)}'")
-            if (
-                not isinstance(content, dict)
-                or sorted(content) != ["set", "sum"]
-                or not isinstance(content["sum"], str)
-                or not isinstance(content["set"], list)
-                or not all(type(each) is int for each in content["set"])
-            ):
-                raise BadData(
-                    f"line {number} of '{shown(path, 200)}' does not name a sum and its sites; restore the "
-                    "file, or refuse further runs with this coordinator"
-                )
-            self._known[content["sum"]] = content["set"]
-
-    def get(self, name: str) -> list[int] | None:
-        return self._known.get(name)
-
-    def check(self, name: str, members: Sequence[int], fault: str) -> None:
-        """Remember ``members``, or refuse them if they were others before."""
-        known, given = self._known.get(name), sorted(members)
-        if known is None:
-            append_line(self._path, {"sum": name, "set": given})
-            self._known[name] = given
-        elif known != given:
-            raise SecureSumFailed(fault)
-
-
 class SumSite:
-    def __init__(self, task: FederationTask, client: int, sign: Sign, verify: Verify, book: Book) -> None:
-        self._task, self._client, self._sign, self._verify, self._book = task, client, sign, verify, book
+    def __init__(
+        self, task: FederationTask, client: int, sign: Sign, verify: Verify, book: Book, cohorts: Cohorts
+    ) -> None:
+        self._task, self._client, self._sign, self._verify = task, client, sign, verify
+        self._book, self._cohorts = book, cohorts
         self._server = task.server()
         self._every = task.experiment().protocol.evaluate_every
         self._scored = not task.experiment().privacy.noisy
         self._begun: dict[Sum, Site] = {}
         self._vectors: dict[Sum, Vector] = {}
+        self._messages: dict[Sum, bytes] = {}
+        """The hash of the message that each sum answers."""
 
     def sites(self, which: Sum) -> list[int]:
         """Who takes part in a sum."""
@@ -126,6 +91,10 @@ class SumSite:
         asked = everyone if which.purpose == "evaluate" else cohort(everyone, self._server, which.round)
         return [site for site in asked if site in members]
 
+    def takes_part(self, which: Sum) -> bool:
+        """Whether this site is in the cohort of a sum."""
+        return self._client in self.sites(which)
+
     def keys(self, which: Sum, parts: Parts | None = None) -> Parts:
         """Begin a sum: two keys of this site.
 
@@ -138,6 +107,7 @@ class SumSite:
         # Two sums can be under way: the present one, and the one after it.
         self._begun = dict([*self._begun.items()][-1:])
         self._vectors = {known: vector for known, vector in self._vectors.items() if known in self._begun}
+        self._messages = {known: message for known, message in self._messages.items() if known in self._begun}
         run = bound_to(self._task, which)
         self._begun[which] = Site(run, which.round, which.attempt, self._client, self._sign)
         return {"advert": packed_advert(self._begun[which].advert)}
@@ -158,7 +128,7 @@ class SumSite:
         adverts = dict(zip(named, found, strict=True))
         context = context_of(self._task, which, sites, what)
         sealed = self._of(which).shares(context, adverts, self._verify)
-        self._vectors[which] = vector()
+        self._vectors[which], self._messages[which] = vector(), what.message
         order = sorted(sealed)
         return {"sites": np.array(order, np.int64), "sealed": packed([sealed[k] for k in order], SEALED)}
 
@@ -178,8 +148,9 @@ class SumSite:
         """The shares that the sum over the named survivors needs. They are remembered first."""
         survivors = sites_part(parts, "survivors", len(self._task.sites))
         shares = self._of(which).opened(survivors)
-        self._book.check(
-            str(which),
+        self._remember(
+            which,
+            self._messages[which],
             survivors,
             f"the {which} was summed before, over other sites; two such sums would show a site's numbers",
         )
@@ -203,7 +174,17 @@ class SumSite:
                 f"the server names {len(members)} sites of the run, and it needs "
                 f"{threshold(len(self._task.sites))}"
             )
-        self._book.check(SIZES, members, "the server changed which sites are in the run; start a new run")
+        said = "the server changed which sites are in the run; start a new run"
+        self._remember(Sum("sizes", 0), b"", members, said)
+
+    def _remember(self, which: Sum, message: bytes, members: list[int], fault: str) -> None:
+        """In both memories, or in none if one of them knows other sites."""
+        if self._book.differs(str(which), members):
+            raise SecureSumFailed(fault)
+        if elsewhere := self._cohorts.fault(which.purpose, message, members):
+            raise SecureSumFailed(elsewhere)
+        self._book.remember(str(which), members)
+        self._cohorts.remember(which.purpose, message, members)
 
     def _check(self, which: Sum) -> None:
         last = self._server.last_round
@@ -215,7 +196,7 @@ class SumSite:
         }
         if not fits[which.purpose]:
             raise BadMessage(f"the server asks for the {which}, which the run does not have")
-        if self._client not in self.sites(which):
+        if not self.takes_part(which):
             raise SecureSumFailed(
                 f"this site takes no part in the {which}; it was not there when sizes were summed, "
                 "or it is not in the cohort"

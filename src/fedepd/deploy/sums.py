@@ -43,7 +43,7 @@ from fedepd.privacy.secure_sum import (
     Advert,
     SecureSumFailed,
     Vector,
-    advert_text,
+    advert_fault,
     threshold,
     unmasked,
 )
@@ -151,10 +151,9 @@ class SumsOverNVFlare(Agreeing):
         if len(found) != 1:
             raise Refused("advert", f"must be one, and {len(found)} came")
         (advert,) = found
-        run = bound_to(self.task, which)
-        text = advert_text(run, which.round, which.attempt, site, advert.sharing, advert.masking)
-        if not self._verify(site, text, advert.signature):
-            raise Refused("advert", "is not signed by the site for this sum")
+        about = bound_to(self.task, which), which.round, which.attempt
+        if fault := advert_fault(about, site, advert, self._verify):
+            raise Refused("advert", f"holds keys that are {fault}")
         return advert
 
     def _shares(

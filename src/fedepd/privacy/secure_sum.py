@@ -146,6 +146,29 @@ def advert_text(run: str, round: int, attempt: int, site: int, sharing: bytes, m
     return json.dumps(["fedepd advert 1", run, round, attempt, site, sharing.hex(), masking.hex()]).encode()
 
 
+def advert_fault(about: tuple[str, int, int], site: int, advert: Advert, verify: Verify) -> str | None:
+    """What is wrong with a site's keys for the sum of this run, round and attempt; None if nothing is."""
+    if not verify(site, advert_text(*about, site, advert.sharing, advert.masking), advert.signature):
+        return "not signed by the site for this sum"
+    if advert.sharing == advert.masking or not (
+        exchangeable(advert.sharing) and exchangeable(advert.masking)
+    ):
+        return "not two keys with which a secret can be agreed"
+    return None
+
+
+def exchangeable(key: bytes) -> bool:
+    """Whether a secret can be agreed with the holder of a public key.
+
+    With a point of low order everybody gets zero, and ``cryptography`` refuses to go on.
+    """
+    try:
+        X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(key))
+    except ValueError:
+        return False
+    return True
+
+
 class Site:
     """One site's part in one sum. Each step happens once and in order; anything else is refused."""
 
@@ -242,13 +265,10 @@ class Site:
         if not 0 <= context.together <= context.length:
             raise SecureSumFailed("the part that is opened for all sites only is longer than the vector")
         for site, advert in adverts.items():
-            text = advert_text(*self._about, site, advert.sharing, advert.masking)
-            if (
-                len(advert.sharing) != SECRET
-                or len(advert.masking) != SECRET
-                or not verify(site, text, advert.signature)
-            ):
-                raise SecureSumFailed(f"the keys of site {site} are not signed by that site for this round")
+            if fault := advert_fault(self._about, site, advert, verify):
+                raise SecureSumFailed(f"the keys of site {site} are {fault}")
+        if len({key for each in adverts.values() for key in (each.sharing, each.masking)}) < 2 * len(adverts):
+            raise SecureSumFailed("two sites have the same key, so one of them has copied it")
 
     def _check_range(self, vector: Vector) -> None:
         most = largest(len(self._context.sites))

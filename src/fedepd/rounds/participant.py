@@ -95,9 +95,13 @@ class Participant:
         shown = guarded_sizes(own, self.privacy.min_count)
         return replace(shown, test=own.test) if self.shows_test else shown
 
-    def _enough(self, counts: Tensor) -> Tensor:
-        """The classes of which as many nodes may be seen, bool [C]. In a sum over all clients, any number."""
-        return counts >= (0 if self.privacy.secure else self.privacy.min_count)
+    def _enough(self, counts: Tensor, everyone: bool = True) -> Tensor:
+        """The classes of which as many nodes may be seen, bool [C].
+
+        In a sum over ``everyone``, any number. In a sum over a part of the clients, a class can have fewer
+        holders than the guard counted, down to one, and the sum is then that client's row.
+        """
+        return counts >= (0 if self.privacy.secure and everyone else self.privacy.min_count)
 
     def prepare(self) -> None:
         """Compute once what the method needs from the local data."""
@@ -119,7 +123,8 @@ class Participant:
         seen = with_own_columns(message, fields, home, opened, self._held)
         reply = self._step(round, seen)
         self.state |= home | own_columns(reply.tensors, message, fields)
-        return guarded(reply, message, fields, opened & self._enough(self.own_sizes.train))
+        everyone = cohort_size(self.info.num_clients, self.training) == self.info.num_clients
+        return guarded(reply, message, fields, opened & self._enough(self.own_sizes.train, everyone))
 
     def _step(self, round: int, message: Tensors) -> Reply:
         try:
