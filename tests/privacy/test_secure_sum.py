@@ -501,7 +501,7 @@ def test_a_known_limit_other_survivors_for_each_site() -> None:
     """Ten sites, t = 7. A dishonest server gets the sum over sites 0 to 5, though it is fewer than t.
 
     These six are told of nine sites, without site 9. Sites 6 to 8 are to be dead, but nobody may hear of more
-    than three dead ones. Each of the six hears of two of them, the three hear of the two others, site 9 of all
+    than three dead ones. Each of the six hears of two, the three hear of the two others, site 9 of all
     three: 4 + 2 + 1 = 7 shares of each one's masking key. What is summed over all sites or not at all stays
     hidden, because no site is told that all are there. The cure is the paper's consistency check.
     """
