@@ -213,3 +213,12 @@ def test_confusions_that_are_not_as_agreed_are_refused(change: dict[str, Any], f
 def test_a_method_without_global_model_sends_no_global_matrix() -> None:
     with pytest.raises(Refused, match="global_test"):
         read_confusions(confusions(), 4, CLASSES, has_global=False)
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("shape", [(0,), (1,), (), (3, 2), (1, 0, 2)])
+def test_arrays_of_any_strides_become_tensors(shape: tuple[int, ...]) -> None:
+    """An array of one number counts as contiguous whatever its stride is, and torch takes no negative one."""
+    array = np.arange(float(np.prod(shape))).reshape(shape)
+    turned = array[::-1] if shape else array
+    assert to_tensors({"w": turned})["w"].tolist() == turned.tolist()

@@ -246,6 +246,7 @@ def _message(reader: str) -> Read:
 def _sum(content: bytes, folder: Path) -> object:
     """A server's message of a secure sum, as a site reads it. Every part is read, whatever the first is."""
     from fedepd.deploy import sum_site, wire
+    from fedepd.privacy.secure_sum import SEALED
 
     which, parts, _ = wire.read_sum(as_record(content))
     readers: list[Callable[[], object]] = [
@@ -253,7 +254,7 @@ def _sum(content: bytes, folder: Path) -> object:
         lambda: wire.sites_part(parts, "survivors", 5),
         lambda: wire.sites_part(parts, "members", 5),
         lambda: sum_site.read_adverts(parts, "adverts"),
-        lambda: wire.bytes_part(parts, "sealed", sum_site.SEALED),
+        lambda: wire.bytes_part(parts, "sealed", SEALED),
         lambda: sum_site.used_round(parts, which),
         lambda: sum_site.following_sum(parts),
     ]
@@ -263,13 +264,13 @@ def _sum(content: bytes, folder: Path) -> object:
 def _sum_answer(content: bytes, folder: Path) -> object:
     """A site's message of a secure sum, as the server reads it."""
     from fedepd.deploy import sum_site, wire
-    from fedepd.privacy.secure_sum import OPENED_SHARES
+    from fedepd.privacy.secure_sum import OPENED_SHARES, SEALED
 
     parts = wire.read_sum_answer(as_record(content), wire.Sum("step", 1))
     readers: list[Callable[[], object]] = [
         lambda: sum_site.read_adverts(parts, "advert"),
         lambda: wire.sites_part(parts, "sites", 5),
-        lambda: wire.bytes_part(parts, "sealed", sum_site.SEALED),
+        lambda: wire.bytes_part(parts, "sealed", SEALED),
         lambda: wire.bytes_part(parts, "opened", OPENED_SHARES),
     ]
     return [_taken(read) for read in readers]

@@ -220,8 +220,8 @@ def messages() -> Iterator[tuple[str, str, bytes]]:
 
 def sums() -> dict[str, dict[str, Any]]:
     """The four messages of a secure sum, from the server and from a site."""
-    from fedepd.deploy.sum_site import ADVERT, SEALED
-    from fedepd.privacy.secure_sum import OPENED_SHARES
+    from fedepd.deploy.sum_site import ADVERT
+    from fedepd.privacy.secure_sum import OPENED_SHARES, SEALED
 
     which: dict[str, Any] = {"purpose": "step", "round": 1, "attempt": 0}
     three, model = _array(np.arange(3)), {"classifier.bias": _array(np.zeros(3, np.float32))}

@@ -494,3 +494,31 @@ def test_copied_keys_are_refused() -> None:
 
 def signed_by(cast: Cast, site: int, sharing: bytes, masking: bytes) -> Advert:
     return Advert(sharing, masking, cast.keys[site].sign(advert_text("run", 1, 0, site, sharing, masking)))
+
+
+@pytest.mark.hostile
+def test_a_known_limit_other_survivors_for_each_site() -> None:
+    """Ten sites, t = 7. A dishonest server gets the sum over sites 0 to 5, though it is fewer than t.
+
+    These six are told of nine sites, without site 9. Sites 6 to 8 are to be dead, but nobody may hear of more
+    than three dead ones. Each of the six hears of two, the three hear of the two others, site 9 of all
+    three: 4 + 2 + 1 = 7 shares of each one's masking key. What is summed over all sites or not at all stays
+    hidden, because no site is told that all are there. The cure is the paper's consistency check.
+    """
+    cast, vectors, dead = Cast.of(10), vectors_of(10), (6, 7, 8)
+    sealed = cast.share()
+    told = {k: set(range(9 if k < 6 else 10)) for k in range(10)}
+    masked = {}
+    for k in range(10):
+        shown = {sender: row for sender, row in relayed(sealed, k).items() if sender in told[k]}
+        masked[k] = cast.sites[k].masked(vectors[k], shown)
+    lost = {k: {dead[k % 3], dead[(k + 1) % 3]} for k in range(6)}
+    lost |= {k: set(dead) - {k} for k in range(6, 10)}
+    opened = {}
+    for k in range(10):
+        shares = cast.sites[k].opened(sorted(told[k] - lost[k]))
+        opened[k] = {site: share for site, share in shares.items() if site < 6 or site in lost[k]}
+    six = {k: masked[k] for k in range(6)}
+    found = unmasked(cast.context, cast.adverts, six, range(9), opened)
+    expected = sum((vectors[k] for k in six), np.zeros(LENGTH, dtype=np.int64))
+    assert found.tolist() == [*expected[:-1].tolist(), 0]

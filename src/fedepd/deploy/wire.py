@@ -81,9 +81,8 @@ def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
 
 def to_tensors(arrays: Any, field: str = "tensors") -> Tensors:
     check_arrays(arrays, field)
-    return {
-        name: torch.tensor(np.ascontiguousarray(value).reshape(value.shape)) for name, value in arrays.items()
-    }
+    # A copy: an array of one number or none may have a negative stride, which torch refuses.
+    return {name: torch.from_numpy(np.array(value, order="C")) for name, value in arrays.items()}
 
 
 def check_arrays(arrays: Any, field: str) -> None:

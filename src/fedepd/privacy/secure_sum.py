@@ -34,7 +34,9 @@ What holds and why:
 
 What does not hold: with two sites each learns the other's vector by subtraction, so ``threshold`` refuses
 n < 3. A site can add any vector it likes. The sum itself may tell a lot, if only one site adds something to a
-place in it.
+place in it. Survivors are not signed by the sites: the paper's consistency check, one more trip, is left out.
+A dishonest server that names other survivors to each site can get a sum over somewhat fewer than t sites,
+with ten sites over six instead of seven (tests/privacy/test_secure_sum.py).
 """
 
 from __future__ import annotations
