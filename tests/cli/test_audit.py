@@ -33,6 +33,7 @@ def test_a_run_is_audited(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert (folder / "audit.html").read_text().startswith("<!doctype html>")
 
 
+@pytest.mark.heavy
 def test_json_is_one_object_and_files_go_elsewhere(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -42,6 +43,7 @@ def test_json_is_one_object_and_files_go_elsewhere(
     assert not (folder / "audit.json").exists()
 
 
+@pytest.mark.heavy
 def test_a_gate_stops_a_pipeline(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The run has no protection, so its own setting is off, where every class of a client is sent."""
     assert main(["audit", str(folder), *FAST, "--fail-above", "classes.shown=0.5"]) == 1
@@ -68,6 +70,7 @@ def test_mistakes_are_found_before_anything_is_written(
     assert not (folder / "audit.json").exists()
 
 
+@pytest.mark.heavy
 def test_a_graph_from_memory_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     graph = load("synthetic")
     run(graph, "fedavg", rounds=1, clients=4, hidden=8, out=tmp_path / "run")

@@ -83,6 +83,7 @@ def first_sums(office: Office, count: int) -> list[tuple[Vector, tuple[int, ...]
 LATER = [("d", MASKED, time) for time in range(2, 20)]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("change", "members", "share"),
     [(unchanged, 5, 5 / 3), (losing(("e", MASKED, 1), *LATER), 3, 3 / 2)],
@@ -116,6 +117,7 @@ def test_the_sum_has_the_noise_that_was_promised(
 # --- who counts ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 def test_a_site_gives_no_more_than_its_budget_also_after_a_restart(kits: Path) -> None:
     """Three rounds are three sums. The server asks for round 1 twice, the site restarts, and again twice."""
     office = Office(kits, make_task())
@@ -154,6 +156,7 @@ def finished(kits: Path, folder: Path) -> Ledger:
     return again
 
 
+@pytest.mark.heavy
 def test_a_lost_round_costs_a_sum_and_the_resumed_job_stops_early(kits: Path, tmp_path: Path) -> None:
     """Round 1, round 2 that was lost, and round 2 again are the three sums of the budget."""
     finished(kits, tmp_path / "run")

@@ -113,6 +113,7 @@ DROPS: list[tuple[int, list[tuple[str, str, int]]]] = [
 ]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("expected_missing", "lost"), DROPS, ids=str)
 def test_the_digest_is_the_rehearsals_whoever_is_lost(
     kits: Path, expected_missing: int, lost: list[tuple[str, str, int]]
@@ -160,6 +161,7 @@ def test_too_few_sites_end_the_job_and_name_who_is_missing(kits: Path) -> None:
         Office(kits, make_task(), lost).run()
 
 
+@pytest.mark.heavy
 def test_a_resumed_round_is_summed_over_the_same_sites_only(kits: Path) -> None:
     """The server loses round 2 and asks again. With the same sites the digest is the same.
 
@@ -402,6 +404,7 @@ WRONG: dict[str, tuple[str, Callable[[Any], Any], str]] = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.hostile
 @pytest.mark.parametrize("case", WRONG)
 def test_a_broken_answer_costs_its_site_the_sum_and_is_named(kits: Path, case: str) -> None:
@@ -444,6 +447,7 @@ def test_a_site_with_keys_of_low_order_is_lost_and_the_others_go_on(kits: Path, 
     assert [line["clients"] for line in ledger.progress.lines] == [(0, 2, 3, 4)] * 2
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("share", [0.6, 0.8])
 def test_cohorts_that_change_from_round_to_round(kits: Path, share: float) -> None:
     """A site that is not in the next cohort opens the present sum, and makes no keys for the next one."""

@@ -13,6 +13,7 @@ from fedepd.rounds.guard import Privacy
 from fedepd.runs.simulation import Simulation
 
 
+@pytest.mark.heavy
 def test_every_figure_has_a_title_and_every_title_a_figure(four: Callable[..., Simulation]) -> None:
     """All six attacks of a short run, with as many steps as they say."""
     simulation = four(rounds=1)

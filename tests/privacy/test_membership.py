@@ -120,6 +120,7 @@ def test_one_false_alarm_in_a_hundred_is_allowed() -> None:
     assert curve(np.r_[0, 0, 1, np.full(98, 2)], np.r_[0, 0, 1, np.zeros(98)] == 1, np.ones(101))[1] == 0.0
 
 
+@pytest.mark.heavy
 def test_a_model_that_learns_by_heart_is_found_out() -> None:
     """And the figures do not depend on the number of processes."""
     seen: list[tuple[int, int]] = []
@@ -143,6 +144,7 @@ def test_a_model_that_never_learns_says_nothing(scores: membership.Scores) -> No
     assert {figure.value for figure in figures if figure.name == "membership.tpr" and figure.cases} == {0.0}
 
 
+@pytest.mark.heavy
 def test_trainings_have_no_more_rounds_than_they_are_given() -> None:
     """A run of 4 rounds whose trainings are cut at 2 gives the figures of a run of 2."""
     cut = audit_membership(quick(), by_heart(), 4, 1, rounds=2)

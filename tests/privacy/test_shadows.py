@@ -92,6 +92,7 @@ def test_the_centralised_model_has_its_own_names(graph: Graph) -> None:
     assert "encoder.weight" in tensors
 
 
+@pytest.mark.heavy
 def test_a_failure_in_a_process_is_the_sentence_that_it_is_here(how: Recipe) -> None:
     broken = replace(how, signal=confidence_of_nobody)
     for workers in (1, 2):
