@@ -71,5 +71,5 @@ clean:  ## remove .venv, runs/demo, site and caches
 	@touch $@
 
 .PHONY: federation-demo
-federation-demo: .venv/.federation  ## run a server and three sites here, and compare with the simulation
-	$(BIN)/fedepd federation demo --rounds 10
+federation-demo: .venv/.federation  ## four banks and a coordinator here, from their tables to their models
+	$(BIN)/fedepd federation demo

@@ -10,18 +10,24 @@ processes of a participant.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from fedepd import run
+from fedepd.clients.clients_dir import write_clients
 from fedepd.datasets import load
-from fedepd.deploy.demo import demo
-from fedepd.deploy.loopback import processes_naming
+from fedepd.deploy import admin
+from fedepd.deploy.loopback import Loopback, processes_naming
+from fedepd.deploy.rehearse import rehearse
+from fedepd.deploy.task import FederationTask
+from fedepd.runs.folder import read_rounds
+from fedepd.runs.simulation import build
+from fedepd.types import Graph
 
 EVERY = 2.0
 """Seconds between two measurements of memory."""
@@ -48,6 +54,28 @@ def watch(federation: Path, seen: dict[int, dict[str, float]], ended: threading.
         seen[finished_rounds(federation)] = {kit.name: resident_mb(kit) for kit in kits}
 
 
+def deploy(graph: Graph, method: str, rounds: int, folder: Path) -> list[dict[str, Any]]:
+    """The rounds of a deployed run. It must end with the bits of the same run in one process."""
+    names = [f"site-{k + 1}" for k in range(SITES)]
+    shape = (graph.num_features, graph.num_classes)
+    task = FederationTask("cost", method, "default", {"rounds": rounds}, *shape, tuple(names), SITES)
+    clients = build(task.experiment(), graph).clients
+    files = dict(zip(names, write_clients(clients, names, folder / "data"), strict=True))
+    with Loopback(folder / "federation", files) as federation:
+        federation.wait()
+        end = admin.supervise(federation.admin, admin.submit(federation.admin, task), _tell)
+        if end["state"] != "done":
+            raise SystemExit(f"the run ended without results: {end.get('error', end['state'])}")
+        admin.fetch(federation.admin, admin.last_job(federation.admin), folder / "run")
+    if rehearse(task, list(files.values())).digest() != end["digest"]:
+        raise SystemExit("the deployed run and the simulation end with other weights")
+    return read_rounds(folder / "run")
+
+
+def _tell(now: dict[str, Any]) -> None:
+    print(admin.describe(now), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -57,19 +85,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=200)
     values = parser.parse_args()
     seen: dict[int, dict[str, float]] = {}
+    graph = load(values.data)
     with tempfile.TemporaryDirectory() as scratch:
-        folder, ended = Path(scratch) / "demo", threading.Event()
+        folder, ended = Path(scratch), threading.Event()
         watcher = threading.Thread(target=watch, args=(folder / "federation", seen, ended))
         watcher.start()
         try:
-            same = demo(values.method, values.rounds, SITES, values.data, str(folder), print)
+            lines = deploy(graph, values.method, values.rounds, folder)
         finally:
             ended.set()
             watcher.join()
-        if not same:
-            raise SystemExit(1)
-        lines = [json.loads(line) for line in (folder / "run" / "rounds.jsonl").read_text().splitlines()]
-    graph, start = load(values.data), time.process_time()
+    start = time.process_time()
     run(graph, values.method, clients=SITES, rounds=10)
     simulated = (time.process_time() - start) / 10
     deployed = statistics.median(line["seconds"] for line in lines)

@@ -61,3 +61,34 @@ def plugged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     monkeypatch.undo()
     for registry in registries():
         registry.refresh()
+
+
+@pytest.fixture(scope="session")
+def made_kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with kits ``fed/...`` and a client file ``a.npz``.
+
+    Tests that change something copy a kit first.
+    """
+    pytest.importorskip("nvflare", reason="needs the extra 'federation'")
+    from fedepd.clients.client_file import write_client_file
+    from fedepd.deploy import kits
+    from toy import CLASSES, FEATURES, toy_client
+
+    folder = tmp_path_factory.mktemp("kits")
+    write_client_file(toy_client(one_node_class=True), folder / "a.npz")
+    kits.provision(
+        folder / "fed", ["bank-a", "bank-b"], "localhost", 8002, {"features": FEATURES, "classes": CLASSES}
+    )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def planned_kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of kits with a plan, for the sites a to d. Tests that change one copy it first."""
+    pytest.importorskip("nvflare", reason="needs the extra 'federation'")
+    from deploy.plans import PLAN
+    from fedepd.deploy import kits
+
+    folder = tmp_path_factory.mktemp("planned") / "fed"
+    kits.provision(folder, ["a", "b", "c", "d"], "localhost", 8002, {}, plan=PLAN.encode())
+    return folder

@@ -291,7 +291,7 @@ OWN = {
     "report/page.py", "reproduction/judging/paper.py",  # files of the package
     "reproduction/pages/page.py",  # figures that were just drawn
     "bench/suite.py", "bench/measure.py",  # the output of our own process
-    "model/export.py",  # text of a schema that was read before
+    "model/writing.py",  # text of a schema that was read before
 }  # fmt: skip
 READS = re.compile(
     r"json\.loads?\(|np\.load\(|load_file\(|safe_open|tomllib\.load|\.read_text\(|\.read_bytes\(|\.open\(|(?<![\w.])open\(|flock"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
 import pytest
@@ -61,3 +62,8 @@ def test_ranges() -> None:
     assert [number(0.5, 2).fits(x) for x in (0.4, 0.5, 2, 2.1)] == [False, True, True, False]
     assert SHA256.fits("a" * 64)
     assert not SHA256.fits("a" * 63)
+
+
+def test_a_date_of_a_toml_file_is_told() -> None:
+    with pytest.raises(BadData, match="'day' is a date, not a whole number"):
+        expect({"day": datetime.date(2020, 1, 1)}, {"day": WHOLE}, "it")

@@ -6,6 +6,7 @@ Only regular files of a limited size are read, and JSON only to a limited depth.
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import lzma
 import math
@@ -95,6 +96,20 @@ def regular_content(path: Path, limit: int) -> bytes:
         if size > limit:
             raise OSError(errno.EFBIG, f"it has more than {limit:,} bytes, so fedepd did not write it")
         return file.read(size)
+
+
+def file_sha256(path: Path) -> str:
+    """The hash of a file's bytes, or one sentence on why it cannot be read."""
+    try:
+        digest = hashlib.sha256()
+        with open_regular(path) as file:
+            while part := file.read(2**20):
+                digest.update(part)
+        return digest.hexdigest()
+    except OSError as cause:
+        raise BadData(
+            f"cannot read '{shown(path, 300)}': {cause.strerror}; check its name and permissions"
+        ) from cause
 
 
 def parse_json(content: bytes | str, where: str, cure: str = AGAIN) -> Any:

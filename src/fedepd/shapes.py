@@ -125,6 +125,8 @@ def _spelled(content: Any) -> str:
         return {None: "null", True: "true", False: "false"}[content]
     if isinstance(content, float):
         return f"{content:g}"
+    if not isinstance(content, int):  # TOML has dates and times
+        return f"a {type(content).__name__}"
     return "a number of many digits" if abs(content) >= 2**63 else str(content)
 
 
@@ -140,6 +142,9 @@ TEMPERATURES: Table = dict.fromkeys(TIERS, TEMPERATURE)
 
 # --- the model folder ---------------------------------------------------------------------------------------
 
+KINDS_OF_MODELS = ("global", "personal", "adapted")
+"""The model of all clients, a client's own one, and the global one after further training at a client."""
+
 MODEL_CONFIG: Table = {
     "weights_sha256": SHA256,
     "experiment": EXPERIMENT,
@@ -152,6 +157,8 @@ MODEL_CONFIG: Table = {
     "tiers": CLASSES_OF_TIERS,
     "temperatures": TEMPERATURES,
     "distilled?": FLAG,
+    "client?": TEXT,
+    "kind?": Kind("'global', 'personal' or 'adapted'", lambda value: value in KINDS_OF_MODELS),
 }
 LABELS_FIELDS: Table = {"labels": [TEXT]}
 SCHEMA_FIELDS: Table = {

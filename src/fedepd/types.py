@@ -300,6 +300,16 @@ class Partition:
 
 
 @dataclass(frozen=True, eq=False)
+class Unscaled:
+    """Raw numbers of the columns that a federation scales together, before its first round."""
+
+    columns: tuple[int, ...]
+    """Their positions in x, ascending. x holds 0 there until the scaling is known."""
+    values: NDArray[np.float64]
+    """The numbers as they are in the owner's table, [n, s]."""
+
+
+@dataclass(frozen=True, eq=False)
 class ClientData:
     """What one client holds. Labels outside the training mask are ``HIDDEN``, except inside evaluation."""
 
@@ -311,6 +321,8 @@ class ClientData:
     test_mask: Tensor
     global_ids: Tensor
     """int64 [n]: the nodes' numbers in the whole graph."""
+    unscaled: Unscaled | None = None
+    """Columns that are yet to be scaled; None where the features are complete."""
 
     def hidden(self) -> ClientData:
         """The same client with every label outside the training mask hidden. Training code sees only this."""

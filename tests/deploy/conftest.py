@@ -36,25 +36,6 @@ def federation(tmp_path_factory: pytest.TempPathFactory, quick_login: None) -> I
         yield made
 
 
-@pytest.fixture(scope="session")
-def made_kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with kits ``fed/...`` and a client file ``a.npz``.
-
-    Tests that change something copy a kit first.
-    """
-    pytest.importorskip("nvflare", reason="needs the extra 'federation'")
-    from fedepd.clients.client_file import write_client_file
-    from fedepd.deploy import kits
-    from toy import CLASSES, FEATURES, toy_client
-
-    folder = tmp_path_factory.mktemp("kits")
-    write_client_file(toy_client(one_node_class=True), folder / "a.npz")
-    kits.provision(
-        folder / "fed", ["bank-a", "bank-b"], "localhost", 8002, {"features": FEATURES, "classes": CLASSES}
-    )
-    return folder
-
-
 @pytest.fixture
 def kit(made_kits: Path, tmp_path: Path) -> Path:
     """A site's kit, as it came from the coordinator."""

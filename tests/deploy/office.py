@@ -6,26 +6,32 @@ What is left out are NVFlare's processes and the network. A test can lose or cha
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from nvflare.apis.event_type import EventType
-from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 from nvflare.fuel.utils import fobs
 
 from deploy.test_through_records import cross
-from fedepd.clients.client_file import write_client_file
+from fedepd.clients.client_file import Unscaled, write_client_file
+from fedepd.deploy.exchange import OverNVFlare
 from fedepd.deploy.executor import SiteExecutor
 from fedepd.deploy.intake import Intake
 from fedepd.deploy.kits import site_keys
 from fedepd.deploy.ledger import Ledger
 from fedepd.deploy.sums import SumsOverNVFlare
 from fedepd.deploy.task import FederationTask
+from fedepd.deploy.wire import ENGINE_FIELD, PING
 from fedepd.rounds.loop import Round
 from fedepd.runs.drive import drive
 from fedepd.runs.folder import Json
+from fedepd.types import ClientData
 from toy import toy_clients
 
 Change = Callable[[str, str, Any], Any]
@@ -44,20 +50,23 @@ class Office:
         self.log: dict[str, list[str]] = {site: [] for site in task.sites}
         self.asked: list[tuple[str, str]] = []
         self.sites = {site: self.start(site) for site in task.sites}
-        ping = lambda targets, *_, **__: {site: make_reply("OK") for site in targets}  # noqa: E731
+        self._one_by_one = threading.Lock()
         engine = SimpleNamespace(
             get_clients=lambda: [SimpleNamespace(name=site) for site in task.sites],
-            new_context=lambda: None,
-            send_aux_request=ping,
+            new_context=FLContext,
+            send_aux_request=self.send_aux_request,
         )
         self.context = SimpleNamespace(get_engine=lambda: engine)
-        self.exchange = self.connect(None)
+        self.exchange: Any = self.connect(None)
 
-    def connect(self, declared: Any, lines: Sequence[Mapping[str, Any]] = ()) -> SumsOverNVFlare:
+    def connect(self, declared: Any, lines: Sequence[Mapping[str, Any]] = ()) -> Any:
         """The server, or the server again after a restart."""
         stop, keys = SimpleNamespace(triggered=False), site_keys(self.kits / self.task.sites[0])
         reach = Intake(2**30), self, self.context, stop
-        self.exchange = SumsOverNVFlare(self.task, declared, keys, *reach, lines)
+        if self.task.experiment().privacy.secure:
+            self.exchange = SumsOverNVFlare(self.task, declared, keys, *reach, lines)
+        else:
+            self.exchange = OverNVFlare(self.task, declared or {}, *reach)
         return self.exchange
 
     def start(self, site: str) -> SiteExecutor:
@@ -81,14 +90,27 @@ class Office:
         answer = self.sites[site].execute(name, cross(dict(record)), None, None)
         return fobs.loads(fobs.dumps(answer))
 
-    # --- what the exchange uses of NVFlare's controller -----------------------------------------------------
+    def answer(self, site: str, name: str, record: Mapping[str, Any]) -> Any:
+        """What arrives at the server. A lost answer is a failure, so that no test waits for a deadline."""
+        with self._one_by_one:
+            self.asked.append((site, name))
+            answer = self.change(site, name, self.ask(site, name, record))
+        return make_reply(ReturnCode.TASK_ABORTED) if answer is None else answer
+
+    # --- what the exchange uses of NVFlare's controller and engine ------------------------------------------
 
     def broadcast(self, task: Any, fl_ctx: Any, targets: list[str], min_responses: int) -> None:
         (site,) = targets
-        self.asked.append((site, task.name))
-        answer = self.change(site, task.name, self.ask(site, task.name, task.data))
-        if answer is not None:
-            task.result_received_cb(SimpleNamespace(result=answer), fl_ctx)
+        answer = self.answer(site, task.name, task.data)
+        task.result_received_cb(SimpleNamespace(result=answer), fl_ctx)
+
+    def send_aux_request(
+        self, targets: list[str], topic: str, request: Shareable, *_: Any, **__: Any
+    ) -> dict[str, Any]:
+        if topic == PING:
+            return {site: make_reply(ReturnCode.OK) for site in targets}
+        (site,), record = targets, {name: value for name, value in request.items() if name != ENGINE_FIELD}
+        return {site: self.answer(site, request.get_header(ReservedHeaderKey.TASK_NAME), record)}
 
     def cancel_task(self, task: Any, fl_ctx: Any) -> None:
         pass
@@ -98,25 +120,39 @@ class Office:
         ledger = ledger or Ledger(self.task)
 
         def add(each: Round) -> Json:
+            if isinstance(self.exchange, OverNVFlare):
+                ledger.declare(self.exchange.sizes)
+                return ledger.add(each, self.exchange.counts, self.exchange.evaluated)
             ledger.together = self.exchange.summed
             return ledger.add(each, evaluated=self.exchange.evaluated)
 
         try:
-            saves = [] if folder is None else [lambda *_: ledger.save(folder)]
+            saves = [] if folder is None else [lambda *_: ledger.save_round(folder)]
+            ledger.measure(self.exchange, folder)
             drive(ledger.course(self.exchange, folder), ledger.progress, add, *saves)
+            ledger.conclude(self.exchange)
         finally:
             self.exchange.close()
         return ledger
 
 
-def furnish(kits: Path, sites: list[str], **more: Any) -> list[Path]:
-    """Write each site's client file and tell its kit where it is."""
+def furnish(kits: Path, sites: list[str], scaled: tuple[int, ...] = (), **more: Any) -> list[Path]:
+    """Write each site's client file and tell its kit where it is.
+
+    The columns ``scaled`` are yet to be scaled. Each site's numbers are larger than those of the one before.
+    """
     files = []
     for site, client in zip(sites, toy_clients(len(sites), **more), strict=True):
         files.append(kits / f"{site}.npz")
-        write_client_file(client, files[-1])
+        write_client_file(client, files[-1], raw_columns(client, scaled) if scaled else None)
         (kits / site / "local" / "fedepd.json").write_text(json.dumps({"data": str(files[-1])}))
     return files
+
+
+def raw_columns(client: ClientData, scaled: tuple[int, ...]) -> Unscaled:
+    """The toy's own features, but as if each site measured them around another mean."""
+    values = client.graph.x[:, list(scaled)].to_dense().numpy().astype(float)
+    return Unscaled(scaled, 40 + 10 * client.client_id + 7 * values)
 
 
 def answer_of(record: Mapping[str, Any], **parts: Any) -> Shareable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from fedepd.deploy.agreement import (
     canonical,
     check_label_names,
     differences,
+    hashed_names,
     schema_sha256,
 )
 from fedepd.deploy.task import FederationTask, site_data
@@ -278,3 +280,13 @@ def test_a_job_with_what_was_agreed_starts(tmp_path: Path) -> None:
     found = site_data(agreed, "b", tmp_path / "b.npz")
     assert np.array_equal(found.graph.y.numpy(), graph.y.numpy())
     assert agreed.identity() == task().identity()  # the hash of a run does not depend on names
+
+
+def test_hashes_of_names_tell_equal_names_within_a_run_only() -> None:
+    """SHA-256 of the JSON text of run, number and name."""
+    names = hashed_names(("a", "b", "b"), "r")
+    assert names[0] == hashlib.sha256(b'["r", 0, "a"]').hexdigest()
+    assert len(set(names)) == 3
+    assert hashed_names(("a",), "r") == names[:1]
+    assert hashed_names(("a",), "s") != names[:1]
+    assert hashed_names((), "r") == ()

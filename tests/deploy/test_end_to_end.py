@@ -180,7 +180,7 @@ def test_a_deployed_run_has_the_simulations_bits(
         assert load_model(export(tmp_path / "run", tmp_path / "model")).info == jobs[method].task.info()
     for site in SITES:
         kept = sorted(p.name for p in (federation.kits[site] / "state" / f"run-{method}").iterdir())
-        assert kept == ["checkpoint-000003", "checkpoint-000004"]
+        assert kept == ["checkpoint-000003", "checkpoint-000004", "final", "sent.jsonl"]
         assert not list(federation.kits["server"].rglob(f"{site}*error_log*"))
 
 

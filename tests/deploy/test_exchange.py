@@ -18,7 +18,8 @@ import torch
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
 from nvflare.apis.fl_constant import ReturnCode
-from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 
 from fedepd.deploy import line as module
 from fedepd.deploy.exchange import OverNVFlare
@@ -28,8 +29,11 @@ from fedepd.deploy.line import QuorumLost, Stopped
 from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import (
     DECLARE,
+    ENGINE_FIELD,
     EVALUATE,
+    PING,
     REASON,
+    STEP,
     confusions_record,
     declaration_record,
     read_message,
@@ -50,30 +54,46 @@ ONE_EACH = Sizes(5, 3, torch.ones(CLASSES, dtype=torch.int64), NONE, NONE)
 class StandIn:
     """What ``OverNVFlare`` uses of a controller and its engine.
 
-    ``answers``: by site, its record for a task, or None for silence.
+    ``answers``: by site, its record for a task, or None for silence. Requests to ``broken`` sites break off.
     """
 
     def __init__(self, answers: dict[str, Answer]) -> None:
-        self.answers, self.frozen = answers, set[str]()
-        self.asked: list[tuple[str, str]] = []
+        self.answers, self.frozen, self.broken = answers, set[str](), set[str]()
+        self.posted: list[tuple[str, str]] = []
+        self.sent: list[tuple[str, str]] = []
         self.cancelled: list[Any] = []
         self.engine = SimpleNamespace(
-            get_clients=self.clients, new_context=lambda: None, send_aux_request=self.ping
+            get_clients=self.clients, new_context=FLContext, send_aux_request=self.send_aux_request
         )
         self.context = SimpleNamespace(get_engine=lambda: self.engine)
 
     def clients(self) -> list[Any]:
         return [SimpleNamespace(name=site) for site in self.answers]
 
-    def ping(self, targets: Sequence[str], *_: Any, **__: Any) -> dict[str, Any]:
-        return {site: make_reply(ReturnCode.OK) for site in targets if site not in self.frozen}
+    def send_aux_request(
+        self, targets: Sequence[str], topic: str, request: Any, seconds: float, context: Any, optional: bool
+    ) -> dict[str, Any]:
+        if topic == PING:
+            return {site: make_reply(ReturnCode.OK) for site in targets if site not in self.frozen}
+        (site,) = targets
+        if site in self.broken:
+            return {site: make_reply(ReturnCode.COMMUNICATION_ERROR)}
+        headers = request.pop(ENGINE_FIELD)
+        self.sent.append((site, headers[ReservedHeaderKey.TASK_NAME]))
+        record = self._record(site, headers[ReservedHeaderKey.TASK_NAME], request)
+        while record is None and not context.get_run_abort_signal().triggered:
+            time.sleep(0.01)
+        return {site: record}
 
     def broadcast(self, task: Any, fl_ctx: Any, targets: list[str], min_responses: int) -> None:
         (site,) = targets
-        self.asked.append((site, task.name))
-        record = None if site in self.frozen else self.answers[site](task.name, task.data)
+        self.posted.append((site, task.name))
+        record = self._record(site, task.name, task.data)
         if record is not None:
             task.result_received_cb(SimpleNamespace(result=record), fl_ctx)
+
+    def _record(self, site: str, name: str, data: Any) -> Shareable | None:
+        return None if site in self.frozen else self.answers[site](name, data)
 
     def cancel_task(self, task: Any, fl_ctx: Any) -> None:
         self.cancelled.append(task)
@@ -98,7 +118,7 @@ Open = Callable[..., OverNVFlare]
 def over() -> Iterator[Open]:
     opened = []
 
-    def make(stand_in: StandIn, min_sites: int = 1, deadline: float = 0.1, **more: Any) -> OverNVFlare:
+    def make(stand_in: StandIn, min_sites: int = 1, deadline: float = 0.5, **more: Any) -> OverNVFlare:
         task = FederationTask("r", "fedavg", "default", {}, FEATURES, CLASSES, SITES, min_sites, deadline)
         abort = SimpleNamespace(triggered=more.get("stopped", False))
         opened.append(
@@ -131,6 +151,15 @@ def test_every_site_gets_its_own_message(over: Open) -> None:
     assert [reply.round for reply in replies.values()] == [4, 4, 4]
 
 
+def test_only_the_first_question_waits_until_a_site_asks(over: Open) -> None:
+    stand_in = StandIn(dict.fromkeys(SITES, echo))
+    exchange = over(stand_in)
+    for round in (1, 2, 3):
+        assert sorted(exchange.step(round, MESSAGES)) == [0, 1, 2]
+    assert sorted(stand_in.posted) == [(site, STEP) for site in SITES]
+    assert sorted(stand_in.sent) == [(site, STEP) for site in SITES for _ in range(2)]
+
+
 def test_a_site_that_never_answers_costs_the_deadline_and_its_own_reply(over: Open) -> None:
     stand_in = StandIn({"a": echo, "b": silent, "c": echo})
     exchange = over(stand_in, min_sites=2, deadline=0.3)
@@ -160,9 +189,9 @@ def test_a_frozen_site_is_noticed_by_its_pulse_and_is_back_when_it_answers_again
         Refusal(2, "reply", "is missing: the site became unreachable", absent=True)
     ]
     assert exchange.missing() == ["c"]
-    asked = len(stand_in.asked)
+    stand_in.sent.clear()
     assert sorted(exchange.step(3, MESSAGES)) == [0, 1]
-    assert stand_in.asked[asked:] == [("a", "fedepd_step"), ("b", "fedepd_step")]
+    assert sorted(stand_in.sent) == [("a", STEP), ("b", STEP)]
     stand_in.frozen.clear()
     end = time.monotonic() + 5
     while exchange.missing() and time.monotonic() < end:
@@ -183,7 +212,7 @@ def test_a_lost_quorum_names_who_was_missing(over: Open) -> None:
     with pytest.raises(
         QuorumLost,
         match=r"too few sites answered fedepd_step in round 7: 1 instead of at least 2 "
-        r"\(b: .* within 0.1 s; c: .*unreachable\)",
+        r"\(b: .* within 0.5 s; c: .*unreachable\)",
     ):
         exchange.step(7, MESSAGES)
 
@@ -250,7 +279,7 @@ def test_class_sizes_are_asked_for_once_and_again_where_they_are_unknown(over: O
     stand_in.answers["b"] = echo
     assert sorted(exchange.declared([0, 1, 2])) == [0, 1, 2]
     exchange.declared([0, 1, 2])
-    assert stand_in.asked == [("a", DECLARE), ("b", DECLARE), ("b", DECLARE)]
+    assert stand_in.posted == [("a", DECLARE), ("b", DECLARE), ("b", DECLARE)]
 
 
 def named(*names: str) -> Answer:
@@ -291,7 +320,10 @@ def test_sites_without_names_or_without_the_last_class_agree_with_all(over: Open
 
 
 class Site:
-    """A participant behind records; each of its steps is lost with the given probability."""
+    """A participant behind records; each of its steps fails with the given probability.
+
+    A failure is known at once, so that no round waits for a deadline.
+    """
 
     def __init__(self, participant: Any, loss: float) -> None:
         self.participant, self.loss, self.losses = (
@@ -300,14 +332,15 @@ class Site:
             np.random.default_rng(participant.client_id),
         )
 
-    def __call__(self, name: str, record: Any) -> Shareable | None:
+    def __call__(self, name: str, record: Any) -> Shareable:
         if name == DECLARE:
             return Shareable(declaration_record(self.participant.sizes))
         round, message = read_message(record)
         if name == EVALUATE:
             return Shareable(confusions_record(round, self.participant.evaluate(round, message)))
         reply = self.participant.step(round, message)
-        return None if self.losses.random() < self.loss else Shareable(reply_record(reply))
+        lost = self.losses.random() < self.loss
+        return make_reply(ReturnCode.TASK_ABORTED) if lost else Shareable(reply_record(reply))
 
 
 def test_thirty_percent_of_answers_lost_over_fifty_rounds(tmp_path: Path) -> None:
@@ -316,9 +349,7 @@ def test_thirty_percent_of_answers_lost_over_fifty_rounds(tmp_path: Path) -> Non
     In rounds without c it keeps its prototype, bit for bit, and the round's line says so.
     """
     settings = {"rounds": 50, "evaluate_every": 50, "hidden": 4, "epochs": 1}
-    task = FederationTask(
-        "r", "fedepd", "default", settings, FEATURES, CLASSES, SITES, min_sites=1, deadline=0.05
-    )
+    task = FederationTask("r", "fedepd", "default", settings, FEATURES, CLASSES, SITES, min_sites=1)
     clients = [toy_client(0, missing_class=True), toy_client(1, missing_class=True), toy_client(2)]
     losses = {"a": 0.0, "b": 0.3, "c": 0.3}  # all three lost would end the run, as it should
     stand_in = StandIn(

@@ -142,15 +142,15 @@ def test_a_message_that_no_honest_server_sends(
 @pytest.mark.hostile
 def test_a_server_that_asks_again_and_again(site: Site) -> None:
     """Every answer to another crafted model tells more: restarts do not begin the count again."""
-    site.limits("max_rounds = 4\nmax_evaluations = 2\n")
+    site.limits("max_rounds = 4\nmax_evaluations = 3\n")
     for asked in range(6):
         made = site.start()
         code = "OK" if asked < 4 else "EXECUTION_EXCEPTION"
         assert site.ask(made, STEP, 1).get_return_code() == code
         stop(made, site)
-    for asked in range(4):
+    for asked in range(5):
         made = site.start()
-        assert site.ask(made, EVALUATE, 2).get_return_code() == ("OK" if asked < 2 else "EXECUTION_EXCEPTION")
+        assert site.ask(made, EVALUATE, 2).get_return_code() == ("OK" if asked < 3 else "EXECUTION_EXCEPTION")
         stop(made, site)
 
 

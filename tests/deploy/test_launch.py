@@ -54,6 +54,26 @@ print(sorted(c.get_command_name() for c in C.commands))
 
 
 @pytest.mark.hostile
+def test_a_sites_job_answers_no_other_site() -> None:
+    """NVFlare hands a request of any participant to the executor, and sends it the answer."""
+    code = """
+from types import SimpleNamespace
+from nvflare.fuel.f3.message import Message
+from nvflare.private.fed.client.command_agent import CommandAgent
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey as H
+asked = []
+agent = CommandAgent(SimpleNamespace())
+agent._aux_communication = lambda request: asked.append(request.get_header(H.ORIGIN)) or "answer"
+for origin in ("server", "server.job", "bank-b", "bank-b.server", "", None, 7):
+    print(agent.aux_communication(Message({H.ORIGIN: origin})) == "answer")
+print(asked)
+"""
+    *answered, asked = after_closing("client-job", code).stdout.splitlines()
+    assert answered == ["True", "True"] + ["False"] * 5
+    assert asked == "['server', 'server.job']"
+
+
+@pytest.mark.hostile
 @pytest.mark.parametrize("role", ["client", "client-job", "server", "server-job"])
 def test_configuration_in_a_jobs_folder_is_not_found(tmp_path: Path, role: str) -> None:
     """Before, the first such file anywhere below the kit was taken.

@@ -162,9 +162,9 @@ def test_a_fetched_run_predicts_as_the_sites_measured(
     assert len(capsys.readouterr().out.splitlines()) == 1 + toy_clients()[0].graph.num_nodes
 
 
-def test_the_card_of_a_fetched_run_says_why_it_is_not_calibrated(tmp_path: Path) -> None:
+def test_the_card_of_a_fetched_run_says_how_it_was_calibrated(tmp_path: Path) -> None:
     card = (export(fetched(tmp_path, "fedavg"), tmp_path / "model") / "README.md").read_text()
-    assert "## Calibration\n\nThe model is not calibrated: all temperatures are 1." in card
+    assert "## Calibration\n\nThe temperatures were found from sums over the sites, on " in card
     assert "graphs of a federation stay at its sites" in card
     assert "Calibration was fitted" not in card
     assert " edges, " not in card

@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
+from deploy.office import raw_columns
 from fedepd.cli import main
 from fedepd.clients.client_file import write_client_file
 from fedepd.deploy.kits import provision
@@ -92,3 +93,29 @@ def test_under_secure_sums_nobody_sees_a_number_of_the_site_alone(tmp_path: Path
     assert found.bytes_per_round == 8 * (58 + 4 + 5) + 576 + 2 * 226 + 3 * 132
     assert [each.field for each in found.fields if each.when == "once"] == ["pruning.votes"]
     assert "with three sites, two that work together" in found.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("secure", "seen"), [(True, "only the sum over all sites"), (False, "the coordinator")]
+)
+def test_statistics_are_listed_before_the_first_round(tmp_path: Path, secure: bool, seen: str) -> None:
+    """Two scaled columns: rows, 7 limbs of the sum and 12 of the squares each, 8 bytes a number."""
+    client = toy_client(0)
+    write_client_file(client, tmp_path / "a.npz", raw_columns(client, (1, 3)))
+    settings = {"hidden": 4, "secure": secure, "features": "row_normalised"}
+    task = FederationTask(
+        "r", "fedavg", "default", settings, FEATURES, CLASSES, ("a", "b", "c"), scaled=(1, 3), counted=(0,)
+    )
+    found = preview(task, "a", tmp_path / "a.npz")
+    fields = {each.field: each for each in found.fields if each.field.startswith("statistics.")}
+    sizes = {"rows": 16, "totals": 112, "squares": 192, "categories": 8}
+    assert {name.split(".")[1]: each.bytes for name, each in fields.items()} == sizes
+    assert all(seen in each.seen and each.when == "before the first round" for each in fields.values())
+
+
+def test_what_of_the_statistics_stays_at_home_is_told(tmp_path: Path) -> None:
+    client = toy_client(0, nodes=4)
+    write_client_file(client, tmp_path / "a.npz", raw_columns(client, (1,)))
+    task = FederationTask("r", "fedavg", "default", {"hidden": 4}, FEATURES, CLASSES, ("a", "b"), scaled=(1,))
+    found = preview(task, "a", tmp_path / "a.npz")
+    assert any("fewer than 5 rows here, so nothing about its columns is sent" in w for w in found.withheld)

@@ -6,25 +6,33 @@ server's operator has changed its code so that it lies.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
+import fedepd
+from deploy.office import raw_columns
 from deploy.running import MARKS
 from fedepd.clients.client_file import write_client_file
 from fedepd.deploy import admin
 from fedepd.deploy.loopback import Loopback
+from fedepd.deploy.measured import read_measured
 from fedepd.deploy.rehearse import rehearse
 from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import MASKED, OPENED, SHARES
+from fedepd.model.model import load_model
 from fedepd.report.runs import read_run
+from fedepd.rounds.budget import epsilon_spent, noise_multiplier
 from toy import CLASSES, FEATURES, toy_clients
 
 pytestmark = [*MARKS, pytest.mark.heavy]
@@ -106,6 +114,63 @@ def test_a_site_killed_between_masking_and_opening(four: Loopback, tmp_path: Pat
     assert end["digest"] == rehearse(task, list(four.files.values()), run.rounds).digest()
 
 
+def test_a_noisy_federation(four: Loopback, tmp_path: Path) -> None:
+    """Three rounds spend the budget of three sums. Twice the same task ends with two models.
+
+    No site sends scores. Every site counts its own answers, and everybody says what was spent.
+    """
+    settings = {"rounds": 3, "hidden": 4, "select": "last", "dp_epsilon": 8.0}
+    weights: list[torch.Tensor] = []
+    told: list[dict[str, Any]] = []
+    for run in ("run-noisy", "run-again"):
+        task = FederationTask(run, "fedavg", "default", settings, FEATURES, CLASSES, SITES, min_sites=3)
+        end = admin.supervise(four.admin, admin.submit(four.admin, task), told.append, patience=60)
+        assert end["state"] == "done", end
+        admin.fetch(four.admin, admin.last_job(four.admin), tmp_path / run)
+        found = read_run(tmp_path / run)
+        assert not found.scored
+        assert [line["clients"] for line in found.rounds] == [[0, 1, 2, 3]] * 3
+        assert [line["privacy"]["releases"] for line in found.rounds] == [1, 2, 3]
+        assert found.summary["privacy"]["epsilon_spent"] == pytest.approx(8.0)
+        for site in SITES:
+            counted = four.kits[site] / "state" / "answers" / f"{run}.json"
+            assert json.loads(counted.read_text())["rounds"] == 3
+            assert "evaluate of round" not in (four.kits[site] / "console.log").read_text()
+        model = load_model(fedepd.export(tmp_path / run, tmp_path / f"{run}-model"))
+        weights.append(model.tensors["encoder.weight"])
+        assert bool(weights[-1].isfinite().all())
+    assert not torch.equal(*weights)
+    multiplier = noise_multiplier(8.0, 1e-5, 3)
+    words = [f"epsilon {epsilon_spent(multiplier, 1e-5, k):.2f} of 8 spent in {k} sums" for k in (1, 2, 3)]
+    spent = {now["spent"] for now in told if now.get("spent")}
+    assert spent
+    assert spent <= set(words)
+
+
+def test_sites_scale_their_columns_together(tmp_path: Path, quick_login: None) -> None:
+    """Four processes with raw numbers agree on the scaling, and reach the rehearsal's digest."""
+    files = files_in(tmp_path)
+    for client, file in zip(toy_clients(4), files.values(), strict=True):
+        write_client_file(client, file, raw_columns(client, (1, 3)))
+    task = replace(make_task("run-scaled", rounds=3), scaled=(1, 3))
+    with Loopback(tmp_path / "fed", files) as four:
+        four.wait()
+        job = admin.submit(four.admin, task)
+        end = admin.supervise(four.admin, job, lambda now: None, patience=60)
+        assert end["state"] == "done"
+        admin.fetch(four.admin, admin.last_job(four.admin), tmp_path / "run")
+        kept = [read_measured(four.kits[site] / "state" / task.run) for site in SITES]
+        logs = [(four.kits[site] / "console.log").read_text() for site in SITES]
+    ledger = rehearse(task, list(files.values()))
+    assert end["digest"] == ledger.digest()
+    found = read_run(tmp_path / "run").summary["statistics"]
+    assert found == ledger.progress.answers["statistics"]
+    assert kept == [kept[0]] * 4
+    assert kept[0] is not None
+    assert [each["mean"] for each in kept[0]["columns"]] == [each["mean"] for each in found["columns"]]
+    assert all("column 1: scaled by mean " in log for log in logs)
+
+
 LIES = {
     "two-models": """
 from fedepd.deploy import sums
@@ -125,12 +190,13 @@ sums.sum_record = lying
     "asks-twice": """
 from fedepd.deploy import sums
 honest = sums.SumsOverNVFlare._opened
-def lying(self, which, masked, sealed, complete):
-    answer = honest(self, which, masked, sealed, complete)
+def lying(self, which, masked, sealed, signatures):
+    answer = honest(self, which, masked, sealed, signatures)
     if which.purpose == "step":
         fewer = dict(list(masked.items())[:-1])
-        again = honest(self, which, fewer, sealed, False)
-        open({trace!r}, "a").write(f"{len(again)} sites opened a second set\\n")
+        signed = self._signed(which, fewer, bytes(32))
+        again = honest(self, which, fewer, sealed, dict.fromkeys(fewer, bytes(512)))
+        open({trace!r}, "a").write(f"{len(signed)} sites signed, {len(again)} opened a second set\\n")
     return answer
 sums.SumsOverNVFlare._opened = lying
 """,
@@ -144,8 +210,9 @@ class Lying(Loopback):
         super().__init__(folder, files)
 
     def environment(self, name: str) -> dict[str, str]:
-        more = {"PYTHONPATH": str(self.code)} if name == "server" else {}
-        return {**super().environment(name), **more}
+        made = super().environment(name)
+        path = os.pathsep.join([str(self.code), made.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+        return {**made, "PYTHONPATH": path} if name == "server" else made
 
 
 @pytest.mark.hostile
@@ -170,6 +237,6 @@ def test_a_server_that_lies_gets_nothing(lie: str, tmp_path: Path, quick_login: 
             assert "fedepd_sum_masked in round 1: 0 instead of at least 3" in end["error"]
             assert all("the server showed that site another model" in log for log in logs)
         else:
-            assert trace.read_text() == "0 sites opened a second set\n" * 2
+            assert trace.read_text() == "0 sites signed, 0 opened a second set\n" * 2
             assert all("out of order" in log for log in logs[:-1])
             assert end["digest"] == rehearse(task, list(made.files.values())).digest()

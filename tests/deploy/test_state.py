@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedepd.deploy.state import SiteState
+from fedepd.deploy.state import Final, SiteState, read_final
 from fedepd.errors import BadData
 
 
@@ -50,3 +50,38 @@ def test_the_state_of_another_run_is_refused(tmp_path: Path) -> None:
     SiteState(tmp_path / "s", "id").save(1, {"a": torch.ones(2)})
     with pytest.raises(BadData, match="another run"):
         SiteState(tmp_path / "s", "other")
+
+
+def test_the_final_model_is_read_again_and_other_rounds_models_are_removed(tmp_path: Path) -> None:
+    state = SiteState(tmp_path, "id")
+    for round in (2, 4):
+        state.keep_evaluated(round, {"a": torch.tensor([float(round)]), "encoder.moments.m": torch.ones(1)})
+    personal = state.evaluated(2)
+    assert personal is not None
+    assert [*personal] == ["a"]
+    assert state.evaluated(3) is None
+    state.save(4, {"a": torch.zeros(1)})
+    state.keep_final(Final({"w": torch.ones(2)}, {"a": torch.zeros(1)}, personal, {"task": "t"}))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-000004", "final"]
+    found = read_final(tmp_path, "id")
+    assert found.model["w"].tolist() == [1, 1]
+    assert found.personal is not None
+    assert found.personal["a"].tolist() == [2]
+    assert found.about["task"] == "t"
+
+
+def test_a_site_that_was_away_in_the_selected_round_has_no_personal_model(tmp_path: Path) -> None:
+    state = SiteState(tmp_path, "id")
+    state.keep_final(Final({"w": torch.ones(2)}, {}, state.evaluated(2), {}))
+    assert read_final(tmp_path, "id").personal is None
+
+
+def test_a_tampered_or_foreign_final_model_is_refused(tmp_path: Path) -> None:
+    SiteState(tmp_path, "id").keep_final(Final({"w": torch.ones(2)}, {}, None, {}))
+    with pytest.raises(BadData, match="belongs to another run"):
+        read_final(tmp_path, "other")
+    content = bytearray((tmp_path / "final").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "final").write_bytes(bytes(content))
+    with pytest.raises(BadData, match="checksum"):
+        read_final(tmp_path, "id")

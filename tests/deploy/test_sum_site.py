@@ -12,7 +12,7 @@ pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 from fedepd.deploy.limits import expected_message
 from fedepd.deploy.sum_site import bound_to, context_of, following_sum, used_round, what_of
 from fedepd.deploy.task import FederationTask
-from fedepd.deploy.wire import Sum
+from fedepd.deploy.wire import PURPOSES, Sum
 from fedepd.errors import BadMessage
 from toy import CLASSES, FEATURES
 
@@ -39,7 +39,7 @@ def test_the_next_sum() -> None:
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("code", [[3, 1, 0], [-1, 1, 0], [1, -1, 0], [1, 1], [1.0, 1.0, 0.0]])
+@pytest.mark.parametrize("code", [[len(PURPOSES), 1, 0], [-1, 1, 0], [1, -1, 0], [1, 1], [1.0, 1.0, 0.0]])
 def test_a_next_sum_that_is_none(code: list[Any]) -> None:
     with pytest.raises(BadMessage, match="no usable next sum"):
         following_sum({"next": np.array(code)})

@@ -5,8 +5,10 @@ The digest is the rehearsal's, whoever is lost. The protocol's own tests are tes
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +20,31 @@ pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 from nvflare.apis.shareable import Shareable
 
 from deploy.office import Change, Office, answer_of, furnish, unchanged
+from fedepd.clients.client_file import write_client_file
 from fedepd.deploy.kits import provision
 from fedepd.deploy.ledger import Ledger
 from fedepd.deploy.line import QuorumLost
 from fedepd.deploy.rehearse import rehearse
+from fedepd.deploy.signing import MAX_SIGNATURE
 from fedepd.deploy.sum_site import ADVERT, bound_to, packed_advert
 from fedepd.deploy.task import FederationTask
-from fedepd.deploy.wire import KEYS, MASKED, OPENED, SHARES, STEP, TRIPS, Sum, message_record, sum_record
+from fedepd.deploy.wire import (
+    DECLARE,
+    KEYS,
+    MASKED,
+    OPENED,
+    SHARES,
+    SIGNED,
+    STEP,
+    TRIPS,
+    Sum,
+    message_record,
+    sum_record,
+)
 from fedepd.methods import METHODS
 from fedepd.privacy.secure_sum import OPENED_SHARES, SEALED, SECRET, Advert, advert_text, threshold
-from fedepd.rounds.sums import ADVERT_BYTES, OPENED_BYTES, SEALED_BYTES
-from toy import CLASSES, FEATURES
+from fedepd.rounds.sums import ADVERT_BYTES, OPENED_BYTES, SEALED_BYTES, SIGNATURE_BYTES
+from toy import CLASSES, FEATURES, toy_clients
 
 SITES = ["a", "b", "c", "d", "e"]
 ADDITIVE = [
@@ -57,7 +73,7 @@ def kits(five_kits: Path, tmp_path: Path) -> Path:
 def make_task(method: str = "fedepd", sites: int = 5, rounds: int = 3, **more: Any) -> FederationTask:
     settings = {"rounds": rounds, "evaluate_every": 2, "hidden": 4, "min_count": 2, **more}
     return FederationTask(
-        "r", method, "default", settings, FEATURES, CLASSES, tuple(SITES[:sites]), 3, deadline=0.3
+        "r", method, "default", settings, FEATURES, CLASSES, tuple(SITES[:sites]), 3, deadline=60
     )
 
 
@@ -96,7 +112,7 @@ def test_every_method_reaches_the_digest_of_the_rehearsal(kits: Path, method: st
     assert not trips & {STEP, "fedepd_evaluate"}  # no answer was seen alone
     asked = [name for site, name in office.asked if site == "a"]
     assert asked.count(KEYS) == 1  # all other keys came with the sum before
-    assert asked.count(OPENED) == 1 + 3 + 2  # sizes, three steps, two evaluations
+    assert asked.count(OPENED) == 1 + 3 + 2 + 1  # sizes, three steps, two evaluations, the final model
 
 
 DROPS: list[tuple[int, list[tuple[str, str, int]]]] = [
@@ -152,6 +168,34 @@ def test_a_site_that_is_lost_before_it_opens_is_in_the_sum_and_comes_back(kits: 
     ledger = office.run()
     assert [line["clients"] for line in ledger.progress.lines] == [(0, 1, 2, 3, 4)] * 4
     assert ledger.digest() == rehearse(task, files_of(kits)).digest()
+
+
+def test_class_names_leave_a_site_as_hashes(kits: Path) -> None:
+    """The kits hold no names. Four sites call their classes alike, and d calls class 1 otherwise.
+
+    It is lost from the run, and the others go on. The server never sees a name.
+    """
+    permissive(kits)
+    for site, client in zip(SITES, toy_clients(5), strict=True):
+        names = ("clean", "mule" if site != "d" else "fraud", "takeover")[:CLASSES]
+        write_client_file(
+            replace(client, graph=replace(client.graph, label_names=names)), kits / f"{site}.npz"
+        )
+    declared: dict[str, Any] = {}
+
+    def change(site: str, name: str, answer: Any) -> Any:
+        if name == DECLARE:
+            declared[site] = answer["label_names"]
+        return answer
+
+    ledger = Office(kits, make_task("fedavg", rounds=1), change).run()
+    assert [line["clients"] for line in ledger.progress.lines] == [(0, 1, 2, 4)]
+    (refusal,) = [r for line in ledger.progress.lines for r in line["refused"]]
+    assert (refusal["client"], refusal["field"]) == (3, "label_names")
+    assert "class 1 has another name than at most sites" in refusal["reason"]
+    assert declared["a"] == declared["b"] != declared["d"]
+    assert declared["a"][0] == declared["d"][0]
+    assert all(re.fullmatch("[0-9a-f]{64}", name) for names in declared.values() for name in names)
 
 
 def test_too_few_sites_end_the_job_and_name_who_is_missing(kits: Path) -> None:
@@ -234,6 +278,17 @@ class Server:
             rows.append(shares[other]["parts"]["sealed"][known.index(self.number[site])])
         return {"sites": np.array([self.number[s] for s in others]), "sealed": np.stack(rows)}
 
+    def masked(self, message: Any) -> None:
+        """Up to the masked vectors of all sites, all honest."""
+        shares = self.share(self.adverts(), lambda site: message)
+        for site in self.sites:
+            assert "masked" in self.ask(MASKED, site, **self.sealed_for(site, shares))["parts"]
+
+    def signed(self, told: Mapping[str, Any]) -> dict[str, Any]:
+        """Each site's signature of the survivors that it is told, as parts of the next message."""
+        rows = [self.ask(SIGNED, s, survivors=told[s])["parts"]["signature"] for s in told]
+        return {"sites": np.array([self.number[s] for s in told]), "signatures": np.concatenate(rows)}
+
 
 @pytest.fixture
 def started(kits: Path) -> Office:
@@ -266,16 +321,38 @@ def test_a_server_that_shows_one_site_another_model_gets_no_vector(started: Offi
 
 @pytest.mark.hostile
 def test_a_server_that_asks_twice_for_survivors_gets_one_answer(started: Office) -> None:
-    message = message_for(started)
     server = Server(started, Sum("step", 1), SITES)
-    shares = server.share(server.adverts(), lambda site: message)
-    for site in SITES:
-        assert "masked" in server.ask(MASKED, site, **server.sealed_for(site, shares))["parts"]
+    server.masked(message_for(started))
     assert "opened" in server.ask(OPENED, "a", survivors=np.arange(5))["parts"]
-    for survivors in (np.arange(5), np.arange(4)):
-        again = server.ask(OPENED, "a", survivors=survivors)
+    assert "signature" in server.ask(SIGNED, "b", survivors=np.arange(4))["parts"]
+    for name, site in ((OPENED, "a"), (SIGNED, "a"), (SIGNED, "b")):
+        again = server.ask(name, site, survivors=np.array([0, 1, 2, 4]))
         assert again.get_return_code() == "EXECUTION_EXCEPTION"
-        assert "out of order" in started.log["a"][-1]
+        assert "out of order" in started.log[site][-1]
+
+
+@pytest.mark.hostile
+def test_a_server_that_tells_sites_other_survivors_opens_nothing(started: Office) -> None:
+    """Of five sites, t = 4. Three hear that e is lost, d that c is, e that d is: no list has four."""
+    server = Server(started, Sum("step", 1), SITES)
+    server.masked(message_for(started))
+    told = {s: np.array([0, 1, 2, 3]) for s in "abc"}
+    told |= {"d": np.array([0, 1, 3, 4]), "e": np.array([0, 1, 2, 4])}
+    signatures = server.signed(told)
+    for site in SITES:
+        answer = server.ask(OPENED, site, survivors=told[site], **signatures)
+        assert answer.get_return_code() == "EXECUTION_EXCEPTION"
+        assert "sites signed the survivors" in started.log[site][-1]
+
+
+@pytest.mark.hostile
+def test_signatures_and_their_sites_are_equally_many(started: Office) -> None:
+    server = Server(started, Sum("step", 1), SITES)
+    server.masked(message_for(started))
+    signatures = server.signed(dict.fromkeys("abcd", np.arange(4)))
+    parts = {**signatures, "sites": np.arange(3), "survivors": np.arange(4)}
+    assert server.ask(OPENED, "a", **parts).get_return_code() == "EXECUTION_EXCEPTION"
+    assert "names 3 sites and sends 4 signatures" in started.log["a"][-1]
 
 
 @pytest.mark.hostile
@@ -295,7 +372,7 @@ def test_survivors_that_a_site_refuses(started: Office, survivors: Any, says: st
     server = Server(started, Sum("step", 1), SITES)
     shares = server.share(server.adverts(), lambda site: message)
     server.ask(MASKED, "a", **server.sealed_for("a", shares))
-    assert server.ask(OPENED, "a", survivors=survivors).get_return_code() == "EXECUTION_EXCEPTION"
+    assert server.ask(SIGNED, "a", survivors=survivors).get_return_code() == "EXECUTION_EXCEPTION"
     assert says in started.log["a"][-1]
 
 
@@ -421,6 +498,24 @@ def test_a_broken_answer_costs_its_site_the_sum_and_is_named(kits: Path, case: s
 
 
 @pytest.mark.hostile
+@pytest.mark.parametrize("spoil", [lambda rows: rows[:0], lambda rows: rows ^ 1, lambda rows: rows[:, 1:]])
+def test_a_signature_that_is_not_the_sites_is_refused_and_named(
+    kits: Path, spoil: Callable[[Any], Any]
+) -> None:
+    """Five sites, t = 4. Site c is lost in round 1, so that all others must sign. That of b is spoilt."""
+    permissive(kits)
+    lose = losing(("c", MASKED, 2))
+
+    def change(site: str, name: str, answer: Any) -> Any:
+        if (site, name) == ("b", SIGNED):
+            return answer_of(answer, signature=spoil(answer["parts"]["signature"]))
+        return lose(site, name, answer)
+
+    with pytest.raises(QuorumLost, match=r"signed in round 1: 3 instead of at least 4 .*b: signature must"):
+        Office(kits, make_task("fedavg", rounds=2), change).run()
+
+
+@pytest.mark.hostile
 @pytest.mark.parametrize("point", [bytes(SECRET), (1).to_bytes(SECRET, "little")])
 def test_a_site_with_keys_of_low_order_is_lost_and_the_others_go_on(kits: Path, point: bytes) -> None:
     """The site signs them. Without the check every other site would fail, and none would be blamed."""
@@ -476,6 +571,7 @@ def test_a_wrong_opened_share_ends_the_sum_with_a_sentence(kits: Path) -> None:
 def test_the_bytes_of_masks_are_those_of_the_protocol() -> None:
     """``rounds.sums`` counts them without knowing the protocol."""
     assert (ADVERT_BYTES, SEALED_BYTES, OPENED_BYTES) == (ADVERT, SEALED, OPENED_SHARES)
+    assert SIGNATURE_BYTES == MAX_SIGNATURE
     assert ADVERT > 2 * SECRET
     assert threshold(5) == 4
-    assert len(TRIPS) == 4
+    assert len(TRIPS) == 5

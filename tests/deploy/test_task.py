@@ -5,9 +5,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from fedepd.clients.client_file import write_client_file
+from fedepd.clients.client_file import Unscaled, write_client_file
 from fedepd.deploy.task import FederationTask, site_data
 from fedepd.errors import BadConfig, BadData, BadMessage, FedEPDError, UnknownName
 from fedepd.rounds.defence import Defence
@@ -248,3 +249,53 @@ def test_what_sums_cannot_do_is_refused_with_the_reason(method: str, given: dict
     with pytest.raises(BadConfig, match=why):
         FederationTask("r", method, "default", given, 6, 3, ("a", "b", "c", "d"))
     FederationTask("r", method, "default", {**given, "secure": False}, 6, 3, ("a", "b", "c", "d"))
+
+
+# --- columns that the sites scale together ------------------------------------------------------------------
+
+
+def test_scaled_and_counted_columns_are_part_of_the_task() -> None:
+    one = task(scaled=(0, 2), counted=(1,))
+    assert FederationTask.from_json(one.to_json()) == one
+    assert one.measured
+    assert not task().measured
+    assert len({one.identity(), task().identity(), task(scaled=(0, 1), counted=(2,)).identity()}) == 3
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"scaled": [0, FEATURES]}, "scaled columns are"),
+        ({"scaled": [-1]}, "scaled columns are"),
+        ({"scaled": [2, 1]}, "ascending"),
+        ({"scaled": [1, 1]}, "ascending"),
+        ({"scaled": [True]}, "scaled columns are"),
+        ({"scaled": ["0"]}, "scaled columns are"),
+        ({"scaled": [[0]]}, "scaled columns are"),
+        ({"scaled": [0.0]}, "scaled columns are"),
+        ({"counted": [10**30]}, "counted columns are"),
+        ({"counted": {"0": 1}}, "counted are not a list"),
+        ({"scaled": [1], "counted": [1]}, "column 1 is both scaled and counted"),
+    ],
+)
+def test_positions_that_no_column_has(more: dict[str, Any], says: str) -> None:
+    with pytest.raises(FedEPDError, match=says):
+        FederationTask.from_json(json.dumps({**json.loads(task().to_json()), **more}))
+
+
+def test_noise_does_not_cover_statistics() -> None:
+    noisy = {"secure": True, "dp_epsilon": 8.0, "select": "last"}
+    with pytest.raises(BadConfig, match="are not in its budget; scale the columns in the tables before"):
+        task(sites=("a", "b", "c"), settings=noisy, scaled=(0,))
+
+
+def test_a_file_must_leave_the_federations_columns_to_be_scaled(tmp_path: Path) -> None:
+    raw = Unscaled((1,), np.arange(24.0).reshape(24, 1))
+    write_client_file(toy_client(), tmp_path / "a.npz", raw)
+    assert site_data(task(scaled=(1,)), "a", tmp_path / "a.npz").unscaled is not None
+    for scaled, says in (((), "no column"), ((0, 1), "column 0, 1")):
+        with pytest.raises(
+            BadData, match=f"leaves column 1 to be scaled .* federation scales {says}; import"
+        ):
+            site_data(task(scaled=scaled), "a", tmp_path / "a.npz")

@@ -56,10 +56,11 @@ def _unlabelled(path: Path) -> object:
 
 
 def _client(path: Path) -> object:
-    from fedepd.clients.client_file import read_client_file
+    from fedepd.clients.client_file import read_file
+    from fedepd.clients.scaling import scaled_together
     from fedepd.clients.split import SplitConfig
 
-    return read_client_file(path, 0, SplitConfig(), 0)
+    return scaled_together([read_file(path)])[0].client(0, SplitConfig(), 0)
 
 
 def _clients(content: bytes, folder: Path) -> object:
@@ -148,6 +149,15 @@ def _settings(path: Path) -> object:
     )
 
 
+def _plan(path: Path) -> object:
+    """A plan, as an owner sees it before it trusts the coordinator."""
+    from fedepd.deploy.plan import read_plan
+    from fedepd.deploy.plan_task import plan_task
+
+    plan = read_plan(path)
+    return plan_task(plan, plan.task, [f"site-{k}" for k in range(max(3, plan.min_sites))])
+
+
 def _unfold(content: bytes, folder: Path) -> None:
     """A folder's files from one JSON table of names and base64.
 
@@ -216,11 +226,11 @@ def _checkpoint(path: Path) -> object:
 def _kit(content: bytes, folder: Path) -> object:
     """``federation.json`` of a kit, after its signature was found right."""
     from fedepd import files
-    from fedepd.deploy import kits
+    from fedepd.deploy import about
 
     (folder / "local").mkdir()
     (folder / "local" / "federation.json").write_bytes(content)
-    kits._check_about(files.read_json(folder / "local" / "federation.json"), "federation.json")
+    about.check_about(files.read_json(folder / "local" / "federation.json"), "federation.json")
     return None
 
 
@@ -286,6 +296,26 @@ def _taken(read: Callable[[], object]) -> object:
         return refusal
 
 
+def _site_statistics(path: Path) -> object:
+    """What a site remembers of the scaling, and would show its owner."""
+    from fedepd.deploy.measured import measured_in_words, read_measured
+
+    found = read_measured(path.parent)
+    return found and measured_in_words(found)
+
+
+def _run_statistics(path: Path) -> object:
+    """The statistics in the summary of a run that was fetched."""
+    from fedepd.files import read_json
+    from fedepd.rounds.statistics import Statistics, in_words
+    from fedepd.runs.folder import STATISTICS_FIELDS
+    from fedepd.shapes import expect
+
+    saved = read_json(path)
+    expect(saved, STATISTICS_FIELDS, "the summary")
+    return in_words(saved), Statistics.read(saved, "the summary").scaling
+
+
 def _book(path: Path) -> object:
     """What a site remembers of its sums, as it is after a restart."""
     from fedepd.deploy.book import Book
@@ -316,6 +346,7 @@ def _with_arrays(value: Any) -> Any:
 
 
 FORMATS: dict[str, Format] = {
+    "plan": Format("text", _file("task.toml", _plan)),
     "npz": Format("zip", _file("a.npz", _graph)),
     "npz-unlabelled": Format("zip", _file("a.npz", _unlabelled)),
     "client": Format("zip", _file("a.npz", _client)),
@@ -342,6 +373,8 @@ FORMATS: dict[str, Format] = {
     "wire-confusions": Format("json", _message("read_confusions")),
     "wire-sum": Format("json", _sum),
     "wire-sum-answer": Format("json", _sum_answer),
+    "site-statistics": Format("json", _file("statistics.json", _site_statistics)),
+    "run-statistics": Format("json", _file("statistics.json", _run_statistics)),
     "sums-book": Format("text", _file("r.sums.jsonl", _book)),
 }
 

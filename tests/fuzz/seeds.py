@@ -90,6 +90,41 @@ resolution = 1.0
 """
 
 
+PLAN = """version = 1
+task = "account-fraud"
+purpose = "Find accounts that are used for fraud."
+classes = ["honest", "mule", "fraud"]
+min_sites = 3
+site_gets = "model"
+[[column]]
+name = "country"
+kind = "category"
+values = ["AT", "DE"]
+[[column]]
+name = "balance"
+kind = "number"
+scaled = true
+[[column]]
+name = "business"
+kind = "flag"
+[run]
+method = "fedepd"
+rounds = 3
+hidden = 16
+lr = 0.01
+[split]
+rule = "floor"
+train = 0.6
+val = 0.2
+test = 0.2
+[privacy]
+guard = true
+min_count = 5
+min_holders = 3
+secure = true
+"""
+
+
 PUBLIC = base64.b64decode(
     "MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEAzDDQzc0s+8K8tsWBrj6sGLLhdWIqhY+IaocQv+lhzRQumnkHvXNq"
     "3X5T8j4P+miP0tqfx6XlthErWS6Q72cFOPzvcRDqsJirJBNeGXD4OPz/tT1mi27/p/7I4R4tS4Ipsrh/YwQqz41cIee81rU1"
@@ -106,6 +141,13 @@ def plain() -> Iterator[tuple[str, str, bytes]]:
     yield "npz", "seed-sparse", npz(**sparse(), schema=np.array([json.dumps(SCHEMA)]))
     yield "npz-unlabelled", "seed", npz(**dense())
     yield "client", "seed", npz(**sparse(), split=np.array([0, 1, 2, 3], np.uint8), global_ids=np.arange(4))
+    graph = dense(12)
+    graph["x"][:, 1] = 0
+    yield (
+        "client",
+        "seed-unscaled",
+        npz(**graph, unscaled=np.linspace(-1e9, 1e9, 12)[:, None], scaled=np.array([1])),
+    )
     yield "csv-nodes", "seed", NODES
     yield (
         "csv-nodes",
@@ -126,10 +168,18 @@ def plain() -> Iterator[tuple[str, str, bytes]]:
     yield "numbers", "seed", b"0 1\n1 2\n2 0\n"
     yield "schema", "seed", json.dumps(SCHEMA).encode()
     yield "toml", "seed", TOML.encode()
+    yield "plan", "seed", PLAN.encode()
     kit = {"host": "server.example", "port": 8002, "sites": ["north", "south"], "features": 8, "classes": 3}
     yield "kit", "seed", json.dumps(kit).encode()
     keys = {site: base64.b64encode(PUBLIC).decode() for site in ("north", "south")}
     yield "kit", "seed-keys", json.dumps({**kit, "keys": keys}).encode()
+    column = {"column": 1, "name": "age", "mean": 41.5, "deviation": 3.25}
+    known = {"columns": [column, {"column": 4, "mean": 0.0, "deviation": 1.0}], "withheld": ["few rows"]}
+    yield "site-statistics", "seed", json.dumps(known).encode()
+    sums = {"rows": 2, "total": hex(3 << 128), "squares": hex(5 << 256)}
+    some = {"clients": [0, 1], "few": 5, "columns": [{**column, **sums}]}
+    counts = [{"column": 2, "name": "kind=x", "rows": None}, {"column": 3, "rows": 12}]
+    yield "run-statistics", "seed", json.dumps({**some, "categories": counts, "bytes_up": 160}).encode()
     book = '{"sum": "sizes of round 0", "set": [0, 1, 2]}\n{"sum": "step of round 1", "set": [0, 1]}\n'
     yield "sums-book", "seed", book.encode()
 

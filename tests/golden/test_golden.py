@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from golden.cases import FEDERATIONS, RUNS, machine, near, pin_federation, pin_run
+from golden.cases import FEDERATIONS, RUNS, SLOW, machine, near, pin_federation, pin_run
 
 VALUES = json.loads((Path(__file__).parent / "values.json").read_text())
 BITS = VALUES["bits"].get(machine(), {})
@@ -26,7 +26,15 @@ def test_everything_is_pinned() -> None:
     assert any(bits.keys() == everything for bits in VALUES["bits"].values())
 
 
-@pytest.mark.parametrize("name", RUNS)
+def test_the_adapted_runs_have_adapted_models() -> None:
+    for name in RUNS:
+        if name.endswith(":adapted"):
+            assert "client0.adapt.weight" in VALUES["runs"][name]["norms"]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.heavy] * (name in SLOW)) for name in RUNS]
+)
 def test_a_run_is_what_it_was(name: str) -> None:
     now, was = pin_run(name), VALUES["runs"][name]
     assert now["config_hash"] == was["config_hash"]

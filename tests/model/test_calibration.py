@@ -19,12 +19,12 @@ from fedepd.model.calibration import (
     calibration_error,
     measured,
     probabilities,
-    temperature,
-    temperatures,
-    tier_of_class,
 )
+from fedepd.rounds.calibrate import grid_sums, tier_of_class
+from fedepd.shapes import TIERS
 
 THREE = Tiers((0,), (1,), (2,))
+OF_THREE = tier_of_class(THREE, 3)
 
 
 def drawn(n: int, heat: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -36,38 +36,11 @@ def drawn(n: int, heat: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return logits, (rng.random((n, 1)) > p.cumsum(1)).sum(1).clip(max=2)
 
 
-@pytest.mark.parametrize("heat", [0.5, 1.0, 3.0])
-def test_the_right_temperature_is_found(heat: float) -> None:
-    assert temperature(*drawn(20_000, heat)) == pytest.approx(heat, rel=0.05)
-
-
-def test_each_tier_has_its_own_and_few_nodes_take_the_common_one() -> None:
-    """Nodes predicted 0 are drawn at temperature 1, those predicted 1 at 3; of those predicted 2 only 19
-    are left."""
-    parts = [drawn(6000, 1.0, 0), drawn(6000, 3.0, 1), drawn(600, 1.0, 2)]
-    kept = [(z[z.argmax(1) == c], y[z.argmax(1) == c]) for c, (z, y) in enumerate(parts)]
-    kept[2] = kept[2][0][:19], kept[2][1][:19]
-    logits, y = np.concatenate([z for z, _ in kept]), np.concatenate([y for _, y in kept])
-    found = temperatures(logits, y, tier_of_class(THREE, 3))
-    assert found["head"] == pytest.approx(1.0, rel=0.15)
-    assert found["medium"] == pytest.approx(3.0, rel=0.15)
-    assert found["tail"] == temperature(logits, y)
-    assert temperatures(logits[:19], y[:19], tier_of_class(THREE, 3)) == {
-        "head": 1.0,
-        "medium": 1.0,
-        "tail": 1.0,
-    }
-
-
-def test_classes_without_nodes_count_as_tail() -> None:
-    assert tier_of_class(Tiers((3,), (1,), (0,)), 5).tolist() == [2, 1, 2, 0, 2]
-
-
 @settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.tuples(*[st.floats(0.05, 20)] * 3))
 def test_temperatures_change_no_label(seed: int, heats: tuple[float, float, float]) -> None:
     logits = np.random.default_rng(seed).standard_normal((20, 3))
-    p = probabilities(logits, dict(zip(calibration.TIERS, heats, strict=True)), tier_of_class(THREE, 3))
+    p = probabilities(logits, dict(zip(TIERS, heats, strict=True)), OF_THREE)
     assert_allclose(p.sum(1), 1)
     assert np.array_equal(p.argmax(1), logits.argmax(1))
 
@@ -118,18 +91,16 @@ def test_intervals_hold_their_value_and_are_the_same_again() -> None:
 
 def test_calibration_mends_what_is_overconfident() -> None:
     """Drawn at temperature 3: the softmax itself is far too sure of itself, and the fitted one is not."""
-    out = calibrate(drawn(4000, 3.0, 0), drawn(4000, 3.0, 1), THREE)
+    out = calibrate(grid_sums(*drawn(4000, 3.0, 0), OF_THREE), drawn(4000, 3.0, 1), THREE)
     for tier in ("all", "head", "medium", "tail"):
         assert out["before"][tier]["ece"][1] > 0.15
         assert out["after"][tier]["ece"][0] < 0.05
         assert out["after"][tier]["brier"][0] < out["before"][tier]["brier"][0]
-    assert (
-        sum(out["after"][tier]["nodes"] for tier in calibration.TIERS) == out["after"]["all"]["nodes"] == 4000
-    )
+    assert sum(out["after"][tier]["nodes"] for tier in TIERS) == out["after"]["all"]["nodes"] == 4000
 
 
 def test_no_nodes_at_all() -> None:
     nothing = np.empty((0, 3)), np.empty(0, dtype=np.int64)
-    out = calibrate(nothing, nothing, THREE)
+    out = calibrate(grid_sums(*nothing, OF_THREE), nothing, THREE)
     assert out["temperatures"] == {"head": 1.0, "medium": 1.0, "tail": 1.0}
     assert out["after"]["tail"]["ece"] is None

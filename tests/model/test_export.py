@@ -19,13 +19,13 @@ from fedepd.datasets.synthetic import synthetic
 from fedepd.errors import BadConfig, BadData
 from fedepd.methods.fedavg import FedAvg
 from fedepd.methods.steps import class_counts
-from fedepd.model.calibration import TIERS
 from fedepd.model.export import export
 from fedepd.network.gat import GAT
 from fedepd.network.mlp import MLP
 from fedepd.report.page import build_report
 from fedepd.runs.resume import rebuild
 from fedepd.runs.run import run
+from fedepd.shapes import TIERS
 from fedepd.types import Graph
 
 QUICK: dict[str, Any] = {"rounds": 6, "hidden": 8, "clients": 3, "evaluate_every": 3}
@@ -275,3 +275,12 @@ def test_what_needs_the_graphs_is_refused_for_a_federation(
     with pytest.raises(BadConfig, match=f"stay at its sites; export it without --{next(iter(given))}"):
         export(folder, tmp_path / "model", **given)
     assert not (tmp_path / "model").exists()
+
+
+def test_classes_that_stay_at_the_clients_do_not_spoil_the_temperatures(tmp_path: Path) -> None:
+    """A guarded model never predicts a closed class, so its nodes have no likelihood at any temperature. They
+    drew all temperatures to the hottest, 20, before they were left out."""
+    run("synthetic", "fedavg", out=tmp_path / "run", guard=True, min_count=20, **QUICK)
+    assert len(read(tmp_path / "run" / "summary.json")["open_classes"]) == 3
+    model = export(tmp_path / "run", tmp_path / "model")
+    assert all(0.1 < heat < 5 for heat in read(model / "config.json")["temperatures"].values())

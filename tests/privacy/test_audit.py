@@ -36,6 +36,35 @@ def test_both_settings_have_the_same_figures(four: Four) -> None:
     assert (found.privacy["off"].guard, found.privacy["on"].secure, found.notes) == (False, True, [])
 
 
+def test_secure_sums_alone_hide_whose_rows_they_are_and_not_the_rows(four: Four) -> None:
+    """The guard is off, so that rows of one node are in the sum. No update of one client is seen."""
+    steps: list[int] = []
+    found = audited(four(), secure_alone=True, step=steps.append)
+    assert found.settings == ["off", "secure", "on"]
+    assert sum(steps) == units(2, 32, MODEL_ATTACKS, secure_alone=True) == 3 * (2 + 4)
+    assert (found.privacy["secure"].guard, found.privacy["secure"].secure) == (False, True)
+    rows, alone, on = (found.of(setting, "rows.few") for setting in found.settings)
+    assert rows is not None and alone is not None and on is not None  # noqa: PT018
+    assert rows.cases > alone.cases >= on.cases
+    with pytest.raises(BadConfig, match="secure sums alone cannot be audited"):
+        audited(four("fedgta"), secure_alone=True)
+
+
+def test_a_distilled_model_is_asked_for_membership_only(four: Four) -> None:
+    steps: list[int] = []
+    skip = ("rows", "reidentified", "classes", "recovery", "links")
+    found = audited(four(), distil=True, shadows=4, skip=skip, step=steps.append)
+    assert sum(steps) == units(2, 4, skip, distil=True) == 2 * (2 + 5) + 5
+    assert found.settings == ["off", "on", "distilled"]
+    assert {f.name for f in found.figures["distilled"]} == {"membership.auc", "membership.tpr"}
+    off, distilled = (found.of(setting, "membership.auc") for setting in ("off", "distilled"))
+    assert off is not None and distilled is not None  # noqa: PT018
+    assert off.value != distilled.value
+    assert "only membership is asked" in found.notes[-1]
+    with pytest.raises(BadConfig, match="there is none to ask"):
+        audited(four(), distil=True)
+
+
 def test_the_same_run_has_the_same_figures(four: Four) -> None:
     """NaN is not equal to itself, so the JSON is compared."""
     once, again = (json.dumps(clean(audited(four()).as_json()["figures"])) for _ in range(2))

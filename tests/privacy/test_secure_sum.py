@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +29,7 @@ from fedepd.privacy.secure_sum import (
     signed_stream,
     split,
     stream,
+    survivors_text,
     threshold,
     unmasked,
 )
@@ -44,8 +46,15 @@ class Cast:
     keys: dict[int, Ed25519PrivateKey]
 
     @classmethod
-    def of(cls, n: int, length: int = LENGTH, round: int = 1, attempt: int = 0, together: int = 1) -> Cast:
-        keys = {k: Ed25519PrivateKey.generate() for k in range(n)}
+    def of(
+        cls,
+        n: int,
+        length: int = LENGTH,
+        round: int = 1,
+        together: int = 1,
+        keys: dict[int, Ed25519PrivateKey] | None = None,
+    ) -> Cast:
+        keys, attempt = keys or {k: Ed25519PrivateKey.generate() for k in range(n)}, 0
         sites = {k: Site("run", round, attempt, k, keys[k].sign) for k in range(n)}
         context = Context(
             "run", round, attempt, tuple(range(n)), threshold(n), (("model", length),), b"m" * 32, together
@@ -73,6 +82,18 @@ class Cast:
     ) -> dict[int, Vector]:
         return {k: self.sites[k].masked(vectors[k], relayed(sealed, k)) for k in who}
 
+    def open(
+        self, survivors: Collection[int], signers: Iterable[int], openers: Iterable[int] | None = None
+    ) -> dict[int, dict[int, bytes]]:
+        """An honest server: if a site was lost, ``signers`` sign the survivors; ``openers`` (or all of them)
+        open shares.
+        """
+        here, lost = list(signers), len(survivors) < len(self.sites)
+        signatures = {k: self.sites[k].signed(survivors) for k in here} if lost else {}
+        return {
+            k: self.sites[k].opened(survivors, signatures) for k in (here if openers is None else openers)
+        }
+
 
 def relayed(sealed: Mapping[int, Mapping[int, bytes]], receiver: int) -> dict[int, bytes]:
     return {sender: shares[receiver] for sender, shares in sealed.items() if sender != receiver}
@@ -86,13 +107,16 @@ def vectors_of(n: int, length: int = LENGTH) -> dict[int, Vector]:
 
 
 def summed(n: int, unshared: Collection[int], unmasked_: Collection[int], unopened: Collection[int]) -> None:
-    """Sites are lost before their shares, before their masked vector, and before they open: the sum is the
-    others'.
+    """Sites are lost before their shares, before their masked vector, and after it: the sum is the others'.
+
+    Of the last, every second one has signed the survivors before it is lost.
     """
     cast, vectors = Cast.of(n), vectors_of(n)
     sealed = cast.share(k for k in range(n) if k not in unshared)
     masked = cast.mask(sealed, [k for k in sealed if k not in unmasked_], vectors)
-    opened = {k: cast.sites[k].opened(list(masked)) for k in masked if k not in unopened}
+    unsigned = sorted(unopened)[::2]
+    signers = [k for k in masked if k not in unsigned]
+    opened = cast.open(list(masked), signers, [k for k in masked if k not in unopened])
     shuffled = dict(random.Random(0).sample(sorted(opened.items()), len(opened)))
     found = unmasked(cast.context, cast.adverts, masked, list(sealed), shuffled)
     expected = sum((vectors[k] for k in masked), np.zeros(LENGTH, dtype=np.int64))
@@ -195,9 +219,10 @@ def test_below_the_threshold_nothing_is_masked() -> None:
 def test_below_the_threshold_nothing_is_opened() -> None:
     cast, vectors = Cast.of(5), vectors_of(5)
     masked = cast.mask(cast.share(), range(5), vectors)
-    with pytest.raises(SecureSumFailed, match=r"3 survivors, and it needs 4"):
-        cast.sites[0].opened([0, 1, 2])
-    opened = {k: cast.sites[k].opened(list(masked)) for k in (1, 2, 3)}
+    for step in (cast.sites[0].signed, cast.sites[0].opened):
+        with pytest.raises(SecureSumFailed, match=r"3 survivors, and it needs 4"):
+            step([0, 1, 2])
+    opened = cast.open(list(masked), (1, 2, 3))
     with pytest.raises(SecureSumFailed, match=r"3 sites opened their shares .* needs 4"):
         unmasked(cast.context, cast.adverts, masked, range(5), opened)
 
@@ -208,8 +233,50 @@ def test_a_second_set_of_survivors_is_refused() -> None:
     cast, vectors = Cast.of(5), vectors_of(5)
     cast.mask(cast.share(), range(5), vectors)
     cast.sites[0].opened([0, 1, 2, 3, 4])
+    for step in (cast.sites[0].signed, cast.sites[0].opened):
+        with pytest.raises(SecureSumFailed, match="twice"):
+            step([0, 1, 2, 3])
+    cast.sites[1].signed([0, 1, 2, 3])
     with pytest.raises(SecureSumFailed, match="twice"):
-        cast.sites[0].opened([0, 1, 2, 3])
+        cast.sites[1].signed([0, 1, 2, 4])
+    with pytest.raises(SecureSumFailed, match="not the list that this site signed"):
+        cast.sites[1].opened([0, 1, 2, 3, 4])
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("lie", ["another list", "another sum", "another name", "the server", "nobody"])
+def test_shares_are_opened_for_a_list_that_enough_survivors_signed(lie: str) -> None:
+    """Five sites, t = 4. Site 0 signed that the first four survive, and so did two others.
+
+    The fourth signature is of another list, of another sum, of a site that signed already, the server's, or
+    missing.
+    """
+    cast, four = Cast.of(5), range(4)
+    again = Cast.of(5, keys=cast.keys)  # the same sites in another sum
+    for each in (cast, again):
+        each.mask(each.share(), range(5), vectors_of(5))
+    signatures = {k: cast.sites[k].signed(four) for k in range(3)}
+    text = survivors_text(cast.context.digest(cast.adverts), four)
+    fourth: dict[str, Callable[[], dict[int, bytes]]] = {
+        "another list": lambda: {3: cast.sites[3].signed(range(5)), 4: cast.sites[4].signed(range(5))},
+        "another sum": lambda: {3: again.sites[3].signed(four)},
+        "another name": lambda: {3: signatures[2]},
+        "the server": lambda: {3: Ed25519PrivateKey.generate().sign(text)},
+        "nobody": dict,
+    }
+    signatures |= fourth[lie]()
+    with pytest.raises(SecureSumFailed, match=r"3 sites signed the survivors .* needs 4"):
+        cast.sites[0].opened(four, signatures)
+    with pytest.raises(SecureSumFailed, match="twice"):
+        cast.sites[0].opened(four, signatures)
+
+
+@pytest.mark.hostile
+def test_a_list_without_a_site_is_not_opened_unsigned() -> None:
+    cast = Cast.of(5)
+    cast.mask(cast.share(), range(5), vectors_of(5))
+    with pytest.raises(SecureSumFailed, match="not the list that this site signed"):
+        cast.sites[0].opened(range(4))
 
 
 @pytest.mark.hostile
@@ -218,8 +285,9 @@ def test_survivors_are_sites_of_the_sum_each_once(survivors: list[int]) -> None:
     """A site named twice, an unknown one, or a list without the site that is asked."""
     cast, vectors = Cast.of(5), vectors_of(5)
     cast.mask(cast.share(), range(5), vectors)
-    with pytest.raises(SecureSumFailed, match="not sites of its sum"):
-        cast.sites[0].opened(survivors)
+    for step in (cast.sites[0].signed, cast.sites[0].opened):
+        with pytest.raises(SecureSumFailed, match="not sites of its sum"):
+            step(survivors)
 
 
 @pytest.mark.hostile
@@ -228,7 +296,7 @@ def test_no_site_opens_both_secrets_of_another() -> None:
     cast, vectors = Cast.of(5), vectors_of(5)
     sealed = cast.share()
     cast.mask(sealed, range(4), vectors)
-    opened = cast.sites[0].opened([0, 1, 2, 3])
+    opened = cast.open([0, 1, 2, 3], range(4))[0]
     seed, key, second = cast.sites[0]._held[4]
     assert opened[4] == key != seed
     assert second not in opened.values()
@@ -243,7 +311,7 @@ def test_the_second_mask_is_opened_for_all_sites_together_only() -> None:
     cast, vectors = Cast.of(5), vectors_of(5)
     sealed = cast.share()
     masked = cast.mask(sealed, range(4), vectors)
-    opened = {k: cast.sites[k].opened(range(4)) for k in masked}
+    opened = cast.open(range(4), masked)
     assert {len(share) for each in opened.values() for share in each.values()} == {66}
     whole = replace(cast.context, together=0)  # a server that ignores the rule
     assert whole.digest(cast.adverts) != cast.context.digest(cast.adverts)
@@ -278,7 +346,7 @@ def test_a_site_without_an_advert_is_lost_from_the_start() -> None:
     sealed = {k: cast.sites[k].shares(cast.context, adverts, cast.verify) for k in here}
     assert all(3 not in shares for shares in sealed.values())
     masked = cast.mask(sealed, here, vectors)
-    opened = {k: cast.sites[k].opened(here) for k in here}
+    opened = cast.open(here, here)
     found = unmasked(cast.context, adverts, masked, here, opened)
     total = sum((vectors[k] for k in here), np.zeros(LENGTH, dtype=np.int64))
     assert found[:-1].tolist() == total[:-1].tolist()
@@ -439,7 +507,7 @@ def test_a_wrong_share_is_noticed() -> None:
     """The secret comes out as a random number below 2^521, which is almost surely no 256-bit one."""
     cast, vectors = Cast.of(5), vectors_of(5)
     masked = cast.mask(cast.share(), range(5), vectors)
-    opened = {k: dict(cast.sites[k].opened(list(masked))) for k in masked}
+    opened = cast.open(list(masked), masked)
     opened[0][2] = bytes(65) + b"\x01"
     with pytest.raises(SecureSumFailed, match="shares of site 2 do not fit together"):
         unmasked(cast.context, cast.adverts, masked, range(5), opened)
@@ -499,28 +567,41 @@ def signed_by(cast: Cast, site: int, sharing: bytes, masking: bytes) -> Advert:
 
 
 @pytest.mark.hostile
-def test_a_known_limit_other_survivors_for_each_site() -> None:
-    """Ten sites, t = 7. A dishonest server gets the sum over sites 0 to 5, though it is fewer than t.
+def test_other_survivors_for_each_site_open_nothing() -> None:
+    """Ten sites, t = 7. Without signatures a dishonest server got the sum over sites 0 to 5, fewer than t.
 
     These six are told of nine sites, without site 9. Sites 6 to 8 are to be dead, but nobody may hear of more
     than three dead ones. Each of the six hears of two, the three hear of the two others, site 9 of all
-    three: 4 + 2 + 1 = 7 shares of each one's masking key. What is summed over all sites or not at all stays
-    hidden, because no site is told that all are there. The cure is the paper's consistency check.
+    three: 4 + 2 + 1 = 7 shares of each one's masking key. But now nobody finds seven signatures of its list:
+    there are seven lists, and at most two sites sign the same one.
     """
     cast, vectors, dead = Cast.of(10), vectors_of(10), (6, 7, 8)
     sealed = cast.share()
     told = {k: set(range(9 if k < 6 else 10)) for k in range(10)}
-    masked = {}
     for k in range(10):
         shown = {sender: row for sender, row in relayed(sealed, k).items() if sender in told[k]}
-        masked[k] = cast.sites[k].masked(vectors[k], shown)
+        cast.sites[k].masked(vectors[k], shown)
     lost = {k: {dead[k % 3], dead[(k + 1) % 3]} for k in range(6)}
     lost |= {k: set(dead) - {k} for k in range(6, 10)}
-    opened = {}
+    lists = {k: tuple(sorted(told[k] - lost[k])) for k in range(10)}
+    assert (len(set(lists.values())), max(Counter(lists.values()).values())) == (7, 2)
+    signatures = {k: cast.sites[k].signed(lists[k]) for k in range(10)}
     for k in range(10):
-        shares = cast.sites[k].opened(sorted(told[k] - lost[k]))
-        opened[k] = {site: share for site, share in shares.items() if site < 6 or site in lost[k]}
-    six = {k: masked[k] for k in range(6)}
-    found = unmasked(cast.context, cast.adverts, six, range(9), opened)
-    expected = sum((vectors[k] for k in six), np.zeros(LENGTH, dtype=np.int64))
-    assert found.tolist() == [*expected[:-1].tolist(), 0]
+        with pytest.raises(SecureSumFailed, match=r"[12] sites signed the survivors .* needs 7"):
+            cast.sites[k].opened(lists[k], signatures)
+
+
+@pytest.mark.hostile
+def test_the_full_list_and_another_are_not_both_opened() -> None:
+    """Ten sites, t = 7. Four are told that all survive and open for it; that needs no signatures.
+
+    The other six are told that site 9 is lost. They are too few to open its masking key. Had seven been told
+    so, only three would be left, too few for its self mask.
+    """
+    cast = Cast.of(10)
+    cast.mask(cast.share(), range(10), vectors_of(10))
+    assert all(cast.sites[k].opened(range(10)) for k in (6, 7, 8, 9))
+    signatures = {k: cast.sites[k].signed(range(9)) for k in range(6)}
+    for k in range(6):
+        with pytest.raises(SecureSumFailed, match=r"6 sites signed the survivors .* needs 7"):
+            cast.sites[k].opened(range(9), signatures)

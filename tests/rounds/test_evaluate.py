@@ -9,7 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedepd.datasets.facts import homophily
-from fedepd.rounds.evaluate import client_class, client_facts, confusion, confusions, held_out, unseen_share
+from fedepd.rounds.evaluate import (
+    changes,
+    client_class,
+    client_facts,
+    compared,
+    confusion,
+    confusions,
+    held_out,
+    unseen_share,
+)
 from fedepd.types import HIDDEN, ClientData, Graph, Partition
 from toy import toy_client
 
@@ -128,3 +137,28 @@ def test_held_out_rows_are_those_of_the_labelled_nodes_of_each_split() -> None:
     assert {split: y.tolist() for split, (_, y) in found.items()} == {"val": [1], "test": [2, 0]}
     assert found["val"][0].tolist() == [[3, 4, 5]]
     assert found["test"][0].tolist() == [[9, 10, 11], [12, 13, 14]]
+
+
+def test_changes_are_counted_by_who_is_right() -> None:
+    """Node 0: both say 0. Node 1: only the first is right. Node 2: only the second. Node 3: neither."""
+    y, first, second = torch.tensor([0, 1, 2, 0]), torch.tensor([0, 1, 0, 1]), torch.tensor([0, 2, 2, 2])
+    found = changes(first, second, y, 3)
+    assert found.nonzero().tolist() == [[0, 1, 2], [1, 0, 2], [2, 1, 2]]
+    assert found.sum() == 3
+
+
+def test_models_are_compared_on_labelled_validation_nodes_of_the_counted_classes() -> None:
+    """Nodes 0 to 3 validate; node 3 has no label, and class 1 is not counted."""
+    val = torch.tensor([True, True, True, True, False])
+    none = torch.zeros(5, dtype=torch.bool)
+    data = ClientData(0, labelled([0, 1, 2, HIDDEN, 0]), none, val, ~val, torch.arange(5))
+    models = [torch.tensor([0, 0, 1, 0, 0]), torch.tensor([2, 1, 2, 1, 1])]
+    first, other = compared(models, data)
+    assert first.tolist() == [[1, 0, 0], [1, 0, 0], [0, 1, 0]]
+    assert other.nonzero().tolist() == [[0, 0, 2], [1, 0, 1], [1, 1, 2]]
+    counted = torch.tensor([True, False, True])
+    first, other = compared(
+        models, data, counted, lambda predicted, y: torch.where(predicted == 1, 0, predicted)
+    )
+    assert first.tolist() == [[1, 0, 0], [0, 0, 0], [1, 0, 0]]
+    assert other.nonzero().tolist() == [[0, 0, 2], [1, 0, 2]]

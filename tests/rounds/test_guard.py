@@ -7,13 +7,22 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import fedepd
 from fedepd.errors import BadConfig
 from fedepd.methods import METHODS, make_method
 from fedepd.network.backbones import Backbone
 from fedepd.network.training import Training
-from fedepd.rounds.guard import CLOSED_BIAS, HOME, OPEN, Privacy, guarded_matrix, with_own_columns
+from fedepd.rounds.guard import (
+    CLOSED_BIAS,
+    HOME,
+    OPEN,
+    Privacy,
+    guarded_matrix,
+    guarded_predictions,
+    with_own_columns,
+)
 from fedepd.rounds.loop import Round
 from fedepd.rounds.participant import Participant
 from fedepd.types import ClientData, Field, Sizes, TaskInfo, Tensors
@@ -178,6 +187,18 @@ def test_a_node_taken_for_a_closed_class_counts_as_taken_for_the_open_class_afte
 def test_the_last_open_class_is_followed_by_the_first() -> None:
     matrix, opened = torch.tensor([[5, 0, 0], [0, 5, 3], [0, 0, 0]]), torch.tensor([True, True, False])
     assert guarded_matrix(matrix, opened, opened).tolist() == [[5, 0, 0], [3, 5, 0], [0, 0, 0]]
+
+
+def test_predictions_are_told_as_the_matrix_counts_them() -> None:
+    draws, opened = torch.Generator().manual_seed(0), torch.tensor([True, False, True, True, False])
+    y = torch.tensor([0, 2, 3])[torch.randint(0, 3, (50,), generator=draws)]
+    predicted = torch.randint(0, 5, (50,), generator=draws)
+
+    def matrix(classes: Tensor) -> Tensor:
+        return torch.bincount(y * 5 + classes, minlength=25).reshape(5, 5)
+
+    told = guarded_predictions(predicted, y, opened)
+    assert torch.equal(matrix(told), guarded_matrix(matrix(predicted), opened, opened))
 
 
 def test_a_stage_without_a_classifier_keeps_the_own_columns() -> None:

@@ -6,15 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import scipy.sparse as sp
 import torch
 
 from fedepd.clients.partition import PartitionConfig
 from fedepd.errors import BadConfig
 from fedepd.longtail import Tiers
-from fedepd.network.sparse import csr_tensor
 from fedepd.runs.experiment import Experiment
-from fedepd.runs.simulation import Simulation, build, merged, owner_names, warnings_of, with_features
+from fedepd.runs.simulation import Simulation, build, merged, owner_names, warnings_of
 from fedepd.types import Graph
 from toy import toy_client, toy_clients
 
@@ -88,18 +86,6 @@ def test_warnings_name_the_clients() -> None:
         "no edges at client 0, 2: it trains as a plain network on its nodes' own features",
         "no training nodes at client 2: it is evaluated but has no say in the average",
     ]
-
-
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_rows_are_divided_by_their_sum_of_absolute_values(sparse: bool) -> None:
-    """|1| + |-3| = 4; a row of zeros stays one."""
-    x = torch.tensor([[1.0, -3.0], [0.0, 0.0], [0.0, 0.5]])
-    features = csr_tensor(sp.csr_matrix(x.numpy())) if sparse else x
-    graph = Graph.make(features, torch.tensor([[0], [1]]), torch.tensor([0, 1, 0]), 2)
-    assert with_features(graph, "raw") is graph
-    found = with_features(graph, "row_normalised")
-    assert found.is_sparse == sparse
-    assert found.x.to_dense().tolist() == [[0.25, -0.75], [0.0, 0.0], [0.0, 1.0]]
 
 
 def test_personal_models_are_the_states_without_moments() -> None:

@@ -39,10 +39,11 @@ def audit(arguments: list[str]) -> int:
     out = folder if values.out is None else Path(values.out)
     data = load_data(folder, values.data, values.data_dir)
     simulation = rebuild(folder, data)
-    total = units(min(values.rounds, config["rounds"]), values.shadows, skip)
+    more = {"secure_alone": values.secure_alone, "distil": values.distil}
+    total = units(min(values.rounds, config["rounds"]), values.shadows, skip, **more)
     with stoppable(lambda: ""), progress_bar(f"audit of {folder}", total, values.quiet) as advance:
         found = attack(
-            simulation, data, rounds=values.rounds, shadows=values.shadows, skip=skip, step=advance
+            simulation, data, rounds=values.rounds, shadows=values.shadows, skip=skip, step=advance, **more
         )
     write_page(out / AUDIT_PAGE, render(found))
     write_json(out / AUDIT, found.as_json())
@@ -105,6 +106,14 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--shadows", type=int, default=32, metavar="N", help="shadow models for membership (default: 32)"
+    )
+    parser.add_argument(
+        "--secure-alone", action="store_true", help="attack the run with secure sums and no guard, too"
+    )
+    parser.add_argument(
+        "--distil",
+        action="store_true",
+        help="attack membership in the model of 'fedepd export --distil', too; it takes three times as long",
     )
     parser.add_argument(
         "--skip",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedepd.cli.console import complain, console, say, say_json
-from fedepd.cli.parser import Parser, add_edge_columns, add_settings
+from fedepd.cli.parser import Parser, add_edge_columns, add_node_columns, add_settings
 from fedepd.errors import BadConfig, UnknownName
 from fedepd.shown import listed, shown
 
@@ -178,13 +178,7 @@ def _import_parser() -> Parser:
         "--features-npz": "features of the nodes in an npz or npy file, instead of columns",
     }.items():
         parser.add_argument(flag, default=None, metavar="FILE", help=text)
-    parser.add_argument("--id", default="id", metavar="COLUMN", help="column of the node ids (default: id)")
-    parser.add_argument(
-        "--label",
-        default="label",
-        metavar="COLUMN",
-        help="column of the classes; an empty cell means unknown (default: label)",
-    )
+    add_node_columns(parser)
     parser.add_argument(
         "--owner", default=None, metavar="COLUMN", help="column of the nodes' owners, who become the clients"
     )

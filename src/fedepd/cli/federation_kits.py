@@ -11,9 +11,9 @@ from typing import Any
 from fedepd.cli.console import say
 from fedepd.cli.parser import Parser
 from fedepd.datasets.npz import read_npz
-from fedepd.deploy.agreement import NOTHING_AGREED, agreement_of
+from fedepd.deploy.agreement import NOTHING_AGREED, Agreement, agreement_of, check_agrees
 from fedepd.errors import BadConfig
-from fedepd.shown import listed
+from fedepd.shown import listed, shown
 
 
 def init(parser: Parser, arguments: list[str]) -> int:
@@ -42,16 +42,16 @@ def init(parser: Parser, arguments: list[str]) -> int:
         metavar="FILE.npz",
         help="a graph with the agreed class names and columns; every site must have the same",
     )
+    parser.add_argument(
+        "--plan",
+        metavar="FILE.toml",
+        help="the plan of 'fedepd federation plan'; it goes into every kit, signed with them",
+    )
     parser.add_argument("-o", "--out", required=True, metavar="FOLDER", help="new folder for the kits")
     values = parser.parse(arguments)
-    sizes = {
-        name: getattr(values, name) for name in ("features", "classes") if getattr(values, name) is not None
-    }
-    agreed = NOTHING_AGREED
-    if values.example is not None:
-        graph = read_npz(values.example, part=True)
-        sizes, agreed = _sizes_of(values, graph.num_features, graph.num_classes), agreement_of(graph)
-    kits = provision(Path(values.out), values.sites.split(","), values.host, values.port, sizes, agreed)
+    sizes, agreed, plan = _agreed(values)
+    sites = values.sites.split(",")
+    kits = provision(Path(values.out), sites, values.host, values.port, sizes, agreed, plan)
     for name, kit in kits.items():
         say(f"{name}: {kit}")
     say(f"Keep '{values.out}/authority' secret and make a backup: whoever has it can make new kits.")
@@ -59,12 +59,35 @@ def init(parser: Parser, arguments: list[str]) -> int:
     return 0
 
 
-def _sizes_of(values: argparse.Namespace, features: int, classes: int) -> dict[str, int]:
-    """The example's sizes. A typed number that differs from them is a mistake and is refused."""
+def _agreed(values: argparse.Namespace) -> tuple[dict[str, int], Agreement, bytes | None]:
+    """What the kits say about classes and columns: sizes, meaning, and the content of the plan."""
+    from fedepd.deploy.plan import parse_plan, plan_bytes
+    from fedepd.deploy.plan_task import check_runs
+
+    sizes = {
+        name: getattr(values, name) for name in ("features", "classes") if getattr(values, name) is not None
+    }
+    graph = None if values.example is None else read_npz(values.example, part=True)
+    if values.plan is not None:
+        content = plan_bytes(Path(values.plan))
+        plan = parse_plan(content, Path(values.plan))
+        check_runs(plan, f"the plan '{shown(values.plan, 300)}'")
+        if graph is not None:
+            check_agrees(graph, values.example, plan.agreed)
+        return _sizes_of(values, values.plan, plan.num_features, len(plan.classes)), plan.agreed, content
+    if graph is None:
+        return sizes, NOTHING_AGREED, None
+    sizes = _sizes_of(values, values.example, graph.num_features, graph.num_classes)
+    return sizes, agreement_of(graph), None
+
+
+def _sizes_of(values: argparse.Namespace, file: str, features: int, classes: int) -> dict[str, int]:
+    """The sizes of an example or a plan. A typed number that differs from them is refused."""
     for name, known in (("features", features), ("classes", classes)):
         if getattr(values, name) not in (None, known):
             raise BadConfig(
-                f"--{name} is {getattr(values, name)}, but '{values.example}' has {known}; leave --{name} out"
+                f"--{name} is {getattr(values, name)}, but '{shown(file, 300)}' has {known}; "
+                f"leave --{name} out"
             )
     return {"features": features, "classes": classes}
 
@@ -73,15 +96,24 @@ def start(parser: Parser, arguments: list[str]) -> int:
     from fedepd.deploy.kits import prepare_server
 
     parser.add_argument("kit", metavar="KIT", help="the server's kit")
-    _allow_option(
+    allow_option(
         parser, "a method or backbone of another package that jobs may name, in full: package.module.Class"
     )
     values = parser.parse(arguments)
     return _become(prepare_server(Path(values.kit), values.allow))
 
 
-def _allow_option(parser: Parser, text: str) -> None:
+def allow_option(parser: Parser, text: str) -> None:
     parser.add_argument("--allow", action="append", default=[], metavar="CLASS", help=text)
+
+
+def pin_option(parser: Parser) -> None:
+    parser.add_argument(
+        "--pin",
+        default=None,
+        metavar="SHA256",
+        help="fingerprint of the federation's root certificate; a kit with another one is refused",
+    )
 
 
 def join(parser: Parser, arguments: list[str]) -> int:
@@ -89,22 +121,21 @@ def join(parser: Parser, arguments: list[str]) -> int:
     from fedepd.deploy.limits import LIMITS_FILE
     from fedepd.deploy.owner import check_privacy
     from fedepd.deploy.signing import key_fingerprint
+    from fedepd.deploy.taken import runs_in
 
     parser.add_argument("kit", metavar="KIT", help="the kit that you got from the coordinator")
     parser.add_argument(
-        "--data", required=True, metavar="FILE.npz", help="your graph; it does not leave this machine"
+        "--data",
+        default=None,
+        metavar="FILE.npz",
+        help="your graph; it does not leave this machine (default: what 'import' put into the kit)",
     )
-    _allow_option(
+    allow_option(
         parser,
         "a class of your own that jobs may name, or a method or backbone of another package, in full: "
         "package.module.Class",
     )
-    parser.add_argument(
-        "--pin",
-        default=None,
-        metavar="SHA256",
-        help="fingerprint of the federation's root certificate; a kit with another one is refused",
-    )
+    pin_option(parser)
     parser.add_argument(
         "--looser-limits",
         action="store_true",
@@ -117,7 +148,8 @@ def join(parser: Parser, arguments: list[str]) -> int:
     folder = Path(values.kit)
     if values.pin is not None:
         check_pin(open_kit(folder, "client"), values.pin)
-    kit = prepare_site(folder, Path(values.data), values.allow, values.looser_limits)
+    data = None if values.data is None else Path(values.data)
+    kit = prepare_site(folder, data, values.allow, values.looser_limits)
     say(f"site {kit.name}, server {kit.host}:{kit.port}")
     say(f"fingerprint of the federation's root certificate: SHA-256 {kit.fingerprint}")
     for site, key in kit.keys.items():
@@ -126,7 +158,7 @@ def join(parser: Parser, arguments: list[str]) -> int:
     say(f"filters on what leaves this site: {', '.join(filters) or 'none'}")
     say(f"further classes that jobs may use: {', '.join(values.allow) or 'none'}")
     say(f"limits on what a run may ask of this site: {folder / 'local' / LIMITS_FILE}")
-    if runs := sorted(path.name for path in (folder / "state").glob("*") if path.name != "answers"):
+    if runs := runs_in(folder):
         say(
             f"saved state of earlier runs: {listed(runs)}; "
             f"if this kit is new to you, somebody else put it there, so remove {folder / 'state'}"

@@ -1,4 +1,4 @@
-"""``fedepd federation submit``, ``status``, ``watch``, ``stop``, ``fetch`` and ``demo``: one run each."""
+"""``fedepd federation submit``, ``status``, ``watch``, ``stop`` and ``fetch``: one run each."""
 
 from __future__ import annotations
 
@@ -7,16 +7,24 @@ from pathlib import Path
 from typing import Any
 
 from fedepd.cli.console import say, say_json
-from fedepd.cli.federation_task import make_task, method_of, sizes_of, task_options
+from fedepd.cli.federation_task import (
+    make_task,
+    method_of,
+    plan_of,
+    planned_task,
+    sizes_of,
+    task_options,
+)
 from fedepd.cli.parser import Parser
+from fedepd.deploy.task import FederationTask
 from fedepd.errors import BadConfig, BadMessage
-from fedepd.shown import shown
+from fedepd.shown import listed, shown
 
 
 def submit(parser: Parser, arguments: list[str]) -> int:
     from fedepd.deploy import admin, kits
 
-    method = method_of(arguments)
+    method = method_of(arguments, plan_of(arguments, "admin"))
     parser.add_argument("kit", metavar="KIT", help="the admin kit")
     task_options(parser, method)
     parser.add_argument(
@@ -24,7 +32,7 @@ def submit(parser: Parser, arguments: list[str]) -> int:
         type=int,
         default=None,
         metavar="N",
-        help="number of sites that must answer in every round (default: all)",
+        help="number of sites that must answer in every round (default: the plan's, else all)",
     )
     parser.add_argument(
         "--deadline",
@@ -50,15 +58,20 @@ def submit(parser: Parser, arguments: list[str]) -> int:
     if values.resume:
         task = admin.last_job(Path(values.kit), values.run).task
     else:
-        known = kits.open_kit(Path(values.kit), "admin")
-        features, classes = sizes_of(values, known, None, None)
-        if features is None or classes is None:
-            raise BadConfig("the numbers of features and classes are not known; add --features N --classes N")
-        values.min_sites = len(known.sites) if values.min_sites is None else values.min_sites
-        task = make_task(values, method, known.sites, features, classes, known.agreed)
+        task = _new_task(values, method, kits.open_kit(Path(values.kit), "admin"))
     job = admin.submit(Path(values.kit), task, values.resume)
     say(f"run {task.run}, job {shown(job.id)}")
     return _follow(Path(values.kit), job, True) if values.watch else 0
+
+
+def _new_task(values: argparse.Namespace, method: str, kit: Any) -> FederationTask:
+    if kit.plan is not None:
+        return planned_task(values, kit.plan, kit.sites)
+    features, classes = sizes_of(values, kit, None, None)
+    if features is None or classes is None:
+        raise BadConfig("the numbers of features and classes are not known; add --features N --classes N")
+    values.min_sites = len(kit.sites) if values.min_sites is None else values.min_sites
+    return make_task(values, method, kit.sites, features, classes, kit.agreed)
 
 
 def _run_options(parser: Parser, arguments: list[str], **more: dict[str, Any]) -> argparse.Namespace:
@@ -79,15 +92,27 @@ def status(parser: Parser, arguments: list[str]) -> int:
     here = admin.connected(kit)
     now: dict[str, Any] = {"sites": {site: site in here for site in kits.open_kit(kit, "admin").sites}}
     if (kit / admin.RUNS).exists():
+        job = admin.last_job(kit, values.run)
+        now |= {"name": job.task.run, "classes": job.task.label_names}
         with admin.session(kit) as session:
-            now["run"] = admin.look(session, admin.last_job(kit, values.run))
+            now["run"] = admin.look(session, job)
     if values.json:
         say_json(now)
         return 0
     for site, there in now["sites"].items():
         say(f"{shown(site)}: {'connected' if there else 'not connected'}")
+    if "run" in now:
+        say(_heading(job.task))
     say(admin.describe(now["run"]) if "run" in now else "no run was submitted yet")
     return 0
+
+
+def _heading(task: FederationTask) -> str:
+    """The run by name, and its sites and classes."""
+    classes = f"{task.num_classes} classes"
+    if task.label_names:
+        classes = f"classes {listed(task.label_names, 20)}"
+    return f"run {task.run}, method {shown(task.method)}, sites {listed(task.sites, 20)}, {classes}"
 
 
 def watch(parser: Parser, arguments: list[str]) -> int:
@@ -104,6 +129,7 @@ def watch(parser: Parser, arguments: list[str]) -> int:
 def _follow(kit: Path, job: Any, resume: bool) -> int:
     from fedepd.deploy import admin
 
+    say(_heading(job.task))
     end = admin.supervise(kit, job, lambda now: say(admin.describe(now)), resume=resume)
     if end["state"] == "failed":
         raise BadMessage(shown(end["error"], 500))
@@ -134,30 +160,3 @@ def fetch(parser: Parser, arguments: list[str]) -> int:
     admin.fetch(Path(values.kit), admin.last_job(Path(values.kit), values.run), Path(values.out))
     say(f"saved in {values.out}; 'fedepd report {values.out}' makes a page of it")
     return 0
-
-
-def demo(parser: Parser, arguments: list[str]) -> int:
-    from fedepd.deploy.demo import demo
-
-    parser.add_argument("--method", default="fedepd", metavar="NAME", help="method (default: fedepd)")
-    parser.add_argument("--rounds", type=int, default=10, metavar="N", help="rounds (default: 10)")
-    parser.add_argument("--sites", type=int, default=4, metavar="N", help="number of sites (default: 4)")
-    parser.add_argument(
-        "--lose",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="with four sites or more, kill one of them during the run (default: yes)",
-    )
-    parser.add_argument(
-        "--data", default="synthetic", metavar="NAME|FILE.npz", help="graph to divide (default: synthetic)"
-    )
-    parser.add_argument(
-        "-o",
-        "--out",
-        default=None,
-        metavar="FOLDER",
-        help="keep kits and results in this new folder (default: keep nothing)",
-    )
-    values = parser.parse(arguments)
-    chosen = values.method, values.rounds, values.sites, values.data, values.out
-    return 0 if demo(*chosen, say, values.lose) else 1

@@ -92,11 +92,24 @@ def export(arguments: list[str]) -> int:
         help="write a model that was trained on predicted classes only; it tells less about the training "
         "nodes and scores lower (takes three times as long as the run)",
     )
+    parser.add_argument(
+        "--client",
+        default=None,
+        metavar="NAME|N",
+        help="write the personal model of this client instead, measured on its own nodes (if the method also "
+        "has a global model, the first time takes as long as the run)",
+    )
+    parser.add_argument(
+        "--adapted",
+        action="store_true",
+        help="with --client: the model of all clients as this client has adapted it, in a run with --adapt",
+    )
     _add_data_options(parser)
     values = parser.parse(arguments)
     from fedepd.model.export import export as write_model
 
-    out = write_model(values.folder, values.out, values.data, values.data_dir, values.distil)
+    own = {"client": values.client, "adapted": values.adapted}
+    out = write_model(values.folder, values.out, values.data, values.data_dir, values.distil, **own)
     say(f"model: {out}; model card: {out / 'README.md'}; to use it: 'fedepd predict {out} --data FILE.npz'")
     return 0
 
@@ -236,5 +249,9 @@ def _print_result(result: RunResult) -> None:
         kept = f"saved in {result.folder}; 'fedepd report {result.folder}' makes a page of it"
     place = console()
     place.print(table)
+    if "adapted" in s:
+        from fedepd.runs.adaptation import in_words
+
+        place.print(in_words(s["adapted"]), soft_wrap=True)
     place.print(f"{s['seconds']:.1f} s, {up:.1f} MiB up, {down:.1f} MiB down, {identity}", soft_wrap=True)
     place.print(kept, soft_wrap=True)

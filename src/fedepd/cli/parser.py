@@ -64,6 +64,17 @@ def add_checkpoint_option(parser: Parser) -> None:
     )
 
 
+def add_node_columns(parser: Parser) -> None:
+    """Which columns of a table of nodes are ids and classes."""
+    parser.add_argument("--id", default="id", metavar="COLUMN", help="column of the node ids (default: id)")
+    parser.add_argument(
+        "--label",
+        default="label",
+        metavar="COLUMN",
+        help="column of the classes; an empty cell means unknown (default: label)",
+    )
+
+
 def add_edge_columns(parser: Parser) -> None:
     """Which columns of a table of edges name its ends."""
     for flag, which in (("--source", "first"), ("--target", "second")):

@@ -256,6 +256,8 @@ def _report(folder: Path, out: str | None = None) -> int:
 
     runs = read_runs(folder)
     console().print(rich_table(runs))
+    if any(run.adapted for run in runs):
+        console().print(rich_table(runs, model="adapted"))
     say(f"report: {build_report(folder, out, runs)}")
     return 0
 

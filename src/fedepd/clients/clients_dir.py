@@ -20,6 +20,7 @@ import scipy.sparse as sp
 import torch
 
 from fedepd.clients.client_file import ClientFile, read_file, write_client_file
+from fedepd.clients.scaling import scaled_together
 from fedepd.clients.split import SplitConfig
 from fedepd.errors import BadData
 from fedepd.files import read_json, regular_content, write_json
@@ -57,7 +58,8 @@ def write_clients(clients: Sequence[ClientData], names: Sequence[str], folder: s
                     f"give another one with -o"
                 ) from None
             # Without the owners' names, no site learns who the others are.
-            write_client_file(replace(client, graph=replace(client.graph, owner=None, owner_names=())), path)
+            alone = replace(client, graph=replace(client.graph, owner=None, owner_names=()))
+            write_client_file(alone, path, client.unscaled)
             listed[f"{path.parent.name}/{FILE}"] = _facts(path)
         write_json(folder / MANIFEST, {"complete": True, "files": listed})
     return paths
@@ -116,9 +118,10 @@ def _cut(name: str) -> str:
 def read_clients(folder: str | Path, split: SplitConfig | None = None, seed: int = 0) -> list[ClientData]:
     """The clients in a folder, sorted by folder name.
 
-    ``split`` and ``seed`` are for files without a split.
+    ``split`` and ``seed`` are for files without a split. Columns that are yet to be scaled are scaled by the
+    sums over all clients.
     """
-    return split_clients(read_files(folder), split or SplitConfig(), seed)
+    return split_clients(scaled_together(read_files(folder)), split or SplitConfig(), seed)
 
 
 def split_clients(
@@ -153,6 +156,14 @@ def read_files(folder: str | Path) -> list[ClientFile]:
             f"make one with 'fedepd data split FILE.npz --by owner -o NEW'"
         )
     _check_manifest(folder, paths)
+    return read_paths(paths, folder.resolve().name)
+
+
+def read_paths(paths: Sequence[Path], name: str) -> list[ClientFile]:
+    """The content of clients' files, which all have the same columns and classes.
+
+    ``name`` is what reports call the whole.
+    """
     clients = [read_file(path) for path in paths]
     first = clients[0].graph
     for client, path in zip(clients, paths, strict=True):
@@ -162,8 +173,17 @@ def read_files(folder: str | Path) -> list[ClientFile]:
                     f"'{paths[0]}' and '{path}' differ in {what}, but all clients need the same columns and "
                     f"classes; import them with the same options"
                 )
-    clients = [replace(client, graph=replace(client.graph, name=folder.resolve().name)) for client in clients]
+        if _scaled(client) != _scaled(clients[0]):
+            raise BadData(
+                f"'{paths[0]}' and '{path}' differ in the columns that are yet to be scaled; "
+                f"import them by the same plan"
+            )
+    clients = [replace(client, graph=replace(client.graph, name=name)) for client in clients]
     return _numbered(clients)
+
+
+def _scaled(client: ClientFile) -> tuple[int, ...]:
+    return () if client.unscaled is None else client.unscaled.columns
 
 
 def _numbered(clients: Sequence[ClientFile]) -> list[ClientFile]:

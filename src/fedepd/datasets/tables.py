@@ -134,7 +134,7 @@ class FeatureSchema:
         for rule in self.rules:
             column = table.column(rule.name, "add it, because the features are made from it")
             if rule.categories is None:
-                out[:, at] = (_finite(table, rule.name, column) - rule.mean) / rule.std
+                out[:, at] = (finite(table, rule.name, column) - rule.mean) / rule.std
             else:
                 position = {category: at + number for number, category in enumerate(rule.categories)}
                 hits = [(row, position[text]) for row, text in enumerate(column.texts()) if text in position]
@@ -176,7 +176,7 @@ def _rule(table: Table, name: str, scale: bool, category: bool, category_if_text
     numbers = column.numbers
     if category or (category_if_text and isinstance(numbers, int)):
         return FeatureRule(name, categories=_categories(table, name, column))
-    values = _finite(table, name, column)
+    values = finite(table, name, column)
     if not scale:
         return FeatureRule(name)
     deviation = float(values.std())
@@ -194,7 +194,8 @@ def _categories(table: Table, name: str, column: Column) -> tuple[str, ...]:
     return tuple(sorted(seen))
 
 
-def _finite(table: Table, name: str, column: Column) -> NDArray[np.float64]:
+def finite(table: Table, name: str, column: Column) -> NDArray[np.float64]:
+    """The numbers of a column. A missing cell, a text or a number too large is refused with its line."""
     numbers = column.numbers
     if isinstance(numbers, int):
         text = _short(column.texts()[numbers])
@@ -346,18 +347,25 @@ def _named(table: Table, column: str, cure: str, missing: int | None) -> tuple[T
 
     A missing name becomes ``missing``. If that is None, it is refused.
     """
-    texts = table.column(column, cure).texts()
-    names = sorted(set(texts) - MISSING, key=_by_number)
-    if len(names) > MAX_CLASSES or max(map(len, names), default=0) > MAX_NAME:
-        what = f"holds {len(names):,} different values, some long, and looks like text"
-        raise BadData(f"{table.name}: column '{shown(column)}' {what}; {cure}")
+    names, texts = class_names(table, column, cure), table.column(column, cure).texts()
     number = {name: position for position, name in enumerate(names)}
     if missing is None:
         for row, text in enumerate(texts):
             if text not in number:
                 what = f"the node has no value in column '{shown(column)}'"
                 raise BadData(f"{table.place(row)}: {what}; fill it in or drop the row")
-    return torch.tensor([number.get(text, HIDDEN) for text in texts], dtype=torch.int64), tuple(names)
+    return torch.tensor([number.get(text, HIDDEN) for text in texts], dtype=torch.int64), names
+
+
+def class_names(
+    table: Table, column: str, cure: str = "name the column of classes with --label"
+) -> tuple[str, ...]:
+    """The different names in a column, numbers in their order and before all others."""
+    names = sorted(set(table.column(column, cure).texts()) - MISSING, key=_by_number)
+    if len(names) > MAX_CLASSES or max(map(len, names), default=0) > MAX_NAME:
+        what = f"holds {len(names):,} different values, some long, and looks like text"
+        raise BadData(f"{table.name}: column '{shown(column)}' {what}; {cure}")
+    return tuple(names)
 
 
 def _by_number(name: str) -> tuple[bool, int, str]:

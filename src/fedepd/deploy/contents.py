@@ -24,6 +24,10 @@ SIGNED = {
     "admin": ("startup/rootCA.pem", "startup/client.crt", "startup/client.key", "local/federation.json"),
 }
 """What ``init`` puts into a kit beside the manifest, by kind: certificates, a key and the agreement."""
+PLAN = "local/plan.toml"
+"""What ``init --plan`` puts into every kit as well. The manifest then lists it, too."""
+SITE_DATA = "data/site.npz"
+"""The graph that ``import`` makes of an owner's tables."""
 WRITTEN = {
     "server": (
         "startup/fed_server.json",
@@ -41,14 +45,14 @@ WRITTEN = {
     "admin": ("startup/fed_admin.json", "local/resources.json", "runs.jsonl"),
 }
 """Files that ``start``, ``join`` and the admin's commands write anew. What they held before is not used."""
-OWNERS = {"server": (), "client": ("local/privacy.json", "local/limits.toml"), "admin": ()}
+OWNERS = {"server": (), "client": ("local/privacy.json", "local/limits.toml", SITE_DATA), "admin": ()}
 """Files that an owner may write. Each is checked where it is read."""
 FOLDERS = {
     "server": ("startup", "local", "runs", "jobs", "snapshots", "transfer"),
-    "client": ("startup", "local", "state", "transfer"),
+    "client": ("startup", "local", "data", "state", "transfer"),
     "admin": ("startup", "local", "transfer"),
 }
-"""Folders of a kit. ``startup`` and ``local`` hold only the files above.
+"""Folders of a kit. ``startup``, ``local`` and ``data`` hold only the files above.
 
 The other folders fill while a federation runs. No code is loaded from them.
 """
@@ -72,13 +76,14 @@ def check_contents(kit: Path, kind: str, signed: Collection[str], found: Mapping
 
     ``signed`` are the files that the manifest lists, ``found`` is what ``entries`` returned for the kit.
     """
-    if sorted(signed) != sorted(SIGNED[kind]):
-        odd = sorted(set(signed) ^ set(SIGNED[kind]))[0]
+    expected = {*SIGNED[kind], *({PLAN} & set(signed))}
+    if sorted(signed) != sorted(expected):
+        odd = sorted(set(signed) ^ expected)[0]
         raise BadData(
             f"the manifest of '{shown(kit, 300)}' is wrong about '{shown(odd)}'; "
             f"ask for a kit made by this version of fedepd"
         )
-    known = {*SIGNED[kind], *WRITTEN[kind], *OWNERS[kind], MANIFEST, SIGNATURE}
+    known = {*expected, *WRITTEN[kind], *OWNERS[kind], MANIFEST, SIGNATURE}
     for path, is_folder in found.items():
         if not _expected(path, is_folder, kind, known):
             what = "a folder" if is_folder else "a file"
@@ -86,14 +91,14 @@ def check_contents(kit: Path, kind: str, signed: Collection[str], found: Mapping
                 f"'{shown(kit, 300)}' holds {what} '{shown(path)}' that fedepd did not write; "
                 f"remove it or ask for the kit again"
             )
-    for path in SIGNED[kind]:
+    for path in sorted(expected):
         if found.get(path) is not False:
             raise BadData(f"'{shown(kit, 300)}' has no '{path}'; ask for the kit again")
 
 
 def _expected(path: str, is_folder: bool, kind: str, known: Collection[str]) -> bool:
     top, _, rest = path.partition("/")
-    if top in ("startup", "local"):
+    if top in FOLDERS[kind] and top in ("startup", "local", "data"):
         if not rest:
             return is_folder
         return not is_folder and (path in known or PART.fullmatch(rest) is not None)

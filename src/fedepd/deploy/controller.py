@@ -24,6 +24,8 @@ from fedepd.deploy.wire import STATUS, TIDY_EVERY
 from fedepd.errors import BadConfig, FedEPDError
 from fedepd.files import clean, write_json
 from fedepd.rounds.loop import Round
+from fedepd.rounds.questions import STATISTICS
+from fedepd.rounds.statistics import in_words
 from fedepd.runs.drive import drive
 from fedepd.runs.folder import Json, copy_finished
 
@@ -99,14 +101,20 @@ class FederationController(Controller):  # type: ignore[misc]
                 ledger.declare(exchange.sizes)
                 return ledger.add(each, exchange.counts, exchange.evaluated)
 
+            ledger.measure(exchange, folder)
+            if STATISTICS in ledger.progress.answers:
+                for line in in_words(ledger.progress.answers[STATISTICS]):
+                    self.log_info(fl_ctx, f"statistics of all sites: {line}")
             drive(
                 ledger.course(exchange, folder),
                 ledger.progress,
                 add,
-                lambda *_: ledger.save(folder),
+                lambda *_: ledger.save_round(folder),
                 lambda _, line: self._tell(ledger, line, exchange.missing()),
                 tidy,
             )
+            ledger.conclude(exchange)
+            ledger.save(folder)
         summary = ledger.finish(folder)
         self._status.update(state="done", digest=summary["digest"])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -13,21 +14,31 @@ from fedepd.deploy.ledger import counted
 from fedepd.deploy.line import Line, T
 from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import (
+    ASK,
     DECLARE,
     EVALUATE,
     STEP,
     Declaration,
+    Sum,
     message_record,
+    read_answer,
     read_confusions,
     read_declaration,
     read_reply,
+    sum_record,
 )
 from fedepd.rounds.admission import Refusal
+from fedepd.rounds.pooled import Summed
+from fedepd.rounds.questions import QUESTIONS, asked_before, asked_in
+from fedepd.rounds.sums import largest, summed
 from fedepd.types import Reply, Sizes, Tensors
 
 
 class Agreeing(Line):
     """Asks every site once what its classes and columns mean."""
+
+    names_hashed = False
+    """Whether sites send hashes in place of class names."""
 
     def __init__(
         self, task: FederationTask, intake: Intake, controller: Any, fl_ctx: Any, abort_signal: Any
@@ -47,7 +58,7 @@ class Agreeing(Line):
         self._schema = self._schema or common([each.schema_sha256 for each in said.values()]) or ""
         out = {}
         for client, each in said.items():
-            if fault := disagreement(each, self._label_names, self._schema):
+            if fault := disagreement(each, self._label_names, self._schema, self.names_hashed):
                 self.refusals.append(Refusal(client, *fault))
             else:
                 out[client] = each.sizes
@@ -90,6 +101,19 @@ class OverNVFlare(Agreeing):
         self.evaluated = tuple(sorted(found))
         return found
 
+    def ask(self, question: str, messages: Mapping[int, Tensors]) -> Summed:
+        which = Sum(question, asked_in(question, self.task.experiment().protocol.rounds))
+        needed = min(self.task.min_sites, len(messages))
+        if asked_before(question):  # what a site's columns mean is compared before they are summed
+            known = self.declared(sorted(messages))
+            messages = {client: message for client, message in messages.items() if client in known}
+        parts = QUESTIONS[question].layout(self.task.setting())
+        length, most = sum(prod(shape) for _, shape in parts), largest(len(self.task.sites))
+        records = {client: sum_record(which, {}, message) for client, message in messages.items()}
+        found = self._asked(ASK, records, lambda _, record: read_answer(record, which, length, most))
+        self._need(found, needed, question, which.round)
+        return summed(list(found.values())), tuple(sorted(found))
+
     def _exchange(
         self, name: str, round: int, messages: Mapping[int, Tensors], read: Callable[[int, Any], T]
     ) -> dict[int, T]:
@@ -111,12 +135,22 @@ def common(said: Sequence[T_co]) -> T_co | None:
     return max(given, key=lambda each: (given.count(each), len(each)), default=None)
 
 
-def disagreement(site: Declaration, label_names: Sequence[str], schema: str) -> tuple[str, str] | None:
+def disagreement(
+    site: Declaration, label_names: Sequence[str], schema: str, hashed: bool = False
+) -> tuple[str, str] | None:
     """The field in which a site contradicts the others, and how.
 
-    A site that says nothing, or that lacks the last classes, contradicts nobody.
+    A site that says nothing, or that lacks the last classes, contradicts nobody. ``hashed``: names are hashes
+    (``agreement.hashed_names``), so that only the number of a class can be told.
     """
     known = site.label_names[: len(label_names)]
+    wrong = [number for number, name in enumerate(known) if name != label_names[number]]
+    if hashed and wrong:
+        return (
+            "label_names",
+            f"differ: class {wrong[0]} has another name than at most sites; only hashes of names were sent, "
+            "so that its owner must compare them with the others",
+        )
     if known and (difference := differences((known, ""), (label_names, ""))):
         return "label_names", difference
     if site.schema_sha256 and schema and site.schema_sha256 != schema:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +24,21 @@ from nvflare.fuel.utils.memory_utils import cleanup_memory
 
 from fedepd import plugins
 from fedepd.datasets import nodes_sha256
-from fedepd.deploy.agreement import schema_sha256
+from fedepd.deploy.agreement import hashed_names, schema_sha256
 from fedepd.deploy.book import COHORTS, Book, Cohorts
 from fedepd.deploy.intake import Intake, guarded, message_bytes
-from fedepd.deploy.kits import SITE_FILE, site_keys
+from fedepd.deploy.kits import SITE_FILE, plan_in, site_keys
 from fedepd.deploy.limits import LIMITS_FILE, Limits, Tally, expected_message
+from fedepd.deploy.measured import Measured
+from fedepd.deploy.plan_task import contradiction
 from fedepd.deploy.policy import allowed_at
+from fedepd.deploy.sent import Sent, record_bytes, vector_bytes
 from fedepd.deploy.signing import signer, verifier
-from fedepd.deploy.state import SiteState
+from fedepd.deploy.state import Final, SiteState, without_moments
 from fedepd.deploy.sum_site import SumSite, following_sum, used_round, what_of
 from fedepd.deploy.task import FederationTask, site_data
 from fedepd.deploy.wire import (
+    ASK,
     DECLARE,
     EVALUATE,
     KEYS,
@@ -40,12 +46,15 @@ from fedepd.deploy.wire import (
     PING,
     REASON,
     SHARES,
+    SIGNED,
     STEP,
     TIDY_EVERY,
     TRIPS,
     Parts,
+    Record,
     Refused,
     Sum,
+    answer_record,
     confusions_record,
     declaration_record,
     read_message,
@@ -54,9 +63,14 @@ from fedepd.deploy.wire import (
     sum_record,
 )
 from fedepd.errors import BadConfig, BadMessage, FedEPDError
+from fedepd.files import file_sha256
+from fedepd.rounds.final import KINDS, SELECTED
 from fedepd.rounds.guard import OPEN
 from fedepd.rounds.participant import Participant
-from fedepd.rounds.sums import Vector
+from fedepd.rounds.question import Setting
+from fedepd.rounds.questions import ADAPTED, FINAL, QUESTIONS, asked_before, asked_in, asked_of
+from fedepd.rounds.statistics import SCALING
+from fedepd.rounds.sums import Layout, Vector
 from fedepd.types import ClientData, Sizes, Tensors
 
 
@@ -70,8 +84,31 @@ class Admitted:
     limits: Limits
     expected: Tensors
     evaluate_every: int
+    measured: Measured
+    """How the run scales columns."""
     sums: SumSite | None = None
     """Where the server sees sums only. It then gets no other answers."""
+
+    def check_question(self, question: str, round: int, message: Tensors, setting: Setting) -> None:
+        """Refuse a question that an honest server would not ask, before any data is touched."""
+        if question not in asked_of(setting) or round != asked_in(question, self.participant.last_round):
+            raise BadMessage(
+                f"the server asks for the {question} of round {round}, which the run does not have"
+            )
+        asked = QUESTIONS[question]
+        own = {} if asked.before else self.expected
+        fault = self.limits.message_fault(message, {**own, **asked.entries(setting)})
+        if fault := fault or asked.fault(message, setting):
+            raise BadMessage(fault)
+        self._check_notices(message)
+        self.tally.add("evaluations")
+
+    def _check_notices(self, message: Tensors) -> None:
+        """Refuse another scaling, and other open classes, than in the run's first message."""
+        if SCALING in message:
+            self.measured.check(message[SCALING])
+        if self.sums is not None and OPEN in message:
+            self.sums.check_open(message[OPEN].nonzero().reshape(-1).tolist())
 
     def check(self, task_name: str, round: int, message: Tensors) -> None:
         """Refuse, before any data is touched, a message or a round that an honest server would not send."""
@@ -85,8 +122,7 @@ class Admitted:
         fault = self.limits.message_fault(message, self.expected)
         if fault:
             raise BadMessage(fault)
-        if self.sums is not None and OPEN in message:
-            self.sums.check_open(message[OPEN].nonzero().reshape(-1).tolist())
+        self._check_notices(message)
         self.tally.add("rounds" if task_name == STEP else "evaluations")
 
 
@@ -96,8 +132,12 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         self.task = task
         self._admitted: Admitted | None = None
         self._agreement: tuple[tuple[str, ...], str] = (), ""
+        self._nodes_sha256 = self._data_sha256 = ""
         self._told = ""
         self._open = ExitStack()
+        self._busy = threading.Lock()
+        self._layouts: dict[Sum, Layout] = {}
+        """Of the sum under way: the parts of the vector that will leave under masks."""
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
         if event_type == EventType.END_RUN:
@@ -126,40 +166,51 @@ class SiteExecutor(Executor):  # type: ignore[misc]
                 f"the kit has no local/{SITE_FILE}; "
                 f"start the site with 'fedepd federation join KIT --data FILE.npz'"
             )
-        data = site_data(task, site, json.loads(Path(settings).read_bytes())["data"])
+        file = Path(json.loads(Path(settings).read_bytes())["data"])
+        self._data_sha256, data = file_sha256(file), site_data(task, site, file)
         participant = task.participant(data)
         participant.prepare()
         folder = Path(workspace.get_root_dir()) / "state"
         states = SiteState(folder / task.run, task.identity())
+        self._task, self._nodes_sha256 = task, nodes_sha256(data.graph)
+        self._sent = Sent(folder / task.run)
         noisy = participant.privacy.noisy
         tally = Tally(folder / "answers" / f"{task.run}.json", limits, durable=noisy)
         expected = expected_message(task, participant.client_id)
         every = task.experiment().protocol.evaluate_every
         self._open.enter_context(guarded(Intake(message_bytes(task, participant.client_id))))
         agreed = bool(task.label_names or task.schema_sha256)  # then ``site_data`` has compared them already
-        if not agreed or not participant.privacy.secure:
-            self._agreement = data.graph.label_names, schema_sha256(data.graph.schema)
+        secure, names = participant.privacy.secure, data.graph.label_names
+        if not agreed or not secure:
+            said = hashed_names(names, task.run) if secure else names
+            self._agreement = said, schema_sha256(data.graph.schema)
         sums = self._sums(task, data, Path(workspace.get_root_dir()), limits)
-        self._admitted = Admitted(participant, states, tally, limits, expected, every, sums)
+        measured = Measured.of(folder / task.run, data, task)
+        self._admitted = Admitted(participant, states, tally, limits, expected, every, measured, sums)
 
     def _sums(self, task: FederationTask, data: ClientData, kit: Path, limits: Limits) -> SumSite | None:
         privacy = task.experiment().privacy
         if not privacy.secure:
             return None
-        self._task, answers = task, kit / "state" / "answers"
+        answers = kit / "state" / "answers"
         # Under noise every answer is another one, and the difference of two of them has the noise of both.
         may_differ = limits.new_cohorts or privacy.noisy
-        cohorts = Cohorts(answers / COHORTS, nodes_sha256(data.graph), task.sites, may_differ)
+        cohorts = Cohorts(answers / COHORTS, self._nodes_sha256, task.sites, may_differ)
         self._refuse(cohorts.refusal(), limits)
         book = Book(answers / f"{task.run}.sums.jsonl")
         keys = signer(kit), verifier(site_keys(kit), task.sites)
         return SumSite(task, data.client_id, *keys, book, cohorts)
 
     def _limits(self, workspace: Any, task: FederationTask, allowed: Sequence[str]) -> Limits:
-        """The owner's limits, if they allow this run. A kit without the file has the safe limits."""
+        """The owner's limits, if they and the kit's plan allow this run.
+
+        A kit without the file has the safe limits.
+        """
         path = workspace.get_file_path_in_site_config(LIMITS_FILE)
         limits = Limits.read(Path(path)) if os.path.lexists(path) else Limits()
         self._refuse(limits.refusal(task, allowed), limits)
+        if (plan := plan_in(Path(workspace.get_root_dir()))) is not None:
+            self._refuse(contradiction(plan, task), limits)
         return limits
 
     def _refuse(self, refusal: str | None, limits: Limits) -> None:
@@ -168,6 +219,11 @@ class SiteExecutor(Executor):  # type: ignore[misc]
             raise BadConfig(refusal)
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: Any, abort_signal: Any) -> Shareable:
+        # Requests of the server come in threads of their own. Only one of them may use the client's state.
+        with self._busy:
+            return self._execute(task_name, shareable, fl_ctx)
+
+    def _execute(self, task_name: str, shareable: Shareable, fl_ctx: Any) -> Shareable:
         if self._admitted is None:
             reply = make_reply(ReturnCode.TASK_UNSUPPORTED)
             reply.set_header(REASON, self._told)
@@ -176,23 +232,70 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         try:
             if task_name == DECLARE:
                 sizes = participant.sizes if sums is None else undeclared(participant.info.num_classes)
-                return Shareable(declaration_record(sizes, *self._agreement))
+                return self._leaving("declaration", 0, declaration_record(sizes, *self._agreement))
             if sums is not None and task_name in TRIPS:
                 return self._sum(self._admitted, sums, task_name, shareable)
-            if sums is not None or task_name not in (STEP, EVALUATE):
+            if sums is not None or task_name not in (STEP, EVALUATE, ASK):
                 return make_reply(ReturnCode.TASK_UNKNOWN)
+            if task_name == ASK:
+                return self._question(self._admitted, shareable)
             round, message = read_message(shareable)
             self._admitted.check(task_name, round, message)
             self._begin(self._admitted, task_name, round)
             if task_name == EVALUATE:
-                return Shareable(confusions_record(round, participant.evaluate(round, message)))
+                self._admitted.states.keep_evaluated(round, participant.state)
+                matrices = participant.evaluate(round, message)
+                return self._leaving("evaluate", round, confusions_record(round, matrices))
             reply = participant.step(round, message)
             self._end(self._admitted, round)
-            return Shareable(reply_record(reply))
+            return self._leaving("step", round, reply_record(reply))
         except (FedEPDError, Refused, OSError) as fault:
             # The reason stays in the site's own log, because an exception's text can hold data.
             self.log_error(fl_ctx, f"{task_name} failed: {fault}")
             return make_reply(ReturnCode.EXECUTION_EXCEPTION)
+
+    def _leaving(self, what: str, round: int, record: Record) -> Shareable:
+        """An answer that leaves as it is. The site's own book has it first."""
+        self._sent.note(what, round, record_bytes(record))
+        return Shareable(record)
+
+    def _question(self, site: Admitted, record: Any) -> Shareable:
+        """An answer to a question, where answers are seen alone."""
+        which, _, message = read_sum(record)
+        if which.purpose not in QUESTIONS:
+            return make_reply(ReturnCode.TASK_UNKNOWN)
+        site.check_question(which.purpose, which.round, message, self._task.setting())
+        answer = self._answer(site, which.purpose, message, which.round + 1)
+        self._sent.note(which.purpose, which.round, vector_bytes(self._layout(which, message)))
+        return Shareable(answer_record(which, answer))
+
+    def _answer(self, site: Admitted, question: str, message: Tensors, before: int) -> Vector:
+        """``before``: the site's state is that with which this round would begin."""
+        participant = site.participant
+        participant.state = site.states.before(before)
+        if question == FINAL:
+            self._take_home(site, message)
+        answer = QUESTIONS[question].answer(participant, message)
+        if question == ADAPTED:
+            site.states.keep_adapted(participant.adapted)
+        return answer
+
+    def _take_home(self, site: Admitted, message: Tensors) -> None:
+        """Keep the selected model. It is the last message of a run."""
+        selected = dict(zip(KINDS, message[SELECTED].tolist(), strict=True))
+        state = site.participant.state
+        personal = site.states.evaluated(selected["personal"])
+        about = {
+            "task": self._task.to_json(),
+            "nodes_sha256": self._nodes_sha256,
+            "data_sha256": self._data_sha256,
+        }
+        site.states.keep_final(Final(message, without_moments(state), personal, about))
+        if not site.participant.method.has_global and personal is not None:
+            site.participant.state = personal
+
+    def _layout(self, which: Sum, message: Tensors) -> Layout:
+        return what_of(self._task, which, message).layout
 
     def _begin(self, site: Admitted, task_name: str, round: int) -> None:
         site.participant.state = site.states.before(round if task_name == STEP else round + 1)
@@ -203,7 +306,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
             cleanup_memory()
 
     def _sum(self, site: Admitted, sums: SumSite, trip: str, record: Any) -> Shareable:
-        """One of the four answers to a secure sum."""
+        """One of the answers to a secure sum."""
         which, parts, message = read_sum(record)
         self.logger.info(f"secure sum, {which}: asked for {trip}")
         if trip == KEYS:
@@ -212,11 +315,16 @@ class SiteExecutor(Executor):  # type: ignore[misc]
             answer = self._shares(site, sums, which, parts, message)
         elif trip == MASKED:
             answer = sums.masked(which, parts)
+            self._sent.note_vector(which, self._layouts.pop(which, ()))
+        elif trip == SIGNED:
+            answer = sums.signed(which, parts)
         else:
             following = following_sum(parts)
             answer = sums.opened(which, parts)
             if following is not None and sums.takes_part(following):
                 answer |= sums.keys(following)
+        if trip != MASKED:
+            self._sent.note_masks(which, answer)
         return Shareable(sum_record(which, answer))
 
     def _shares(self, site: Admitted, sums: SumSite, which: Sum, parts: Parts, message: Tensors) -> Parts:
@@ -225,7 +333,12 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         if which.purpose == "sizes":
             if message:
                 raise BadMessage("the server's message about sizes holds tensors, which it never needs")
-            return sums.shares(which, parts, what_of(self._task, which, {}), participant.sizes_vector)
+            return self._sealed(sums, which, parts, {}, participant.sizes_vector)
+        if which.purpose in QUESTIONS:
+            site.check_question(which.purpose, round, message, self._task.setting())
+            before = 1 if asked_before(which.purpose) else used_round(parts, which) + 1
+            answer = partial(self._answer, site, which.purpose, message, before)
+            return self._sealed(sums, which, parts, message, answer)
         name = STEP if which.purpose == "step" else EVALUATE
         site.check(name, round, message)
         used = used_round(parts, which)
@@ -235,6 +348,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
             # when it was lost.
             participant.state = site.states.before(used + 1)
             if name == EVALUATE:
+                site.states.keep_evaluated(round, participant.state)
                 return participant.matrices_vector(round, message)
             # Under noise: this answer is counted already, so that no crash makes it a gift.
             participant.releases = site.tally.steps - 1
@@ -242,7 +356,14 @@ class SiteExecutor(Executor):  # type: ignore[misc]
             self._end(site, round, used)
             return found
 
-        return sums.shares(which, parts, what_of(self._task, which, message), vector)
+        return self._sealed(sums, which, parts, message, vector)
+
+    def _sealed(
+        self, sums: SumSite, which: Sum, parts: Parts, message: Tensors, vector: Callable[[], Vector]
+    ) -> Parts:
+        what = what_of(self._task, which, message)
+        self._layouts = {which: what.layout}
+        return sums.shares(which, parts, what, vector)
 
 
 def undeclared(classes: int) -> Sizes:

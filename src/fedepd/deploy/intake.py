@@ -48,6 +48,7 @@ from fedepd.deploy.limits import expected_message
 from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import KINDS
 from fedepd.rounds.evaluate import SPLITS
+from fedepd.rounds.questions import QUESTIONS, asked_of
 from fedepd.rounds.sums import ADVERT_BYTES, SEALED_BYTES
 from fedepd.shown import shown
 from fedepd.types import Fields
@@ -129,7 +130,7 @@ def site_of(origin: Any) -> str:
 
 
 def reply_bytes(task: FederationTask) -> int:
-    """The largest possible answer of a site in bytes: a step's tensors, or the matrices of an evaluation."""
+    """The largest possible answer of a site in bytes: to a step, an evaluation or a question."""
     server, method, classes = task.server(), task.experiment().method, task.num_classes
     tensors = method.server_init(server, server.model.initial(server.info, server.seed))
     stages = (method.reply_fields(replace(server, round=round), tensors) for round in (1, server.last_round))
@@ -137,7 +138,9 @@ def reply_bytes(task: FederationTask) -> int:
     largest = max(matrices, *(_field_bytes(fields, classes) for fields in stages))
     # A masked vector has 8 bytes a number instead of 4, and every averaged field has its weights beside it.
     masked = 3 * largest if task.experiment().privacy.secure else 0
-    return _with_slack(max(largest, masked, _sum_bytes(task)))
+    asked = [QUESTIONS[name].layout(task.setting()) for name in asked_of(task.setting())]
+    answers = (8 * sum(math.prod(shape) for _, shape in parts) + PER_ARRAY for parts in asked)
+    return _with_slack(max(largest, masked, _sum_bytes(task), *answers))
 
 
 def message_bytes(task: FederationTask, client_id: int) -> int:

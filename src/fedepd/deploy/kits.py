@@ -20,18 +20,30 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fedepd import plugins
 from fedepd.deploy import templates
-from fedepd.deploy.agreement import NOTHING_AGREED, Agreement, canonical, check_agrees, check_label_names
-from fedepd.deploy.contents import SIGNED, check_components, check_contents, component_paths, entries
+from fedepd.deploy.about import check_about, check_holder
+from fedepd.deploy.agreement import NOTHING_AGREED, Agreement, check_agrees
+from fedepd.deploy.contents import (
+    PLAN,
+    SIGNED,
+    SITE_DATA,
+    check_components,
+    check_contents,
+    component_paths,
+    entries,
+)
 from fedepd.deploy.credentials import check_credentials, fingerprint, root_certificate
 from fedepd.deploy.limits import check_limits, ensure_limits
 from fedepd.deploy.manifest import MANIFEST, MAX_FILE, check_files, read_manifest, write_manifest
 from fedepd.deploy.owner import check_allowed, check_privacy
-from fedepd.deploy.signing import public_key, read_public
-from fedepd.deploy.task import MAX_CLASSES, MAX_FEATURES, MAX_SITES, check_fit, check_name
+from fedepd.deploy.plan import Plan, parse_plan, read_plan
+from fedepd.deploy.plan_task import plan_task
+from fedepd.deploy.signing import public_key
+from fedepd.deploy.task import check_columns, check_fit
 from fedepd.deploy.templates import ORG, PROJECT
 from fedepd.errors import BadConfig, BadData
-from fedepd.files import read_json, write_json
+from fedepd.files import read_json, write_bytes, write_json
 from fedepd.runs.folder import check_new_run
 from fedepd.shown import shown
 
@@ -45,9 +57,6 @@ SITE_FILE = "fedepd.json"
 """
 ROOT_DAYS = 3650
 KINDS = ("server", "client", "admin")
-HOST = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*")
-USER = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}@[a-z0-9][a-z0-9.-]{0,62}")
-KEYS = ("host", "port", "sites", "keys", "features", "classes", "label_names", "schema")
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,8 @@ class Kit:
     """The sites' public keys, by name; empty in a kit of an older version."""
     fingerprint: str
     """SHA-256 of the federation's root certificate."""
+    plan: Plan | None = None
+    """What the federation agreed on; None in a kit that was made without a plan."""
 
 
 def provision(
@@ -76,11 +87,18 @@ def provision(
     port: int,
     sizes: dict[str, int],
     agreed: Agreement = NOTHING_AGREED,
+    plan: bytes | None = None,
 ) -> dict[str, Path]:
     """Make the kits ``out/server``, ``out/admin`` and ``out/SITE``.
 
-    The certificate authority is ``out/authority``.
+    The certificate authority is ``out/authority``. ``plan`` is the content of a plan's file. Sizes and
+    agreement are then the plan's.
     """
+    if plan is not None:
+        planned = parse_plan(plan, Path(PLAN))
+        plan_task(planned, planned.task, sites)
+        sizes = {"features": planned.num_features, "classes": len(planned.classes)}
+        agreed = planned.agreed
     about = {
         "host": host,
         "port": port,
@@ -89,7 +107,7 @@ def provision(
         "label_names": list(agreed.label_names),
         "schema": agreed.schema,
     }
-    _check_about(about, "the federation")
+    check_about(about, "the federation")
     for site in sites:
         if site in ("server", "admin", "authority", host):
             raise BadConfig(
@@ -111,14 +129,16 @@ def provision(
     about["keys"] = {site: public_key(made / site) for site in sites}
     for name, kit in kits.items():
         kind = name if name in ("server", "admin") else "client"
-        make_kit(kit, kind, {"server": host, "admin": ADMIN}.get(name, name), about, authority)
+        make_kit(kit, kind, {"server": host, "admin": ADMIN}.get(name, name), about, authority, plan)
     for name in (host, ADMIN, *sites):
         shutil.rmtree(made / name)
     return kits
 
 
-def make_kit(kit: Path, kind: str, name: str, about: dict[str, Any], authority: Path) -> None:
-    """Write a party's kit: certificates and key from NVFlare, the agreement, the signed manifest."""
+def make_kit(
+    kit: Path, kind: str, name: str, about: dict[str, Any], authority: Path, plan: bytes | None = None
+) -> None:
+    """Write a party's kit: certificates and key from NVFlare, agreement, plan and the signed manifest."""
     made = authority / PROJECT / "prod_00" / name
     for path in SIGNED[kind]:
         (kit / path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -127,8 +147,12 @@ def make_kit(kit: Path, kind: str, name: str, about: dict[str, Any], authority: 
             (kit / path).chmod(0o600 if path.endswith(".key") else 0o644)
     kit.chmod(0o700)
     write_json(kit / "local" / ABOUT, about)
+    signed = list(SIGNED[kind])
+    if plan is not None:
+        write_bytes(kit / PLAN, plan)
+        signed.append(PLAN)
     root_key = read_json(authority / PROJECT / "state" / "cert.json")["root_pri_key"].encode()
-    write_manifest(kit, kind, name, list(SIGNED[kind]), root_key)
+    write_manifest(kit, kind, name, signed, root_key)
 
 
 def _project(sites: Sequence[str], host: str, port: int) -> dict[str, Any]:
@@ -179,8 +203,8 @@ def open_kit(folder: Path, kind: str) -> Kit:
     check_contents(folder, kind, manifest.files, found)
     check_files(folder, manifest)
     about = read_json(folder / "local" / ABOUT, MAX_FILE)
-    _check_about(about, f"local/{ABOUT} of '{shown(folder, 300)}'")
-    _check_holder(manifest.name, kind, about)
+    check_about(about, f"local/{ABOUT} of '{shown(folder, 300)}'")
+    check_holder(manifest.name, kind, about)
     check_credentials(folder, root, "server" if kind == "server" else "client", manifest.name)
     check_components(folder, kind, _our_components())
     agreed = Agreement(tuple(about.get("label_names", [])), about.get("schema", ""))
@@ -196,74 +220,30 @@ def open_kit(folder: Path, kind: str) -> Kit:
         agreed,
         about.get("keys", {}),
         fingerprint(root),
+        _plan_of(folder, agreed, sizes),
     )
 
 
-def _check_about(about: Any, where: str) -> None:
-    """Check names, addresses and sizes. Any other field is refused."""
-    if not isinstance(about, dict) or not {"host", "port", "sites"} <= set(about) <= set(KEYS):
+def plan_in(kit: Path) -> Plan | None:
+    """The plan in the kit of a running party. ``open_kit`` checked its signature at the start."""
+    return read_plan(kit / PLAN) if os.path.lexists(kit / PLAN) else None
+
+
+def _plan_of(kit: Path, agreed: Agreement, sizes: tuple[int | None, int | None]) -> Plan | None:
+    plan = plan_in(kit)
+    if plan is not None and (agreed, sizes) != (plan.agreed, (plan.num_features, len(plan.classes))):
         raise BadData(
-            f"{where} must hold host, port and sites, and may hold {', '.join(KEYS[3:])}, but nothing else; "
-            f"ask for a kit made by this version of fedepd"
+            f"{PLAN} of '{shown(kit, 300)}' does not fit local/{ABOUT} beside it; ask for the kit again"
         )
-    host, port, sites, schema = about["host"], about["port"], about["sites"], about.get("schema", "")
-    if not isinstance(host, str) or not HOST.fullmatch(host) or len(host) > 253:
-        raise BadConfig(
-            f"{where} has the host '{shown(host)}'; give a name of letters, digits, hyphens and dots"
-        )
-    if type(port) is not int or not 0 < port < 65536:
-        raise BadConfig(f"port is {shown(port)}; give 1..65535")
-    if not isinstance(sites, list) or not 0 < len(sites) <= MAX_SITES:
-        raise BadConfig(f"{where} has no list of 1 to {MAX_SITES} sites; name each once")
-    for site in sites:
-        check_name("site", site)
-    if len(set(sites)) != len(sites):
-        raise BadConfig(f"the sites are {shown(', '.join(sites))}; name each once")
-    keys = about.get("keys", {})
-    if not isinstance(keys, dict) or (keys and set(keys) != set(sites)):
-        raise BadData(f"{where} does not hold one key for each site; ask for the kit again")
-    for site, key in keys.items():
-        read_public(key, site)
-    for what, most in (("features", MAX_FEATURES), ("classes", MAX_CLASSES)):
-        if type(about.get(what, 1)) is not int or not 0 < about.get(what, 1) <= most:
-            raise BadConfig(f"{where} has {shown(about[what])} {what}; give a whole number, 1..{most}")
-    names = about.get("label_names", [])
-    if not isinstance(names, list) or (names and len(names) != about.get("classes")):
-        raise BadConfig(
-            f"{where} does not name each of its classes; "
-            f"make it again with 'fedepd federation init --example FILE.npz'"
-        )
-    check_label_names(names, where)
-    if not isinstance(schema, str) or (schema and canonical(schema) != schema):
-        raise BadConfig(
-            f"{where} has a damaged feature schema; "
-            f"make it again with 'fedepd federation init --example FILE.npz'"
-        )
+    return plan
 
 
 def site_keys(kit: Path) -> dict[str, str]:
     """The public keys of all sites, from the kit of a running party. ``open_kit`` checked it at the start."""
     about = read_json(kit / "local" / ABOUT, MAX_FILE)
-    _check_about(about, f"local/{ABOUT} of '{shown(kit, 300)}'")
+    check_about(about, f"local/{ABOUT} of '{shown(kit, 300)}'")
     found: dict[str, str] = about.get("keys", {})
     return found
-
-
-def _check_holder(name: str, kind: str, about: dict[str, Any]) -> None:
-    """Check that the manifest's name fits the kind of kit.
-
-    ``check_credentials`` compares the certificate with it.
-    """
-    if kind == "client":
-        check_name("site", name)
-        fits = name in about["sites"]
-    else:
-        fits = name == about["host"] if kind == "server" else USER.fullmatch(name) is not None
-    if not fits:
-        raise BadData(
-            f"the kit was made for '{shown(name)}', which is not the name of this federation's {kind}; "
-            f"ask for the kit again"
-        )
 
 
 @cache
@@ -308,30 +288,54 @@ def prepare_server(folder: Path, allow: Sequence[str] = ()) -> Kit:
     return kit
 
 
-def prepare_site(folder: Path, data: Path, allow: Sequence[str] = (), looser: bool = False) -> Kit:
+def prepare_site(
+    folder: Path, data: Path | None = None, allow: Sequence[str] = (), looser: bool = False
+) -> Kit:
     """Write a site's configuration.
 
     Its policy: jobs bring no code, only this package's executor and filters run, the server gets no shell and
-    no logs.
+    no logs. Without ``data``, the graph is the one that ``import`` put into the kit.
 
     ``allow`` lists further classes, by full name, that the owner trusts. ``looser`` accepts a
     ``local/limits.toml`` that permits more than the safe limits. The owner gives both at every start, because
     whoever made the kit may have written what is already in it.
     """
-    from fedepd.clients.client_file import read_client_file
-    from fedepd.clients.split import SplitConfig
-
     kit = open_kit(folder, "client")
     allowed = check_allowed(allow)
     check_privacy(folder, allowed)
     check_limits(folder, looser)
-    client = read_client_file(data, 0, SplitConfig(), 0)
-    check_fit(client, data, kit.features, kit.classes)
-    check_agrees(client.graph, data, kit.agreed)
+    data = graph_in(folder) if data is None else data
+    with plugins.only(allowed):
+        _check_data(kit, data)
     _write(kit, allowed)
     ensure_limits(folder)
     write_json(folder / "local" / SITE_FILE, {"data": str(data.resolve()), "allow": allowed})
     return kit
+
+
+def graph_in(kit: Path) -> Path:
+    """The graph that ``import`` put into a site's kit."""
+    if not os.path.lexists(kit / SITE_DATA):
+        raise BadConfig(
+            f"'{shown(kit, 300)}' has no {SITE_DATA} yet; make it of your tables with "
+            f"'fedepd federation import', or give --data FILE.npz"
+        )
+    return kit / SITE_DATA
+
+
+def _check_data(kit: Kit, path: Path) -> None:
+    """Refuse a graph that does not fit the kit."""
+    from fedepd.clients.client_file import read_file
+    from fedepd.clients.split import SplitConfig
+
+    split = SplitConfig()
+    if kit.plan is not None:
+        split = plan_task(kit.plan, kit.plan.task, kit.sites).experiment().split
+    client = read_file(path).client(0, split, 0)
+    check_fit(client, path, kit.features, kit.classes, may_only_evaluate=kit.plan is not None)
+    check_agrees(client.graph, path, kit.agreed)
+    if kit.plan is not None:
+        check_columns(client, path, kit.plan.scaled)
 
 
 def _write(kit: Kit, allowed: Sequence[str]) -> None:

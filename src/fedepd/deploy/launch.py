@@ -12,6 +12,7 @@ configuration in the folders of jobs:
 - A job starts only if its folder holds the two configuration files and nothing else, whoever put it there.
 - A site accepts only the commands that a run needs. There is no shell, no restart, and no logging settings
   (these can name any function).
+- A site's job answers requests of the server alone. NVFlare would hand it tasks of another site too.
 
 ``-P`` keeps the kit's folder off Python's path. Otherwise a file ``torch.py`` in it would be imported.
 """
@@ -31,9 +32,13 @@ from nvflare.apis.job_launcher_spec import JobProcessArgs
 from nvflare.apis.workspace import Workspace
 from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
 from nvflare.app_common.job_launcher.server_process_launcher import ServerProcessJobLauncher
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
+from nvflare.fuel.f3.cellnet.fqcn import FQCN
+from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.utils import zip_utils
 from nvflare.fuel.utils.config import ConfigFormat
 from nvflare.fuel.utils.config_factory import ConfigFactory
+from nvflare.private.fed.client.command_agent import CommandAgent
 
 from fedepd.deploy.contents import JOB
 
@@ -57,10 +62,16 @@ REPLACED = (
     (ConfigFactory, "search_config_format"),
     (Workspace, "_check_job_id"),
     (zip_utils, "_validate_zip_entries"),
+    (CommandAgent, "aux_communication"),
 )
 """The functions of NVFlare that are replaced.
 
 Without one of them, a restriction would silently have no effect.
+"""
+ARRAYS = "NVFLARE_NP_DOWNLOAD_CHUNK_SIZE"
+"""With 0, arrays travel inside a message.
+
+Otherwise NVFlare sends references, and the receiver fetches the arrays with several requests.
 """
 MAX_JOB_FILES, MAX_JOB_BYTES = 100, 64 * 2**20
 """Limits of an unpacked job. NVFlare unpacks every job before it checks it."""
@@ -124,6 +135,19 @@ def close_doors(role: str) -> None:
         from nvflare.private.fed.client.admin_commands import AdminCommands
 
         AdminCommands.commands = _only(AdminCommands.commands, JOB_COMMANDS)
+        CommandAgent.aux_communication = _from_the_server(CommandAgent.aux_communication)
+
+
+def _from_the_server(answer: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """``answer``, for requests of the server only. The answer goes to whom a request names as its origin."""
+
+    def answer_the_server(agent: Any, request: Any) -> Any:
+        origin = request.get_header(MessageHeaderKey.ORIGIN)
+        if not isinstance(origin, str) or FQCN.split(origin)[0] != FQCN.ROOT_SERVER:
+            return make_reply(ReturnCode.INVALID_REQUEST)
+        return answer(agent, request)
+
+    return answer_the_server
 
 
 def _only(known: list[Any], wanted: tuple[str, ...]) -> list[Any]:
@@ -175,6 +199,7 @@ def _job_id(job_id: object) -> str:
 def main() -> None:
     role, *rest = sys.argv[1:]
     close_doors(role)
+    os.environ[ARRAYS] = "0"
     sys.argv = [PROGRAMS[role], *rest]
     runpy.run_module(PROGRAMS[role], run_name="__main__", alter_sys=True)
 

@@ -25,8 +25,10 @@ from fedepd.longtail import Tiers, tiers
 from fedepd.rounds.loop import Exchange, Round
 from fedepd.rounds.pooled import Summing
 from fedepd.runs import checkpoint, record
+from fedepd.runs.conclude import conclude
 from fedepd.runs.drive import Course, begin, now, since
 from fedepd.runs.folder import ROUNDS, Json, checkpoints, weights_sha256
+from fedepd.runs.measure import measure
 from fedepd.runs.spending import Spending
 from fedepd.types import Sizes, Tensors
 
@@ -130,7 +132,25 @@ class Ledger:
             sizes, members = self.together
             more["together"] = {**_known(sizes), "clients": sizes.clients, "members": members}
         checkpoint.save(folder, self.progress.next_round - 1, tensors, {**about, **more})
+
+    def save_round(self, folder: Path) -> None:
+        self.save(folder)
         record.add_round(folder, self.progress.lines[-1])
+
+    def measure(
+        self, exchange: Exchange | Summing, folder: Path | None = None, names: Sequence[str] = ()
+    ) -> None:
+        """Ask what is asked before the first round. ``names``: of the features, where they are known.
+
+        What was found is saved in ``folder`` at once. A server that is started again asks no second time.
+        """
+        course, task = self.course(exchange), self.task
+        if measure(course, task.setting(), self.progress, task.max_nodes, names) and folder is not None:
+            self.save(folder)
+
+    def conclude(self, exchange: Exchange | Summing) -> None:
+        """Ask what is asked after the last round."""
+        conclude(self.course(exchange), self.progress)
 
     def load(self, folder: Path) -> None:
         """Go on from the newest checkpoint that can be trusted; rounds written after it never happened."""
@@ -191,7 +211,9 @@ class Ledger:
             features=task.num_features,
             class_sizes=self.class_sizes().tolist(),
             sha256=task.sites_sha256(),
+            label_names=task.label_names,
         )
+        dataset["owner_names"] = task.sites
         protocol = e.sentence().replace(f"({e.partition.partition})", "(sites)")
         return record.describe(e, dataset, protocol, sites=task.sites)
 
@@ -207,6 +229,7 @@ class Ledger:
         own: Json = {"digest": self.digest(), "refused": refused}
         if self.together is not None:
             own["members"] = self.together[1]
+        own |= {name: answer for name, answer in self.progress.answers.items()}
         return record.summarise(config, self.progress, since(self._started), warnings, **own)
 
 

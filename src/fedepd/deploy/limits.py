@@ -41,7 +41,8 @@ from fedepd.methods import METHODS
 from fedepd.network.backbones import BACKBONES
 from fedepd.options import option
 from fedepd.rounds.guard import FEWEST, OPEN
-from fedepd.runs.experiment import Experiment
+from fedepd.rounds.questions import asked_of
+from fedepd.rounds.statistics import SCALING, scaling_fault
 from fedepd.shown import shown
 from fedepd.types import Tensors
 
@@ -184,18 +185,19 @@ class Limits:
         in the file.
         """
         added = {"methods": METHODS.allowed(allowed), "backbones": BACKBONES.allowed(allowed)}
-        for setting, value, limit in self._broken(task.experiment(), task.num_classes, len(task.sites)):
+        for setting, value, limit in self._broken(task):
             if value in added.get(limit, ()):
                 continue
             asked, line = shown(f"{setting} = {json.dumps(value)}"), shown(self.line(limit), 300)
             return f"the run asks for {asked}, but this site's {LIMITS_FILE} says '{line}'"
         return None
 
-    def _broken(self, e: Experiment, num_classes: int, sites: int) -> Iterator[tuple[str, Any, str]]:
+    def _broken(self, task: FederationTask) -> Iterator[tuple[str, Any, str]]:
         """Each setting that breaks a limit, its value and the limit's name."""
+        e, sites = task.experiment(), len(task.sites)
         own = {f.name: getattr(e.method, f.name) for f in fields(e.method)}
         settings = {
-            "classes": num_classes,
+            "classes": task.num_classes,
             "hidden": e.model.hidden,
             "dropout": e.model.dropout,
             "rho": own.get("rho", 1.0),
@@ -204,7 +206,7 @@ class Limits:
         settings |= {
             "train_share": e.split.train_share,
             "rounds": e.protocol.rounds,
-            "evaluations": evaluations(e),
+            "evaluations": evaluations(task),
         }
         named = {"methods": e.method_name, "backbones": e.model.backbone, "optimizers": e.training.optimizer}
         for limit, name in named.items():
@@ -245,6 +247,12 @@ class Limits:
                 return f"{where} is {found}, not {needed}"
             if name == OPEN and not bool(((value == 0) | (value == 1)).all()):
                 return f"{where} holds numbers that are neither 0 nor 1"
+            if name == SCALING:
+                if fault := scaling_fault(value, want.shape[1]):
+                    return f"{where} {fault}"
+                continue  # means and deviations have the size of the owners' numbers
+            if not value.is_floating_point():  # a question checks the range of its own entries
+                continue
             norm = float(torch.linalg.vector_norm(value, dtype=torch.float64))
             if not math.isfinite(norm):
                 return f"{where} holds NaN or infinite values"
@@ -254,15 +262,16 @@ class Limits:
         return None
 
 
-def evaluations(e: Experiment) -> int:
-    """How often a run evaluates: every ``evaluate_every`` rounds, and after the last one.
+def evaluations(task: FederationTask) -> int:
+    """How often a run evaluates: every ``evaluate_every`` rounds, after the last one, and for each question.
 
-    Never under noise, because scores are not in its budget.
+    Under noise only questions are asked, and they are answered by zeros. Scores are not in its budget.
     """
+    e, asked = task.experiment(), len(asked_of(task.setting()))
     if e.privacy.noisy:
-        return 0
+        return asked
     rounds, every = e.protocol.rounds, e.protocol.evaluate_every
-    return rounds // every + (rounds % every > 0)
+    return rounds // every + (rounds % every > 0) + asked
 
 
 def expected_message(task: FederationTask, client_id: int) -> Tensors:
@@ -270,7 +279,8 @@ def expected_message(task: FederationTask, client_id: int) -> Tensors:
     server, e = task.server(), task.experiment()
     tensors = e.method.server_init(server, server.model.initial(server.info, server.seed))
     opened = {OPEN: torch.zeros(task.num_classes)} if e.privacy.guard else {}
-    return {**e.method.message(tensors, client_id), **opened}
+    scaling = {SCALING: torch.ones(2, len(task.scaled), dtype=torch.float64)} if task.scaled else {}
+    return {**e.method.message(tensors, client_id), **scaling, **opened}
 
 
 def check_limits(kit: Path, looser: bool) -> None:

@@ -6,16 +6,17 @@ question fails if too few sites answer.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from nvflare.apis.controller_spec import Task
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable
 
 from fedepd.deploy.intake import Fault, Intake
+from fedepd.deploy.question import Question
 from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import PING, REASON, Record, Refused
 from fedepd.errors import BadMessage
@@ -43,11 +44,16 @@ class Pulse:
     def __init__(self, engine: Any, sites: Sequence[str]) -> None:
         self._engine, self._end = engine, threading.Event()
         self._seen = dict.fromkeys(sites, time.monotonic() + START_UP - GONE_AFTER)
+        self._met: set[str] = set()
         self._thread = threading.Thread(target=self._beat, name="fedepd-pulse", daemon=True)
         self._thread.start()
 
     def alive(self, site: str) -> bool:
         return site in self._seen and time.monotonic() - self._seen[site] < GONE_AFTER
+
+    def met(self, site: str) -> bool:
+        """Whether the site's worker has given a sign of life, so that a request can reach it."""
+        return site in self._met
 
     def heard(self, site: str) -> None:
         """Note a sign of life: an answer to a ping or to anything else.
@@ -56,6 +62,7 @@ class Pulse:
         """
         if site in self._seen:
             self._seen[site] = time.monotonic()
+            self._met.add(site)
 
     def _beat(self) -> None:
         while not self._end.wait(PING_EVERY):
@@ -82,6 +89,7 @@ class Line:
         self._controller, self._fl_ctx, self._abort_signal = controller, fl_ctx, abort_signal
         here = {client.name for client in fl_ctx.get_engine().get_clients()}
         self._pulse = Pulse(fl_ctx.get_engine(), [site for site in task.sites if site in here])
+        self._log = logging.getLogger(f"{__name__}.{type(self).__name__}")
         self.refusals: list[Refusal] = []
         """Answers that were refused before they became a reply. Admission's own refusals are in the round."""
 
@@ -123,29 +131,26 @@ class Line:
 
     def _ask(self, name: str, records: Mapping[int, Record]) -> dict[int, Any]:
         """For each client: its record, or a text that says why there is none."""
-        answers: dict[int, Any] = {}
-        ready = threading.Condition()
-        tasks = {}
+        start = time.monotonic()
+        reach = self._controller, self._fl_ctx, self._abort_signal
+        question = Question(name, *reach, self._pulse.heard, self._intake.noted)
         for client, record in records.items():
             site = self.task.sites[client]
             if not self._pulse.alive(site):
-                answers[client] = "is missing: the site is unreachable"
-                continue
-
-            def received(client_task: Any, fl_ctx: Any, client: int = client, site: str = site) -> None:
-                self._pulse.heard(site)
-                with ready:
-                    answers.setdefault(client, client_task.result)
-                    ready.notify_all()
-
-            # One task per site: a broadcast would send the first site's message to all of them.
-            tasks[client] = Task(name=name, data=Shareable(record), result_received_cb=received)
-            self._controller.broadcast(tasks[client], self._fl_ctx, targets=[site], min_responses=1)
-        self._wait(records, answers, ready)
-        for client, task in tasks.items():
-            if isinstance(answers[client], str):
-                self._controller.cancel_task(task, fl_ctx=self._fl_ctx)
-        return answers
+                question.answers[client] = "is missing: the site is unreachable"
+            elif self._pulse.met(site):
+                question.send(client, site, record, self.task.deadline)
+            else:
+                question.post(client, site, record)
+        try:
+            self._wait(records, question.answers, question.ready)
+        finally:
+            question.close()
+        if records:
+            there = sum(not isinstance(answer, str) for answer in question.answers.values())
+            elapsed = 1000 * (time.monotonic() - start)
+            self._log.info("%s: %d of %d sites in %.0f ms", name, there, len(records), elapsed)
+        return question.answers
 
     def _wait(self, asked: Mapping[int, Record], answers: dict[int, Any], ready: threading.Condition) -> None:
         end = time.monotonic() + self.task.deadline

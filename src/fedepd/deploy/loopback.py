@@ -10,9 +10,10 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from fedepd.deploy.admin import wait_for_sites
 from fedepd.deploy.kits import (
@@ -25,41 +26,26 @@ from fedepd.deploy.kits import (
 )
 
 
-class Loopback:
-    """``files`` maps each site's name to its client file. Use it in a ``with`` statement."""
+class Parties:
+    """The server and the sites of a federation, as processes. Use it in a ``with`` statement."""
 
-    def __init__(self, folder: Path, files: Mapping[str, Path], port: int | None = None) -> None:
-        self.files = dict(files)
-        self.kits = provision(folder, list(files), "localhost", port or free_port(), {})
-        self.admin = self.kits["admin"]
+    def __init__(self, kits: Mapping[str, Path], run: Callable[[str], subprocess.Popen[bytes]]) -> None:
+        """``kits``: by party, the admin's too. ``run`` starts the server or a site by its name."""
+        self.kits, self.admin, self._run = dict(kits), kits["admin"], run
+        self.sites = [name for name in kits if name not in ("server", "admin")]
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def __enter__(self) -> Loopback:
-        self.start_server()
-        for site in self.files:
-            self.start_site(site)
+    def __enter__(self) -> Self:
+        for name in ("server", *self.sites):
+            self.start(name)
         return self
+
+    def start(self, name: str) -> None:
+        self._processes[name] = self._run(name)
 
     def wait(self, patience: float = 60.0) -> None:
         """Wait until every site is connected."""
-        wait_for_sites(self.admin, len(self.files), patience)
-
-    def start_server(self) -> None:
-        self._start("server", prepare_server(self.kits["server"]))
-
-    def start_site(self, site: str) -> None:
-        self._start(site, prepare_site(self.kits[site], self.files[site]))
-
-    def _start(self, name: str, kit: Kit) -> None:
-        with (kit.folder / "console.log").open("ab") as log:
-            self._processes[name] = subprocess.Popen(
-                launch_command(kit.folder, kit.kind, kit.name), cwd=kit.folder, env=self.environment(name),
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
-
-    def environment(self, name: str) -> dict[str, str]:
-        """The environment of a party's process."""
-        return launch_environment()
+        wait_for_sites(self.admin, len(self.sites), patience)
 
     def members(self, name: str) -> list[int]:
         """The live processes of one party: first its own, then its job workers."""
@@ -87,6 +73,37 @@ class Loopback:
             self.kill(name)
 
 
+class Loopback(Parties):
+    """A federation with new kits. ``files`` maps each site's name to its client file."""
+
+    def __init__(self, folder: Path, files: Mapping[str, Path], port: int | None = None) -> None:
+        self.files = dict(files)
+        super().__init__(provision(folder, list(files), "localhost", port or free_port(), {}), self._launch)
+
+    def start_server(self) -> None:
+        self.start("server")
+
+    def start_site(self, site: str) -> None:
+        self.start(site)
+
+    def _launch(self, name: str) -> subprocess.Popen[bytes]:
+        folder, kit = self.kits[name], self.prepare(name)
+        with (folder / "console.log").open("ab") as log:
+            return subprocess.Popen(
+                launch_command(folder, kit.kind, kit.name), cwd=folder, env=self.environment(name),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+
+    def prepare(self, name: str) -> Kit:
+        """Write the party's configuration."""
+        folder = self.kits[name]
+        return prepare_server(folder) if name == "server" else prepare_site(folder, self.files[name])
+
+    def environment(self, name: str) -> dict[str, str]:
+        """The environment of a party's process."""
+        return launch_environment()
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
@@ -109,11 +126,12 @@ def processes_naming(folder: Path) -> list[int]:
     return [
         pid
         for pid in running
-        if any(word == wanted or word.startswith(wanted + b"/") for word in _command_line(pid))
+        if any(word == wanted or word.startswith(wanted + b"/") for word in command_line(pid))
     ]
 
 
-def _command_line(pid: int) -> list[bytes]:
+def command_line(pid: int) -> list[bytes]:
+    """The words of a process's command; none if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedepd.deploy.agreement import schema_sha256
+from fedepd.clients.scaling import scaled_by, scaling_of, sums_of, with_features
+from fedepd.deploy.agreement import hashed_names, schema_sha256
 from fedepd.deploy.ledger import Ledger
 from fedepd.deploy.limits import Limits
 from fedepd.deploy.sum_site import what_of
@@ -23,6 +24,8 @@ from fedepd.rounds.guard import FEWEST, OPEN
 from fedepd.rounds.loop import cohort_size
 from fedepd.rounds.noise import covered
 from fedepd.rounds.participant import Participant
+from fedepd.rounds.questions import QUESTIONS, STATISTICS
+from fedepd.rounds.statistics import withheld
 from fedepd.rounds.sums import ADVERT_BYTES, MASKS, OPENED_BYTES, SEALED_BYTES, WEIGHT
 from fedepd.types import ClientData, Tensors
 
@@ -72,7 +75,8 @@ class Preview:
 
 def preview(task: FederationTask, site: str, data: Path, limits: Limits | None = None) -> Preview:
     limits, owned = limits or Limits(), site_data(task, site, data)
-    participant, privacy = task.participant(owned), task.experiment().privacy
+    complete, privacy = _complete(task, owned), task.experiment().privacy
+    participant = task.participant(complete)
     method, tensors = task.experiment().method, Ledger(task).progress.tensors
     torch.set_num_threads(1)
     # Choice: preview the last round, because methods with a warm-up send less in the first ones.
@@ -89,7 +93,7 @@ def preview(task: FederationTask, site: str, data: Path, limits: Limits | None =
     else:
         again = participant.step(last, {**later, **opened}).tensors
         fields = [*_reply(answer.tensors, again), *_scalars(answer.scalars)]
-    fields += _declared(participant, owned)
+    fields += [*_declared(participant, owned), *_measured(task)]
     if privacy.noisy:
         replied = method.reply_fields(replace(task.server(), round=last), message)
         fields = _under_noise(fields, covered(replied, message))
@@ -106,9 +110,10 @@ def preview(task: FederationTask, site: str, data: Path, limits: Limits | None =
         warnings.append(
             "with three sites, two that work together with the coordinator see the third one's numbers"
         )
-    withheld = _withheld(held, privacy.min_count) if privacy.guard else []
-    attack = measure(participant, owned, message)
-    return Preview(fields, counts, withheld, warnings, attack, lines, limits.refusal(task), noise_cost(task))
+    few = _withheld(held, privacy.min_count) if privacy.guard else []
+    few += withheld(owned, task.counted, privacy)
+    attack = measure(participant, complete, message)
+    return Preview(fields, counts, few, warnings, attack, lines, limits.refusal(task), noise_cost(task))
 
 
 def _reply(tensors: Tensors, again: Tensors) -> list[Leaving]:
@@ -166,16 +171,37 @@ def _matrices(task: FederationTask, participant: Participant, message: Tensors) 
 
 
 def _declared(participant: Participant, owned: ClientData) -> list[Leaving]:
-    record: dict[str, Any] = declaration_record(
-        participant.sizes, owned.graph.label_names, schema_sha256(owned.graph.schema)
-    )
-    seen = IN_THE_SUM if participant.privacy.secure else ALONE
+    secure, names = participant.privacy.secure, owned.graph.label_names
+    said = hashed_names(names, "") if secure else names
+    record: dict[str, Any] = declaration_record(participant.sizes, said, schema_sha256(owned.graph.schema))
+    seen = IN_THE_SUM if secure else ALONE
     sizes = record["class_sizes"].items()
     fields = [Leaving(f"class_sizes.{n}", list(each.shape), each.nbytes, FIRST, seen) for n, each in sizes]
     named = sum(len(name.encode()) for name in record["label_names"])
     fields.append(Leaving("label_names", [len(record["label_names"])], named, FIRST, ALONE))
     fields.append(Leaving("schema_sha256", [], len(record["schema_sha256"]), FIRST, ALONE))
     return fields + [Leaving(name, [], 8, FIRST, seen) for name in ("num_nodes", "num_train")]
+
+
+def _measured(task: FederationTask) -> list[Leaving]:
+    """What leaves so that all sites scale columns alike."""
+    if not task.measured:
+        return []
+    seen = IN_THE_SUM if task.experiment().privacy.secure else ALONE
+    layout = QUESTIONS[STATISTICS].layout(task.setting())
+    return [
+        Leaving(f"{STATISTICS}.{name}", list(shape), 8 * prod(shape), FIRST, seen)
+        for name, shape in layout
+        if prod(shape)
+    ]
+
+
+def _complete(task: FederationTask, owned: ClientData) -> ClientData:
+    """What others have is not known here, so columns are scaled by this site's rows alone."""
+    if owned.unscaled is None:
+        return owned
+    data = scaled_by(owned, scaling_of(sums_of(owned.unscaled)))
+    return replace(data, graph=with_features(data.graph, task.experiment().protocol.features))
 
 
 def _withheld(held: Tensor, least: int) -> list[str]:

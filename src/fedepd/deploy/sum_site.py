@@ -39,8 +39,9 @@ from fedepd.privacy.secure_sum import (
     threshold,
 )
 from fedepd.rounds.evaluate import evaluated
-from fedepd.rounds.guard import OPEN
 from fedepd.rounds.loop import cohort
+from fedepd.rounds.questions import QUESTIONS, asked_before, asked_in, asked_of
+from fedepd.rounds.statistics import of_method
 from fedepd.rounds.sums import Layout, class_rows, layout, matrices_layout, sizes_layout
 from fedepd.runs.folder import weights_sha256
 from fedepd.types import Tensors
@@ -81,14 +82,14 @@ class SumSite:
     def sites(self, which: Sum) -> list[int]:
         """Who takes part in a sum."""
         everyone = list(range(len(self._task.sites)))
-        if which.purpose == "sizes":
+        if which.purpose == "sizes" or asked_before(which.purpose):
             return everyone
         members = self._book.get(SIZES)
         if members is None:
             raise SecureSumFailed(
                 f"the server asks for the {which} before the sizes of all sites were summed; start a new run"
             )
-        asked = everyone if which.purpose == "evaluate" else cohort(everyone, self._server, which.round)
+        asked = cohort(everyone, self._server, which.round) if which.purpose == "step" else everyone
         return [site for site in asked if site in members]
 
     def takes_part(self, which: Sum) -> bool:
@@ -144,10 +145,15 @@ class SumSite:
         sealed = {k: row.tobytes() for k, row in zip(named, rows, strict=True)}
         return {"masked": site.masked(self._vectors.pop(which), sealed)}
 
-    def opened(self, which: Sum, parts: Parts) -> Parts:
-        """The shares that the sum over the named survivors needs. They are remembered first."""
+    def signed(self, which: Sum, parts: Parts) -> Parts:
+        """This site's signature of the survivors that the server names."""
         survivors = sites_part(parts, "survivors", len(self._task.sites))
-        shares = self._of(which).opened(survivors)
+        return {"signature": packed([self._of(which).signed(survivors)], MAX_SIGNATURE)}
+
+    def opened(self, which: Sum, parts: Parts) -> Parts:
+        """The shares that the sum over the survivors needs. They are remembered first."""
+        survivors = sites_part(parts, "survivors", len(self._task.sites))
+        shares = self._of(which).opened(survivors, self._signatures(parts))
         self._remember(
             which,
             self._messages[which],
@@ -159,6 +165,16 @@ class SumSite:
         width = len(shares[order[0]])
         rows = packed([shares[k] for k in order], width)
         return {"sites": np.array(order, np.int64), "opened": rows}
+
+    def _signatures(self, parts: Parts) -> dict[int, bytes]:
+        """The signatures of survivors that the server relays. If no site was lost, there are none."""
+        if "signatures" not in parts:
+            return {}
+        named = sites_part(parts, "sites", len(self._task.sites))
+        rows = bytes_part(parts, "signatures", MAX_SIGNATURE)
+        if len(named) != len(rows):
+            raise SecureSumFailed(f"the server names {len(named)} sites and sends {len(rows)} signatures")
+        return {site: row.tobytes() for site, row in zip(named, rows, strict=True)}
 
     def check_open(self, classes: Sequence[int]) -> None:
         """Refuse another set of open classes than in the run's first message."""
@@ -193,8 +209,9 @@ class SumSite:
             "sizes": which.round == 0,
             "step": 1 <= which.round <= last,
             "evaluate": 1 <= which.round <= last and due,
+            **{name: which.round == asked_in(name, last) for name in asked_of(self._task.setting())},
         }
-        if not fits[which.purpose]:
+        if not fits.get(which.purpose, False):
             raise BadMessage(f"the server asks for the {which}, which the run does not have")
         if not self.takes_part(which):
             raise SecureSumFailed(
@@ -225,10 +242,11 @@ def what_of(task: FederationTask, which: Sum, message: Tensors) -> What:
     digest = bytes.fromhex(weights_sha256(message))
     if which.purpose == "sizes":
         return What(sizes_layout(task.num_classes), 0, digest)
+    if which.purpose in QUESTIONS:
+        return What(QUESTIONS[which.purpose].layout(task.setting()), 0, digest)
     if which.purpose == "evaluate":
         return What(matrices_layout(evaluated(method.has_global), task.num_classes), 0, digest)
-    tensors = {name: value for name, value in message.items() if name != OPEN}
-    fields = method.reply_fields(replace(server, round=which.round), tensors)
+    fields = method.reply_fields(replace(server, round=which.round), of_method(message))
     parts = layout(method, server.info, fields)
     return What(parts, class_rows(parts), digest)
 
@@ -256,7 +274,7 @@ def context_of(task: FederationTask, which: Sum, sites: Sequence[int], what: Wha
 
 def used_round(parts: Parts, which: Sum) -> int:
     """The last round whose sum this site was in, as the server says; 0 if there is none."""
-    found, last = parts.get("used"), which.round if which.purpose == "evaluate" else which.round - 1
+    found, last = parts.get("used"), which.round - 1 if which.purpose == "step" else which.round
     if found is None or found.dtype != np.int64 or found.shape != (1,) or not 0 <= found[0] <= last:
         raise BadMessage(
             f"the server does not say which sum this site was in before the {which}; "

@@ -4,6 +4,7 @@ The protocol is ``fedepd.privacy.secure_sum``. A site that dies, is late or send
 this sum. The sum is made as long as enough sites are left.
 
 The keys of the next sum travel with the last answer of the present one, so that a sum takes three trips.
+If a site was lost, there is one more: the others sign who is in the sum.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from fedepd.deploy.exchange import Agreeing
 from fedepd.deploy.intake import Intake
 from fedepd.deploy.line import QuorumLost, T
-from fedepd.deploy.signing import verifier
+from fedepd.deploy.signing import MAX_SIGNATURE, verifier
 from fedepd.deploy.sum_site import bound_to, context_of, packed, packed_advert, read_adverts, what_of
 from fedepd.deploy.task import FederationTask
 from fedepd.deploy.wire import (
@@ -26,6 +27,7 @@ from fedepd.deploy.wire import (
     OPENED,
     PURPOSES,
     SHARES,
+    SIGNED,
     Parts,
     Record,
     Refused,
@@ -44,6 +46,7 @@ from fedepd.privacy.secure_sum import (
     SecureSumFailed,
     Vector,
     advert_fault,
+    survivors_text,
     threshold,
     unmasked,
 )
@@ -52,7 +55,9 @@ from fedepd.rounds.evaluate import evaluated
 from fedepd.rounds.guard import FEWEST
 from fedepd.rounds.loop import OFFENCES
 from fedepd.rounds.pooled import Summed
+from fedepd.rounds.questions import ADAPTATION, ADAPTED, FINAL, asked_before, asked_in
 from fedepd.rounds.sums import sizes_of
+from fedepd.runs.asking import adapts
 from fedepd.runs.selection import offences
 from fedepd.types import Sizes, Tensors
 
@@ -61,6 +66,8 @@ Declared = tuple[Sizes, tuple[int, ...]]
 
 
 class SumsOverNVFlare(Agreeing):
+    names_hashed = True
+
     def __init__(
         self,
         task: FederationTask,
@@ -80,13 +87,14 @@ class SumsOverNVFlare(Agreeing):
         """In how many sums each site's answers were broken. Like everywhere, three are enough."""
         self._used = {client: int(line["round"]) for line in lines for client in line.get("clients", ())}
         """By client: the last round whose sum it was in."""
+        self._agreed: dict[int, Sizes] = {}
         self._next: dict[Sum, dict[int, Advert]] = {}
         """Keys that sites sent in advance."""
 
     # --- what the round loop asks for -----------------------------------------------------------------------
 
     def sum_sizes(self, clients: Sequence[int]) -> Summed:
-        agreeing = self._agreeing(clients)
+        agreeing = self._agreed_by(clients)
         total, members = self._sum(Sum("sizes", 0), list(clients), {}, agreeing)
         if members:
             sizes, most = sizes_of(total), self.task.max_nodes * len(members)
@@ -109,6 +117,16 @@ class SumsOverNVFlare(Agreeing):
         self.evaluated = found[1]
         return found
 
+    def ask(self, question: str, messages: Mapping[int, Tensors]) -> Summed:
+        which = Sum(question, asked_in(question, self.task.experiment().protocol.rounds))
+        agreeing = self._agreed_by(sorted(messages)) if asked_before(question) else None
+        return self._sum(which, sorted(messages), next(iter(messages.values())), agreeing)
+
+    def _agreed_by(self, clients: Sequence[int]) -> dict[int, Sizes]:
+        """The sites that mean the same as the others. Each is asked until it has said so once."""
+        self._agreed |= self._agreeing([client for client in clients if client not in self._agreed])
+        return self._agreed
+
     # --- one sum --------------------------------------------------------------------------------------------
 
     def _sum(
@@ -128,7 +146,11 @@ class SumsOverNVFlare(Agreeing):
         self._need(sealed, needed, SHARES, which.round)
         masked = self._masked(which, sealed, context.length)
         self._need(masked, needed, MASKED, which.round)
-        opened = self._opened(which, masked, sealed, complete=len(masked) == len(sites))
+        complete = len(masked) == len(sites)
+        signatures = {} if complete else self._signed(which, masked, context.digest(adverts))
+        if not complete:
+            self._need(signatures, context.threshold, SIGNED, which.round)
+        opened = self._opened(which, masked, sealed, signatures)
         self._need(opened, context.threshold, OPENED, which.round)
         for client in {r.client for r in self.refusals[before:] if not r.absent}:
             self._offences[client] = self._offences.get(client, 0) + 1
@@ -141,7 +163,8 @@ class SumsOverNVFlare(Agreeing):
         known = self._next.pop(which, {})
         self._next.clear()
         members = self.summed[1] if self.summed is not None else ()
-        parts: Parts = {"members": np.array(members, np.int64)} if which.purpose != "sizes" else {}
+        first = which.purpose == "sizes" or asked_before(which.purpose)
+        parts: Parts = {} if first else {"members": np.array(members, np.int64)}
         records = {k: sum_record(which, parts, {}) for k in sites if k not in known}
         found = self._trip(KEYS, which, records, lambda k, parts: self._advert(which, k, parts))
         return dict(sorted({**{k: known[k] for k in sites if k in known}, **found}.items()))
@@ -190,12 +213,32 @@ class SumsOverNVFlare(Agreeing):
 
         return self._trip(MASKED, which, records, read)
 
+    def _signed(self, which: Sum, masked: Mapping[int, Vector], digest: bytes) -> dict[int, bytes]:
+        """By site, its signature of the survivors."""
+        text = survivors_text(digest, masked)
+
+        def read(site: int, answer: Parts) -> bytes:
+            signature: bytes = bytes_part(answer, "signature", MAX_SIGNATURE).tobytes()
+            if not self._verify(site, text, signature):
+                raise Refused("signature", "must be one of the site's own, of the survivors")
+            return signature
+
+        parts: Parts = {"survivors": np.array(sorted(masked), np.int64)}
+        return self._trip(SIGNED, which, {k: sum_record(which, parts, {}) for k in sorted(masked)}, read)
+
     def _opened(
-        self, which: Sum, masked: Mapping[int, Vector], sealed: Mapping[int, Any], complete: bool
+        self,
+        which: Sum,
+        masked: Mapping[int, Vector],
+        sealed: Mapping[int, Any],
+        signatures: Mapping[int, bytes],
     ) -> dict[int, dict[int, bytes]]:
         """By site, its share of each site's secrets. Its keys for the next sum are kept."""
         following = self._following(which)
         parts: Parts = {"survivors": np.array(sorted(masked), np.int64)}
+        if signatures:
+            rows = packed([signatures[k] for k in sorted(signatures)], MAX_SIGNATURE)
+            parts |= {"sites": np.array(sorted(signatures), np.int64), "signatures": rows}
         if following is not None:
             code = PURPOSES.index(following.purpose), following.round, following.attempt
             parts["next"] = np.array(code, np.int64)
@@ -204,9 +247,10 @@ class SumsOverNVFlare(Agreeing):
         def read(site: int, answer: Parts) -> dict[int, bytes]:
             if following is not None and "advert" in answer:
                 ready[site] = self._advert(following, site, answer)
-            return self._rows(answer, "opened", OPENED_SHARES if complete else SHARE, sorted(sealed))
+            return self._rows(answer, "opened", SHARE if signatures else OPENED_SHARES, sorted(sealed))
 
-        out = self._trip(OPENED, which, {k: sum_record(which, parts, {}) for k in sorted(masked)}, read)
+        asked = sorted(signatures or masked)
+        out = self._trip(OPENED, which, {k: sum_record(which, parts, {}) for k in asked}, read)
         if following is not None:
             self._next = {following: ready}
         return out
@@ -216,7 +260,14 @@ class SumsOverNVFlare(Agreeing):
         last, every = protocol.rounds, protocol.evaluate_every
         if self._scored and which.purpose == "step" and (which.round % every == 0 or which.round == last):
             return Sum("evaluate", which.round)
-        return Sum("step", which.round + 1) if which.round < last else None
+        if asked_before(which.purpose):
+            return Sum("sizes", 0)
+        if which.round < last:
+            return Sum("step", which.round + 1)
+        adapting = adapts(self.task.experiment())
+        following = {"evaluate": ADAPTATION if adapting else FINAL, "step": FINAL, ADAPTED: FINAL}
+        purpose = following.get(which.purpose)  # None after the adaptation: it depends on what is found
+        return None if purpose is None else Sum(purpose, last)
 
     def _rows(self, answer: Parts, name: str, width: int, sites: Sequence[int]) -> dict[int, bytes]:
         """One row for each of ``sites``, no more and no less."""

@@ -9,12 +9,14 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedepd.clients.client_file import read_client_file
+from fedepd.clients.client_file import read_file
+from fedepd.clients.scaling import with_features
 from fedepd.deploy.agreement import Agreement, agreement_of, check_agrees, check_label_names, schema_sha256
 from fedepd.errors import BadConfig, BadData, BadMessage, FedEPDError, UnknownName
 from fedepd.files import parse_json
@@ -23,9 +25,11 @@ from fedepd.rounds.admission import MOST_NODES
 from fedepd.rounds.guard import FEWEST
 from fedepd.rounds.loop import cohort_size
 from fedepd.rounds.participant import Participant
+from fedepd.rounds.question import Setting
+from fedepd.rounds.statistics import NOT_IN_THE_BUDGET
+from fedepd.runs.asking import adapts
 from fedepd.runs.drive import check_budget
 from fedepd.runs.experiment import Experiment
-from fedepd.runs.simulation import with_features
 from fedepd.shown import shown
 from fedepd.types import ClientData, TaskInfo
 
@@ -67,6 +71,10 @@ class FederationTask:
     """The federation's class names, in order; empty if it did not agree on names."""
     schema_sha256: str = ""
     """Hash of the agreed feature schema; empty if there is none."""
+    scaled: tuple[int, ...] = ()
+    """Positions of the columns that the sites scale together before the first round, ascending."""
+    counted: tuple[int, ...] = ()
+    """Positions of the categories whose rows the sites count together before the first round, ascending."""
 
     def __post_init__(self) -> None:
         check_name("run", self.run)
@@ -90,6 +98,7 @@ class FederationTask:
                 raise BadConfig(f"{what} is {shown(getattr(self, what))}; give a name")
         self._check_agreement()
         experiment = self.experiment()
+        self._check_positions(experiment)
         if experiment.attack.on:
             raise BadConfig(
                 f"attack is '{experiment.attack.attack}', but attacks are only for simulations; "
@@ -121,6 +130,31 @@ class FederationTask:
                 f"give 64 hexadecimal digits or nothing"
             )
 
+    def _check_positions(self, experiment: Experiment) -> None:
+        for what in ("scaled", "counted"):
+            value = getattr(self, what)
+            whole = isinstance(value, tuple) and all(type(each) is int for each in value)
+            if (
+                not whole
+                or list(value) != sorted(set(value))
+                or (value and not 0 <= value[0] <= value[-1] < self.num_features)
+            ):
+                raise BadConfig(
+                    f"the task's {what} columns are {shown(value, 100)}; "
+                    f"give positions from 0 to {self.num_features - 1}, ascending"
+                )
+        if both := set(self.scaled) & set(self.counted):
+            raise BadConfig(
+                f"column {min(both)} is both scaled and counted; a column of categories has no mean"
+            )
+        if self.measured and experiment.privacy.noisy:
+            raise BadConfig(NOT_IN_THE_BUDGET)
+
+    @property
+    def measured(self) -> bool:
+        """Whether the sites measure statistics together before the first round."""
+        return bool(self.scaled or self.counted)
+
     def experiment(self) -> Experiment:
         """The settings of the run: those given, and what is on in a federation unless it is switched off.
 
@@ -139,9 +173,9 @@ class FederationTask:
 
     def sites_sha256(self) -> str:
         """Used in place of a simulated run's graph hash: in a federation, nobody knows the whole graph."""
-        return hashlib.sha256(
-            json.dumps([self.run, self.sites, self.num_features, self.num_classes]).encode()
-        ).hexdigest()
+        agreed: list[Any] = [self.run, self.sites, self.num_features, self.num_classes]
+        agreed += [self.scaled, self.counted] if self.measured else []
+        return hashlib.sha256(json.dumps(agreed).encode()).hexdigest()
 
     def identity(self) -> str:
         """The hash that marks saved state as this run's.
@@ -163,6 +197,11 @@ class FederationTask:
         e = self.experiment()
         return Server(self.info(), e.model, e.training, e.protocol.seed, 0, e.protocol.rounds)
 
+    def setting(self) -> Setting:
+        """What questions beside the rounds depend on."""
+        e = self.experiment()
+        return Setting(e.method, self.server(), e.privacy, self.scaled, self.counted, adapts(e))
+
     def participant(self, data: ClientData) -> Participant:
         e = self.experiment()
         return Participant(
@@ -175,6 +214,8 @@ class FederationTask:
             e.protocol.rounds,
             e.privacy,
             shows_test=False,
+            features=e.protocol.features,
+            counted=self.counted,
         )
 
     def client_id(self, site: str) -> int:
@@ -200,14 +241,13 @@ class FederationTask:
                     "the task does not hold exactly the expected fields; "
                     "install the same fedepd version everywhere"
                 )
-            for what in ("sites", "label_names"):
+            lists = ("sites", "label_names", "scaled", "counted")
+            for what in lists:
                 if not isinstance(content[what], list):
                     raise BadMessage(
                         f"the task's {what} are not a list; install the same fedepd version everywhere"
                     )
-            return cls(
-                **{**content, "sites": tuple(content["sites"]), "label_names": tuple(content["label_names"])}
-            )
+            return cls(**{**content, **{what: tuple(content[what]) for what in lists}})
         except (BadMessage, BadConfig):
             raise
         except (FedEPDError, ValueError, TypeError, ArithmeticError) as cause:
@@ -276,18 +316,47 @@ def check_name(what: str, name: object) -> None:
 def site_data(task: FederationTask, site: str, path: str | Path) -> ClientData:
     """The site's data in the form that this task needs. Raises ``BadData`` if the file does not fit."""
     experiment = task.experiment()
-    data = read_client_file(path, task.client_id(site), experiment.split, experiment.protocol.seed)
-    check_fit(data, path, task.num_features, task.num_classes)
+    data = read_file(path).client(task.client_id(site), experiment.split, experiment.protocol.seed)
+    # Where all agreed on classes and columns, a site without a training node is no mistake. ``join`` asks for
+    # a plan before it lets one in.
+    agreed = bool(task.label_names and task.schema_sha256)
+    check_fit(data, path, task.num_features, task.num_classes, agreed)
     check_agrees(data.graph, path, Agreement(task.label_names))
     if task.schema_sha256 and schema_sha256(agreement_of(data.graph).schema) != task.schema_sha256:
         what = f"the columns of file '{shown(path, 300)}' differ from those of the federation"
         raise BadData(f"{what}; 'fedepd federation join --check' names the difference")
-    graph = replace(with_features(data.graph, experiment.protocol.features), num_classes=task.num_classes)
-    return replace(data, graph=graph)
+    check_columns(data, path, task.scaled)
+    graph = replace(data.graph, num_classes=task.num_classes)
+    # Features that are yet to be scaled are divided by their sum after that, by the participant.
+    return replace(data, graph=graph if task.scaled else with_features(graph, experiment.protocol.features))
 
 
-def check_fit(data: ClientData, path: str | Path, num_features: int | None, num_classes: int | None) -> None:
-    """Refuse a file without a training node, or whose numbers of features or classes do not fit."""
+def check_columns(data: ClientData, path: str | Path, scaled: Sequence[int]) -> None:
+    """Refuse a file that leaves other columns to be scaled than the federation scales."""
+    own = () if data.unscaled is None else data.unscaled.columns
+    if tuple(own) != tuple(scaled):
+        raise BadData(
+            f"file '{shown(path, 300)}' leaves {_columns(own)} to be scaled by all sites together, but the "
+            f"federation scales {_columns(scaled)}; import the tables by the federation's plan"
+        )
+
+
+def _columns(positions: Sequence[int]) -> str:
+    named = f"column {shown(', '.join(map(str, positions)), 100)}"
+    return named if positions else "no column"
+
+
+def check_fit(
+    data: ClientData,
+    path: str | Path,
+    num_features: int | None,
+    num_classes: int | None,
+    may_only_evaluate: bool = False,
+) -> None:
+    """Refuse a file whose numbers of features or classes do not fit.
+
+    A file without a training node is refused, too, unless the site ``may_only_evaluate``.
+    """
     graph, file = data.graph, f"file '{shown(path, 300)}'"
     if num_features is not None and graph.num_features != num_features:
         raise BadData(
@@ -299,5 +368,5 @@ def check_fit(data: ClientData, path: str | Path, num_features: int | None, num_
             f"{file} has {graph.num_classes} classes, but the federation has {num_classes}; "
             f"use the federation's class numbers"
         )
-    if not bool(data.train_mask.any()):
+    if not may_only_evaluate and not bool(data.train_mask.any()):
         raise BadData(f"{file} has no training node; label some nodes or give it a 'split'")

@@ -19,8 +19,11 @@ FILTERS = ("fedepd.deploy.filters.MinCount",)
 
 An owner adds further classes with ``join --allow``.
 """
-POLL = 0.05
-"""Seconds between a site's requests for work. NVFlare's default of 2 s would take most of a round."""
+POLL = 0.5
+"""Seconds between a site's requests for work.
+
+Only its first task waits for one. Then the server sends tasks by itself (``question``).
+"""
 RIGHTS = ("submit_job", "manage_job", "download_job", "view", "operate", "app_command")
 NO_RIGHTS = (
     "byoc",

@@ -18,26 +18,29 @@ from torch import Tensor
 
 from fedepd.rounds.admission import sizes_fault
 from fedepd.rounds.evaluate import evaluated
+from fedepd.rounds.questions import QUESTIONS
 from fedepd.shown import shown
 from fedepd.types import Reply, Sizes, Tensors
 
 Record = dict[str, Any]
 
-DECLARE, STEP, EVALUATE, PING, STATUS = (
+DECLARE, STEP, EVALUATE, ASK, PING, STATUS = (
     "fedepd_declare",
     "fedepd_step",
     "fedepd_evaluate",
+    "fedepd_ask",
     "fedepd_ping",
     "fedepd_status",
 )
-KEYS, SHARES, MASKED, OPENED = TRIPS = (
+KEYS, SHARES, MASKED, SIGNED, OPENED = TRIPS = (
     "fedepd_sum_keys",
     "fedepd_sum_shares",
     "fedepd_sum_masked",
+    "fedepd_sum_signed",
     "fedepd_sum_opened",
 )
-"""The four answers of a site to one secure sum, see ``fedepd.privacy.secure_sum``."""
-TASKS = (DECLARE, STEP, EVALUATE, *TRIPS)
+"""The answers of a site to one secure sum, see ``fedepd.privacy.secure_sum``."""
+TASKS = (DECLARE, STEP, EVALUATE, ASK, *TRIPS)
 """All that a site answers, beside pings."""
 REASON = "fedepd_reason"
 """The header of a site's refusal that says why, if the owner's limits allow it."""
@@ -208,7 +211,7 @@ class Sum:
     """Which sum a message belongs to."""
 
     purpose: str
-    """sizes, step or evaluate."""
+    """sizes, step, evaluate, or the name of a question."""
     round: int
     attempt: int = 0
 
@@ -216,7 +219,7 @@ class Sum:
         return f"{self.purpose} of round {self.round}"
 
 
-PURPOSES = ("sizes", "step", "evaluate")
+PURPOSES = ("sizes", "step", "evaluate", *QUESTIONS)
 Parts = dict[str, NDArray[Any]]
 
 
@@ -238,6 +241,22 @@ def read_sum_answer(record: Mapping[str, Any], which: Sum) -> Parts:
     if _which(record) != which:
         raise Refused("sum", f"is {_which(record)}, but this is {which}, attempt {which.attempt}")
     return _parts(record["parts"])
+
+
+def answer_record(which: Sum, answer: NDArray[np.int64]) -> Record:
+    """Everything that leaves a site as the answer to a question, where its answers are seen alone."""
+    return sum_record(which, {"answer": answer})
+
+
+def read_answer(record: Mapping[str, Any], which: Sum, length: int, most: int) -> NDArray[np.int64]:
+    """A site's answer to a question: ``length`` whole numbers, none beyond ``most``."""
+    parts = read_sum_answer(record, which)
+    value = parts.get("answer")
+    if len(parts) != 1 or value is None or value.dtype != np.int64 or value.shape != (length,):
+        raise Refused("answer", f"must be {length} whole numbers")
+    if not bool(((value >= -most) & (value <= most)).all()):
+        raise Refused("answer", "holds a number that is too large to be summed")
+    return value
 
 
 def bytes_part(parts: Parts, name: str, width: int) -> NDArray[np.uint8]:

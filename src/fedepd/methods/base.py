@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Inputs
-from fedepd.network.training import Training
+from fedepd.network.training import Objective, Training
 from fedepd.rng import fast_numpy, seeded
 from fedepd.types import ClientData, Fields, Reply, TaskInfo, Tensors
 
@@ -249,6 +249,19 @@ class Method(ABC, Generic[P]):
             return None
         return *client.model.training_rows(tensors, inputs), None
 
+    def adaptation(self, client: Client[P], tensors: Tensors) -> tuple[Tensors, Objective] | None:
+        """What a client trains after the last round, to adapt the selected model to its own nodes.
+
+        Args:
+            client: What the step may read.
+            tensors: As for ``predict``.
+
+        Returns:
+            The parameters, by their names in ``tensors``, and the method's own loss of them. None: the
+            encoder and the last layer, by plain cross-entropy of the logits.
+        """
+        return None
+
     @abstractmethod
     def prepare(self, data: ClientData, model: Backbone) -> P:
         """What a client computes once per run. It is never sent and never saved.
@@ -311,6 +324,21 @@ class Method(ABC, Generic[P]):
         Returns:
             Logits [n, C].
         """
+
+    def without_labels(self, tensors: Tensors, counts: Tensor) -> Tensors:
+        """A client's own model that predicts the same where the client's labels are not known.
+
+        It is exported, and then meets graphs without labels.
+
+        Args:
+            tensors: The message overlaid with the client's state.
+            counts: The client's training nodes of each class, int64 [C].
+
+        Returns:
+            The tensors for ``predict``. A method that predicts from the labels puts what it needs of them
+            here. By default nothing is needed.
+        """
+        return tensors
 
     def server_init(self, server: Server, params: Tensors) -> Tensors:
         """The server's tensors before round 1.

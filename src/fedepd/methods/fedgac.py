@@ -259,6 +259,17 @@ class FedGACReading(Method[Prepared]):
 
         return loss
 
+    def adaptation(
+        self, client: Client[Prepared], tensors: Tensors
+    ) -> tuple[Tensors, Callable[[Tensors], Tensor]]:
+        """The values, by their plain cross-entropy. The attention stays as it is.
+
+        Choice: one loss trains all that moves. The attention's own loss would need steps in between.
+        """
+        plain, attention = self._loss(client, "dropout", None), with_prefix(tensors, "attention.")
+        known = Known(pair=product(client.prepared.features, directions(attention)))
+        return model_part(tensors), lambda values: plain({**values, **attention}, known=known)
+
     def server_init(self, server: Server, params: Tensors) -> Tensors:
         draws = server.torch_draws("attention")
         return {

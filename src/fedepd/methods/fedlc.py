@@ -92,6 +92,9 @@ class FedLC(Method[Prepared]):
             return cross_entropy(client, inputs, -margin)
         return of_logits(client, inputs, lambda logits, labels: printed_loss(logits - margin, labels))
 
+    def adaptation(self, client: Client[Prepared], tensors: Tensors) -> tuple[Tensors, Gradient]:
+        return model_part(tensors), self._loss(client)
+
     def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
         return average(server.info, tensors, replies)
 

@@ -40,6 +40,9 @@ from fedepd.network.training import Objective
 from fedepd.options import option
 from fedepd.types import ClientData, Field, Fields, Reply, TaskInfo, Tensors
 
+OWN = "own.classes"
+"""In an exported model: the classes of which the client had training nodes, 1 or 0 each, [C]."""
+
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
@@ -185,12 +188,21 @@ class FedProto(Method[Prepared]):
 
     def predict(self, client: Client[Prepared], tensors: Tensors) -> Tensor:
         params, inputs = self._own(client, tensors), client.prepared.inputs
-        candidates = (tensors["prototype.count"] > 0) & (client.prepared.counts > 0)  # [C]
-        if self.predict_by == "logits" or not bool(candidates.any()):
+        if self.predict_by == "logits":
+            return client.model.predict(params, inputs)
+        held = tensors.get(OWN, client.prepared.counts) > 0
+        candidates = (tensors["prototype.count"] > 0) & held  # [C]
+        if not bool(candidates.any()):
             return client.model.predict(params, inputs)
         with torch.no_grad():
             distance = torch.cdist(client.model.encode(params, inputs), tensors["prototype.mean"])  # [n, C]
         return (-distance).masked_fill(~candidates, float("-inf"))
+
+    def without_labels(self, tensors: Tensors, counts: Tensor) -> Tensors:
+        """With the classes that the client chooses from."""
+        if self.predict_by == "logits":
+            return tensors
+        return {**tensors, OWN: (counts > 0).to(torch.float32)}
 
 
 def penalty(hidden: Tensor, target: Tensor, share: Tensor) -> Tensor:

@@ -173,6 +173,9 @@ class GraphSMOTE(Method[Prepared]):
             params, state, loss = fit(client, params, state, self._loss(client))
         return reply(client, params, loss=loss), {**state, **params}
 
+    def adaptation(self, client: Client[Prepared], tensors: Tensors) -> tuple[Tensors, Loss]:
+        return with_prefix(tensors, "encoder.", "classifier.", "decoder."), self._loss(client)
+
     def _pretraining_loss(self, client: Client[Prepared]) -> Loss:
         dropout, shifts = client.draws("dropout"), client.draws("reconstruction")
 

@@ -119,6 +119,9 @@ class HierTail(Method[Prepared]):
         params, state, loss = fit(client, message, state, self._loss(client))
         return reply(client, params, loss=loss), {**state, **params}
 
+    def adaptation(self, client: Client[Prepared], tensors: Tensors) -> tuple[Tensors, Loss]:
+        return tensors, self._loss(client)
+
     def _loss(self, client: Client[Prepared]) -> Loss:
         inputs, dropout, draws = client.prepared.inputs, client.draws("dropout"), client.draws("anchors")
 

@@ -31,11 +31,13 @@ from fedepd.methods.steps import (
     cross_entropy,
     fit,
     model_part,
+    of_logits,
     reply,
     with_prefix,
 )
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Inputs
+from fedepd.network.training import Gradient
 from fedepd.options import option
 from fedepd.types import ClientData, Field, Fields, Reply, TaskInfo, Tensors, same_fields
 
@@ -142,6 +144,18 @@ class LWS(Method[Inputs]):
         progress = (client.round - before - 1) / (client.last_round - before)
         rate = OWN_LR * (1 + math.cos(math.pi * progress)) / 2
         return client.trained_by(optimizer="sgd", lr=rate)
+
+    def adaptation(self, client: Client[Inputs], tensors: Tensors) -> tuple[Tensors, Gradient]:
+        """The model of stage one, by the cross-entropy of the logits that it predicts with.
+
+        Choice: the scales stay as they are, and the loss sees them. Without them, the first steps would undo
+        what stage two has learnt.
+        """
+
+        def criterion(logits: Tensor, labels: Tensor) -> Tensor:
+            return F.cross_entropy(tensors["scale"] * logits, labels)
+
+        return model_part(tensors), of_logits(client, client.prepared, criterion)
 
     def server_init(self, server: Server, params: Tensors) -> Tensors:
         return {**params, "scale": torch.ones(server.info.num_classes)}

@@ -1,7 +1,6 @@
 """Calibration of probabilities: one temperature per tier, calibration error and Brier score with intervals.
 
-Shapes: n nodes, C classes. A node's tier is the tier of its PREDICTED class, because its true class is not
-known when the model predicts.
+Temperatures are found in ``rounds.calibrate``. Shapes: n nodes, C classes.
 """
 
 from __future__ import annotations
@@ -10,41 +9,34 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp, softmax
+from scipy.special import softmax
 
 from fedepd.longtail import Tiers
 from fedepd.rng import seeded_numpy
+from fedepd.rounds.calibrate import nodes_in, temperatures_from, tier_of_class
+from fedepd.rounds.sums import Vector
+from fedepd.shapes import TIERS
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-TIERS = ("head", "medium", "tail")
 BINS = 15
 """The number of bins of a reliability diagram. Each holds the same number of nodes, up to rounding."""
 RESAMPLES = 1000
-MIN_NODES = 20
-"""A tier with fewer validation nodes uses the temperature of all nodes.
-
-A run with fewer validation nodes in total keeps temperature 1.
-"""
-RANGE = (0.05, 20.0)
-"""The range in which temperatures are searched."""
 
 
-def calibrate(val: tuple[Floats, Ints], test: tuple[Floats, Ints], tiers: Tiers) -> dict[str, Any]:
-    """Fit temperatures on the validation nodes and measure their effect on the test nodes.
+def calibrate(total: Vector, test: tuple[Floats, Ints], tiers: Tiers) -> dict[str, Any]:
+    """Find temperatures and measure their effect on the test nodes, given as (logits [n, C], classes [n]).
 
-    Both splits are given as (logits [n, C], classes [n]).
+    ``total``: the sum of what ``grid_sums`` makes of each client's validation nodes.
     """
-    tier = tier_of_class(tiers, val[0].shape[1])
-    found = temperatures(*val, tier)
     logits, y = test
+    tier, found = tier_of_class(tiers, logits.shape[1]), temperatures_from(total)
     scored = {"before": softmax(logits, axis=1), "after": probabilities(logits, found, tier)}
     tier_of_node = tier[logits.argmax(1)] if len(logits) else np.empty(0, dtype=np.int64)
     out: dict[str, Any] = {
         "temperatures": found,
-        "validation_nodes": len(val[1]),
+        "validation_nodes": nodes_in(total),
         "bins": BINS,
         "resamples": RESAMPLES,
     }
@@ -55,40 +47,6 @@ def calibrate(val: tuple[Floats, Ints], test: tuple[Floats, Ints], tiers: Tiers)
         }
         out[when] = {name: measured(p[mask], y[mask], name) for name, mask in masks.items()}
     return out
-
-
-def tier_of_class(tiers: Tiers, num_classes: int) -> Ints:
-    """The tier of each class, 0 head, 1 medium, 2 tail: [C].
-
-    Choice: a class that does not occur in the training data counts as tail.
-    """
-    out = np.full(num_classes, 2)
-    for number, name in enumerate(TIERS):
-        out[list(getattr(tiers, name))] = number
-    return out
-
-
-def temperatures(logits: Floats, y: Ints, tier: Ints) -> dict[str, float]:
-    """Tier -> the temperature with the lowest negative log-likelihood."""
-    common = temperature(logits, y) if len(y) >= MIN_NODES else 1.0
-    own = tier[logits.argmax(1)] if len(y) else np.empty(0, dtype=np.int64)  # [n]
-    masks = {name: own == number for number, name in enumerate(TIERS)}
-    return {
-        name: temperature(logits[mask], y[mask]) if mask.sum() >= MIN_NODES else common
-        for name, mask in masks.items()
-    }
-
-
-def temperature(logits: Floats, y: Ints) -> float:
-    true = logits[np.arange(len(y)), y]
-
-    def loss(log_t: float) -> float:
-        scale = np.exp(-log_t)
-        return float((logsumexp(scale * logits, axis=1) - scale * true).mean())
-
-    return float(
-        np.exp(minimize_scalar(loss, bounds=np.log(RANGE), method="bounded", options={"xatol": 1e-4}).x)
-    )
 
 
 def probabilities(logits: Floats, temperatures: dict[str, float], tier: Ints) -> Floats:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
 from fedepd.metrics import METRICS
-from fedepd.model.calibration import MIN_NODES
 from fedepd.model.model import Model
 from fedepd.report.runs import Run
+from fedepd.rounds.calibrate import MIN_NODES
 from fedepd.shown import markdown_code, markdown_text, sentence, shown
 
 USE = (
@@ -53,16 +54,43 @@ DISTILLED = (
 )
 
 
+OWN_WEIGHTS = (
+    "The weights were trained on the nodes of one client, without differential privacy. They reveal more of "
+    "these nodes than a model of all clients does, so keep the folder where the nodes are."
+)
+OWN_LIMIT = (
+    "The scores above are those of one client, with one seed. How far they can be trusted depends on its "
+    "number of test nodes."
+)
+
+
+@dataclass(frozen=True)
+class Owned:
+    """Whose model it is, and on which nodes it was measured."""
+
+    others: tuple[str, ...]
+    """The names of the other clients of the run."""
+    nodes: int
+    edges: int
+    train: int
+    val: int
+    test: int
+    held: tuple[int, ...] = ()
+    """Under the guard: the closed classes that the client has columns of."""
+
+
 def model_card(
     run: Run,
     model: Model,
     calibration: dict[str, Any],
     origin: str,
     scores: dict[str, dict[str, Any]] | None = None,
+    owned: Owned | None = None,
 ) -> str:
     """The card in Markdown. Names from the data are escaped, so they are shown as text.
 
-    ``scores`` are the model's own on test nodes, pooled and as the clients' mean, if they are not the run's.
+    ``scores`` are the model's own on test nodes, if they are not the run's. ``owned``: of a model that was
+    made for one client.
     """
     data, settings, s, env = run.dataset, run.config["experiment"]["method"], run.summary, run.env
     proxy = (
@@ -85,17 +113,14 @@ def model_card(
         if sites
         else f"The graph's sha256 is {markdown_code(data['sha256'])}"
     )
+    calibrated = [] if "unmeasured" in calibration else LIMITS_OF_CALIBRATION
     warnings = [markdown_text(sentence(warning)) for warning in s.get("warnings", [])]
-    round = f"{markdown_text(s['best_rounds'][run.headline])} of {markdown_text(s['rounds'])}"
-    last = run.config["experiment"].get("protocol", {}).get("select") == "last"
-    scored_last = "the last that was scored" if run.scored else "the last; it was not scored"
-    chosen_by = scored_last if last else "which was selected on validation nodes"
     versions = f"fedepd {_name(env.get('fedepd'))}, torch {_name(env.get('torch'))}"
     parts = [
-        f"# {method} on {graph}",
-        f"A node classifier, trained with {method} over {model.info.num_clients} clients. Its weights are "
-        f"{'distilled from ' if model.distilled else ''}those of round {round}, {chosen_by}.",
+        f"# {method} on {graph}{f', model of {_name(model.client)}' if owned else ''}",
+        _what(run, model, owned),
         *_section("Intended use", USE),
+        *([] if owned is None else _section("Whose model", _whose(model, owned))),
         *_section(
             "Data",
             f"{graph}: {facts}.{imbalance}{proxy} {origin_of_data}.",
@@ -105,13 +130,13 @@ def model_card(
             f"{markdown_text(sentence(s['protocol']))}; seed {markdown_text(s['seed'])}.",
             f"Settings of the method: {', '.join(chosen) or 'none'}.",
         ),
-        *_section("Test metrics", _metrics(s["metrics"][run.headline], scores), _tiers(model)),
+        *_section("Test metrics", _scores(run, scores, owned), _tiers(model)),
         *_section("Calibration", *_calibration(calibration)),
         *_section(
             "Limits",
-            _list([*LIMITS, *([] if "unmeasured" in calibration else LIMITS_OF_CALIBRATION), *warnings]),
+            _list([*(LIMITS if owned is None else (OWN_LIMIT, *LIMITS[1:])), *calibrated, *warnings]),
         ),
-        *_section("Privacy", _list(_privacy(run, model))),
+        *_section("Privacy", _list(_privacy(run, model, owned))),
         *_section(
             "How to use",
             "```console\n$ fedepd predict MODEL --nodes nodes.csv --edges edges.csv -o predictions.csv\n```",
@@ -123,21 +148,68 @@ def model_card(
     return "\n\n".join(parts) + "\n"
 
 
-def _privacy(run: Run, model: Model) -> list[str]:
+def _what(run: Run, model: Model, owned: Owned | None) -> str:
+    """The method, the clients, and the round of the weights."""
+    s, method = run.summary, _name(run.summary["method_label"])
+    chosen = s["best_rounds"]["personal" if model.kind == "personal" else run.headline]
+    round = f"{markdown_text(chosen)} of {markdown_text(s['rounds'])}"
+    last = run.config["experiment"].get("protocol", {}).get("select") == "last"
+    scored_last = "the last that was scored" if run.scored else "the last; it was not scored"
+    chosen_by = scored_last if last else "which was selected on validation nodes"
+    if owned is None:
+        return (
+            f"A node classifier, trained with {method} over {model.info.num_clients} clients. Its weights "
+            f"are {'distilled from ' if model.distilled else ''}those of round {round}, {chosen_by}."
+        )
+    others = ", ".join(map(_name, owned.others[:12])) + (", ..." if len(owned.others) > 12 else "")
+    together = f"together with {len(owned.others)} other clients ({others})" if others else "alone"
+    what = {
+        "global": "It is the model of all clients, with this client's own columns of classes that are not "
+        "shared" if owned.held else "It is the model of all clients",
+        "personal": "It is the model that this client has trained and keeps",
+        "adapted": "It is the model of all clients, trained further on this client's training nodes",
+    }[model.kind]  # fmt: skip
+    return (
+        f"A node classifier for {_name(model.client)}, trained with {method} {together}. {what}. Its weights "
+        f"are those of round {round}, {chosen_by}."
+    )
+
+
+def _whose(model: Model, owned: Owned) -> str:
+    return (
+        f"This is the {model.kind} model of {_name(model.client)}. The client's graph has {owned.nodes:,} "
+        f"nodes and {owned.edges:,} edges; {owned.train:,} of the nodes were for training. Scores and "
+        f"calibration below were measured on its other labelled nodes, {owned.val:,} for validation and "
+        f"{owned.test:,} for the test, and on no node of another client."
+    )
+
+
+def _scores(run: Run, scores: dict[str, dict[str, Any]] | None, owned: Owned | None) -> str:
+    if owned is not None:
+        return _table_of_scores({how: values for how, values in (scores or {}).items()})
+    return _metrics(run.summary["metrics"][run.headline], scores)
+
+
+def _privacy(run: Run, model: Model, owned: Owned | None) -> list[str]:
     """Which settings of privacy the run had, which classes the model lacks for it, and what stays."""
     privacy, opened = run.config["experiment"].get("privacy", {}), run.summary.get("open_classes", [])
     lines = []
     if privacy.get("secure"):
         lines.append("The server saw sums over the clients only, no client's own numbers.")
     if privacy.get("guard"):
-        closed = [name for k, name in enumerate(model.label_names) if k not in opened]
+        mine = owned.held if owned else ()
+        closed = [name for k, name in enumerate(model.label_names) if k not in (*opened, *mine)]
         named = f"Never predicted: {', '.join(map(_name, closed))}." if closed else "No class was below that."
+        kept = "does not have them"
+        if mine:
+            names = ", ".join(_name(model.label_names[k]) for k in mine)
+            kept, named = f"has this client's own columns of them: {names}", named if closed else ""
         lines.append(
             f"The guard was on: classes with fewer than {shown(privacy.get('min_count'))} training nodes "
-            f"or {shown(privacy.get('min_holders'))} holders stayed at the clients, and this model does not "
-            f"have them. {named}"
+            f"or {shown(privacy.get('min_holders'))} holders stayed at the clients, and this model "
+            f"{kept}. {named}".rstrip()
         )
-    lines.append(spent_on_weights(run.summary))
+    lines.append(OWN_WEIGHTS if owned and model.kind != "global" else spent_on_weights(run.summary))
     return [*lines, *PRIVACY, *([DISTILLED] if model.distilled else [])]
 
 
@@ -177,6 +249,10 @@ def _metrics(of_run: dict[str, dict[str, Any]], distilled: dict[str, dict[str, A
     named = {how.replace("_", " "): values for how, values in (distilled or of_run).items()}
     if distilled:
         named |= {f"{how.replace('_', ' ')}, not distilled": values for how, values in of_run.items()}
+    return _table_of_scores(named)
+
+
+def _table_of_scores(named: dict[str, dict[str, Any]]) -> str:
     rows = [[_name(how), *(_percent(values[name]) for name in METRICS)] for how, values in named.items()]
     return _table(["in percent", *(name.replace("_", " ") for name in METRICS)], rows)
 

@@ -16,19 +16,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedepd.clients.scaling import with_features
 from fedepd.datasets.columns import needs, read_table
 from fedepd.datasets.tables import MISSING, FeatureSchema, Roles, new_graph
 from fedepd.errors import BadConfig, BadData
 from fedepd.files import clean, encoded, read_json, read_tensors, write_bytes
 from fedepd.longtail import Tiers
-from fedepd.model.calibration import TIERS, probabilities, tier_of_class
+from fedepd.model.calibration import probabilities
 from fedepd.rng import seeded
+from fedepd.rounds.calibrate import tier_of_class
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.folder import weights_sha256
 from fedepd.runs.predict import logits, logits_at
 from fedepd.runs.resume import experiment_of
-from fedepd.runs.simulation import with_features
-from fedepd.shapes import EXPORT_AGAIN, LABELS_FIELDS, MODEL_CONFIG, SCHEMA_FIELDS, expect
+from fedepd.shapes import EXPORT_AGAIN, LABELS_FIELDS, MODEL_CONFIG, SCHEMA_FIELDS, TIERS, expect
 from fedepd.shown import csv_text, listed, shown, whole
 from fedepd.types import ClientData, Graph, TaskInfo, Tensors
 
@@ -111,6 +112,10 @@ class Model:
     """How columns become features. None if the training data did not come from tables."""
     distilled: bool = False
     """Whether the weights were distilled from the run's, so that they tell less about its training nodes."""
+    client: str = ""
+    """Whose model it is, if it was made for one client. Empty if it is the model of all."""
+    kind: str = "global"
+    """The model of all, the client's ``personal`` one, or the global one ``adapted`` to the client."""
 
     def predict(self, graph: Graph, abstain_below: float = 0.0) -> Predictions:
         """Classify every node. The graph's own labels are not looked at.
@@ -209,6 +214,8 @@ def load_model(folder: str | Path) -> Model:
         temperatures={name: float(config["temperatures"][name]) for name in TIERS},
         schema=FeatureSchema.from_json(json.dumps(columns)) if columns else None,
         distilled=config.get("distilled", False),
+        client=config.get("client", ""),
+        kind=config.get("kind", "global"),
     )
     check_model(model, f"'{shown(folder, 300)}'", EXPORT_AGAIN)
     return model

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fedepd.errors import BadConfig, UnknownName
-from fedepd.privacy.attacks import Attack, Step, Target, chosen, titles
+from fedepd.privacy.attacks import ATTACKS, Attack, Step, Target, chosen, titles
 from fedepd.privacy.classes import class_figures
 from fedepd.privacy.figures import TIERS, Figure
-from fedepd.privacy.membership import SHADOWS
+from fedepd.privacy.membership import SHADOWS, audit_membership
 from fedepd.privacy.reidentify import reidentify_figures
 from fedepd.privacy.rows import row_figures
 from fedepd.privacy.view import strongest, watch
@@ -23,8 +23,11 @@ from fedepd.shown import shown
 
 ROUNDS = 20
 """Rounds of which the server's view is attacked."""
-SETTINGS = ("off", "on")
-"""Guard and secure sums off, and both on."""
+SETTINGS = ("off", "secure", "on", "distilled")
+"""Guard and secure sums off, secure sums alone, both on; and the run as it is, but its model distilled.
+
+The second and the last are audited only if they are asked for. All are in the order in which they are shown.
+"""
 MAIN = ("rows.few", "reidentified.rank1", "classes.auc")
 """The figures that say most in least space."""
 
@@ -42,13 +45,18 @@ class Audit:
     """Rounds of which the server's view was attacked."""
     shadows: int
     own: str
-    """The setting that the run itself has: one of ``SETTINGS``."""
+    """The setting that the run itself has: off or on."""
     privacy: Mapping[str, Privacy]
     """By setting."""
     figures: Mapping[str, Sequence[Figure]]
     """By setting."""
     notes: Sequence[str]
     seconds: float
+
+    @property
+    def settings(self) -> list[str]:
+        """Those of ``SETTINGS`` that were audited."""
+        return [setting for setting in SETTINGS if setting in self.figures]
 
     def of(self, setting: str, name: str, tier: str = "all") -> Figure | None:
         """A figure, if it was measured."""
@@ -66,9 +74,12 @@ class Audit:
         }
 
 
-def units(rounds: int, shadows: int, skip: Collection[str] = ()) -> int:
+def units(
+    rounds: int, shadows: int, skip: Collection[str] = (), secure_alone: bool = False, distil: bool = False
+) -> int:
     """How often ``step`` is called in all."""
-    return len(SETTINGS) * (rounds + sum(attack.units(shadows) for attack in chosen(skip).values()))
+    each = rounds + sum(attack.units(shadows) for attack in chosen(skip).values())
+    return (2 + secure_alone) * each + distil * ATTACKS["membership"].units(shadows)
 
 
 def audit(
@@ -79,6 +90,8 @@ def audit(
     shadows: int = SHADOWS,
     skip: Collection[str] = (),
     step: Step = lambda units: None,
+    secure_alone: bool = False,
+    distil: bool = False,
 ) -> Audit:
     """Attack a run without and with the guard and secure sums.
 
@@ -89,32 +102,40 @@ def audit(
         shadows: Shadow models of the attack on membership.
         skip: Names of ``ATTACKS`` to leave out.
         step: Called as the work goes on. ``units`` says how many steps there are.
+        secure_alone: Attack the run with secure sums and without the guard, too.
+        distil: Ask for membership in the distilled model, too, as ``fedepd.export`` can make it.
 
     Returns:
-        The figures of both settings.
+        The figures of all settings.
 
     Raises:
         UnknownName: An attack to skip does not exist.
-        BadConfig: Nothing crosses between clients in the run, or its clients are dishonest.
+        BadConfig: Nothing crosses between clients in the run, or its clients are dishonest. Or a setting
+            was asked for that the run cannot have.
     """
     started, was = time.perf_counter(), simulation.experiment
     attacks = check(simulation, rounds, skip)
     rounds = min(rounds, was.protocol.rounds)
-    on, reason = strongest(simulation)
-    settings = {"off": replace(was.privacy, guard=False, secure=False), "on": on}
-    notes = [f"'on' is the guard alone: {reason}"] if reason else []
+    settings, notes = _settings(simulation, secure_alone)
     figures: dict[str, list[Figure]] = {}
     common = was.method.has_global
+    if distil and not (common and "membership" in attacks):
+        raise BadConfig("--distil asks for membership in the model of all clients, and there is none to ask")
     for setting, privacy in settings.items():
         view = watch(simulation, privacy, rounds, lambda: step(1))
         target = Target(view, replace(was, privacy=privacy), data, shadows, step)
         usable = [attack for attack in attacks.values() if common or not attack.common]
         figures[setting] = [figure for attack in usable for figure in attack.run(target)]
+    if distil:
+        settings["distilled"], done = was.privacy, lambda *_: step(1)
+        figures["distilled"] = audit_membership(was, data, shadows, progress=done, distil=True)
+        notes.append("'distilled' is the run's model after 'export --distil'; only membership is asked")
     left_out = [name for name, attack in attacks.items() if attack.common and not common]
     if left_out:
         names = " and no ".join(left_out)
         notes.append(f"{was.method.label} has no model for all clients, so there is no {names}")
-    own = "on" if (was.privacy.guard, was.privacy.secure) == (on.guard, on.secure) else "off"
+    on, has = settings["on"], was.privacy
+    own = "on" if (has.guard, has.secure) == (on.guard, on.secure) else "off"
     return Audit(
         method=was.method.label,
         dataset=simulation.graph.name,
@@ -128,6 +149,17 @@ def audit(
         notes=notes,
         seconds=time.perf_counter() - started,
     )
+
+
+def _settings(simulation: Simulation, secure_alone: bool) -> tuple[dict[str, Privacy], list[str]]:
+    """The settings to attack, and what is to be said about them."""
+    on, reason = strongest(simulation)
+    settings = {"off": replace(on, guard=False, secure=False), "on": on}
+    if secure_alone and reason:
+        raise BadConfig(f"secure sums alone cannot be audited: {reason}")
+    if secure_alone:
+        settings["secure"] = replace(on, guard=False)
+    return settings, [f"'on' is the guard alone: {reason}"] if reason else []
 
 
 def check(simulation: Simulation, rounds: int, skip: Collection[str]) -> dict[str, Attack]:
@@ -159,7 +191,7 @@ def main_figures(simulation: Simulation, rounds: int = ROUNDS) -> dict[str, list
         rounds: Rounds of which the server's view is attacked.
 
     Returns:
-        For each of ``SETTINGS`` the figures of ``MAIN``, in that order.
+        For off and on the figures of ``MAIN``, in that order.
 
     Raises:
         BadConfig: As ``audit``.

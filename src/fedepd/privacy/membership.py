@@ -93,7 +93,7 @@ def audit_membership(
             shadows.
     """
     least = min(experiment.protocol.rounds, rounds)
-    protocol = replace(experiment.protocol, rounds=least, select="last", evaluate_every=least)
+    protocol = replace(experiment.protocol, rounds=least, select="last", evaluate_every=least, adapt=False)
     simulation = audited(replace(experiment, protocol=protocol), data)
     how = recipe(simulation, confidence if scores == "all" else told_confidence, distil)
     seen = train_shadows(how, shadows, workers, progress)

@@ -9,14 +9,20 @@ from dataclasses import replace
 from typing import Any
 
 from fedepd.privacy.attacks import ATTACKS, titles
-from fedepd.privacy.audit import SETTINGS, Audit
+from fedepd.privacy.audit import Audit
 from fedepd.privacy.figures import TIERS, Figure
 from fedepd.report.page import document, paragraphs
 from fedepd.report.plots import GREY, svg_of
 from fedepd.report.tables import Cell, Table, html_table
 from fedepd.shown import html_text, shown
 
-COLOURS = {"off": "#D55E00", "on": "#0072B2"}
+LOOKS = {
+    "off": ("#D55E00", "o"),
+    "secure": ("#CC79A7", "D"),
+    "on": ("#0072B2", "s"),
+    "distilled": ("#009E73", "^"),
+}
+"""By setting, its colour and the shape of its dots."""
 NONE = "nothing sent"
 """What a cell says where the server saw nothing of the kind."""
 DRAWN = ("all", "tail")
@@ -52,12 +58,13 @@ def sentences(figures: Sequence[Figure], min_count: int) -> list[str]:
 def lead(found: Audit) -> list[str]:
     """What the server could learn, off and on, and what the model itself still tells: a sentence each."""
     out = []
-    for setting in SETTINGS:
+    for setting in found.settings:
         privacy = found.privacy[setting]
         what = "guard and secure sums" if privacy.secure or setting == "off" else "guard"
+        told = "secure sums alone" if setting == "secure" else f"{what} {setting}"
         said = sentences(found.figures[setting], privacy.min_count)
         if said:
-            out.append(f"With {what} {setting}: {'; '.join(said)}.")
+            out.append(f"With {told}: {'; '.join(said)}.")
     left, tail = found.of("on", "model.rank1"), found.of("on", "membership.auc", "tail")
     rest = []
     if left is not None and left.cases:
@@ -67,6 +74,10 @@ def lead(found: Audit) -> list[str]:
         rest.append(f"tells training nodes of the tail from others with AUC {tail.value:.2f}")
     if rest:
         out.append(f"What is left with them on: the model itself {', and '.join(rest)}.")
+    distilled = found.of("distilled", "membership.auc", "tail")
+    if distilled is not None and not math.isnan(distilled.value):
+        what = "tells training nodes of the tail from others with AUC"
+        out.append(f"The model of this run, if it is distilled, {what} {distilled.value:.2f}.")
     return out
 
 
@@ -94,7 +105,7 @@ def chance_of(figures: Sequence[Figure | None], area: bool) -> Cell:
 
 
 def table(found: Audit, tiers: Sequence[str] = TIERS, short: bool = False) -> Table:
-    """Every figure with both settings side by side. What nobody could measure is left out.
+    """Every figure with all settings side by side. What nobody could measure is left out.
 
     A short one fits a terminal of 80 columns.
     """
@@ -103,22 +114,22 @@ def table(found: Audit, tiers: Sequence[str] = TIERS, short: bool = False) -> Ta
         rows = []
         for name, title in attack.titles.items():
             for tier in tiers:
-                both = [found.of(setting, name, tier) for setting in SETTINGS]
-                if any(f is not None and not math.isnan(f.value) for f in both):
+                each = [found.of(setting, name, tier) for setting in found.settings]
+                if any(f is not None and not math.isnan(f.value) for f in each):
                     area = is_area(name)
-                    cells = [number(f, area, short) for f in both]
+                    cells = [number(f, area, short) for f in each]
                     which = [Cell(tier)] if len(tiers) > 1 else []
-                    rows.append([Cell(title), *which, *cells, chance_of(both, area)])
+                    rows.append([Cell(title), *which, *cells, chance_of(each, area)])
         if rows:
             sections.append(rows)
     of = "" if short else "Of: the rows, nodes or pairs that were attacked. "
     note = (
         f"In percent, but areas under the ROC curve (AUC) from 0 to 1. Brackets: 95 % interval. {of}"
-        f"Chance: what guessing reaches; two numbers where it differs between off and on. "
+        f"Chance: what guessing reaches; two numbers where it differs between settings. "
         f"'{NONE}': the server saw nothing of that kind."
     )
     name, more = ("audit-tiers", ["Tier"]) if len(tiers) > 1 else ("audit", [])
-    return Table(name, ["Attack", *more, "Off", "On", "Chance"], sections, note)
+    return Table(name, ["Attack", *more, *(s.capitalize() for s in found.settings), "Chance"], sections, note)
 
 
 def render(found: Audit) -> str:
@@ -136,7 +147,7 @@ def render(found: Audit) -> str:
     knows = "".join(
         f"<dt>{html_text(attack.label)}</dt><dd>{html_text(attack.knows)}</dd>"
         for attack in ATTACKS.values()
-        if any(found.of(setting, name) for setting in SETTINGS for name in attack.titles)
+        if any(found.of(setting, name) for setting in found.settings for name in attack.titles)
     )
     figure = f"<figure><div>{chart(found)}</div><figcaption>{html_text(CAPTION)}</figcaption></figure>"
     tiers = html_table(replace(table(found), note=""))
@@ -150,7 +161,8 @@ def render(found: Audit) -> str:
 
 
 CAPTION = (
-    "Orange: guard and secure sums off. Blue: on. Whiskers: 95 % interval. Grey bar: what guessing reaches. "
+    "Orange: guard and secure sums off. Blue: on. Purple: secure sums alone. Green: the run's model, "
+    "distilled. Whiskers: 95 % interval. Grey bar: what guessing reaches. "
     "Where there is no dot, the server saw nothing to attack. Left: all classes. Right: the rarest."
 )
 LIMITS = (
@@ -174,12 +186,12 @@ def _footer(found: Audit) -> str:
 
 
 def chart(found: Audit) -> str:
-    """Both settings of every attack as dots with whiskers, for all classes and for the tail."""
+    """All settings of every attack as dots with whiskers, for all classes and for the tail."""
     words = titles()
     names = [
         name
         for name in words
-        if any(f is not None and not math.isnan(f.value) for s in SETTINGS for f in [found.of(s, name)])
+        if any(f is not None and not math.isnan(f.value) for s in found.settings for f in [found.of(s, name)])
     ]
 
     def draw(figure: Any) -> None:
@@ -194,21 +206,24 @@ def chart(found: Audit) -> str:
             axis.set_axisbelow(True)
         axes[0].set_yticks(range(len(names)), [words[name] for name in names], fontsize=7.5)
         axes[0].set_ylim(len(names) - 0.5, -0.5)
-        looks = [axes[0].errorbar([], [], xerr=[[], []], label=s, **look(s)) for s in SETTINGS]
+        looks = [axes[0].errorbar([], [], xerr=[[], []], label=s, **look(s)) for s in found.settings]
         looks += axes[0].plot([], [], "|", color=GREY, markeredgewidth=1.6, label="chance")
-        figure.legend(handles=looks, loc="outside upper right", ncols=3, frameon=False)
+        figure.legend(handles=looks, loc="outside upper right", ncols=len(looks), frameon=False)
 
-    return svg_of("audit", "Attacks, off and on", 1.2 + 0.27 * len(names), draw, found.dataset)
+    height = 1.2 + (0.19 + 0.04 * len(found.settings)) * len(names)
+    return svg_of("audit", "Attacks by setting", height, draw, found.dataset)
 
 
 def _draw_row(axis: Any, found: Audit, name: str, tier: str, place: int) -> None:
-    for setting, offset in (("off", -0.16), ("on", 0.16)):
+    apart = 0.64 / len(found.settings)
+    for rank, setting in enumerate(found.settings):
         figure = found.of(setting, name, tier)
         if figure is None or math.isnan(figure.value):
             continue
-        value, y = 100 * figure.value, place + offset
+        value, y = 100 * figure.value, place + apart * (rank - (len(found.settings) - 1) / 2)
         if figure.chance is not None:
-            axis.plot([100 * figure.chance] * 2, [y - 0.14, y + 0.14], color=GREY, linewidth=1.6)
+            half = 0.44 * apart
+            axis.plot([100 * figure.chance] * 2, [y - half, y + half], color=GREY, linewidth=1.6)
         # An interval may miss its value by a rounding error, or by the luck of resamples.
         spread = [[max(0.0, value - 100 * figure.low)], [max(0.0, 100 * figure.high - value)]]
         axis.errorbar(value, y, xerr=spread, **look(setting))
@@ -216,5 +231,12 @@ def _draw_row(axis: Any, found: Audit, name: str, tier: str, place: int) -> None
 
 def look(setting: str) -> dict[str, Any]:
     """How a setting is drawn, in colour and in shape."""
-    marker = {"color": COLOURS[setting], "marker": "o" if setting == "off" else "s", "markersize": 4}
-    return {**marker, "linestyle": "", "elinewidth": 0.9, "capsize": 1.5}
+    colour, shape = LOOKS[setting]
+    return {
+        "color": colour,
+        "marker": shape,
+        "markersize": 4,
+        "linestyle": "",
+        "elinewidth": 0.9,
+        "capsize": 1.5,
+    }

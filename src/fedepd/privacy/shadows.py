@@ -113,7 +113,7 @@ def recipe(simulation: Simulation, signal: Signal, distil: bool = False) -> Reci
     """
     experiment = simulation.experiment
     # The clients of the simulation have their features as the protocol wants them already.
-    again = replace(experiment, protocol=replace(experiment.protocol, features="raw"))
+    again = replace(experiment, protocol=replace(experiment.protocol, features="raw", adapt=False))
     return Recipe(again, simulation.clients, signal, distil)
 
 

@@ -173,7 +173,7 @@ def watch(
 def under(simulation: Simulation, privacy: Privacy, rounds: int) -> Simulation:
     """The same clients before their first round, under other privacy settings and with fewer rounds."""
     was = simulation.experiment
-    frame = replace(was.protocol, rounds=min(rounds, was.protocol.rounds))
+    frame = replace(was.protocol, rounds=min(rounds, was.protocol.rounds), adapt=False)
     experiment = replace(was, privacy=privacy, protocol=frame)
     server = replace(simulation.server, last_round=frame.rounds)
     in_a_round = cohort_size(len(simulation.clients), was.training)

@@ -31,13 +31,16 @@ CHANGED = "the folder was changed after the run or is damaged, so remove it and 
 def check_arrays(confusion: Arrays, partition: Arrays, config: Json, folder: str) -> None:
     """Check that the arrays hold counts of nodes and have matching shapes.
 
-    All matrices of confusion.npz are [K, C, C] with the same K and C, and partition.npz has the same C.
+    All matrices of confusion.npz are [K, C, C] with the same K and C, and partition.npz has the same C. Those
+    of adapted models are sums over the clients, [1, C, C].
     """
     classes = config["dataset"].get(
         "classes", len(partition["class_sizes"]) if partition["class_sizes"].ndim else 0
     )
     clients = len(confusion["personal_test"]) if confusion["personal_test"].ndim else 0
-    wanted: dict[str, tuple[int | None, ...]] = dict.fromkeys(confusion, (clients, classes, classes))
+    wanted: dict[str, tuple[int | None, ...]] = {
+        name: (1 if name.startswith("adapted_") else clients, classes, classes) for name in confusion
+    }
     places = [(CONFUSION, confusion, wanted)]
     places.append((PARTITION, partition, {"class_sizes": (classes,), "client_class": (None, classes)}))
     for file, arrays, shapes in places:
@@ -110,6 +113,8 @@ def check_rounds(summary: Json, config: Json, lines: Sequence[Json], where: str)
     if summary.get("best_rounds", best).get(summary["headline"]) != summary["best_round"]:
         raise BadData(f"{where}: 'best_round' and 'best_rounds' of {SUMMARY} differ; {CHANGED}")
     select = str(config["experiment"].get("protocol", {}).get("select", ""))
+    if best.pop("adapted", None) not in (None, best.get("global")):
+        raise BadData(f"{where}: adapted models of {SUMMARY} are not those of its best round; {CHANGED}")
     for model, selected in best.items():
         evaluated = {line["round"]: line["val"][model] for line in lines if model in line.get("val", {})}
         if selected not in evaluated:

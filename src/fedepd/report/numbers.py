@@ -25,7 +25,9 @@ def mean_std(values: Iterable[float]) -> tuple[float, float]:
     return mean, float(np.std(known, ddof=1)) if len(known) > 1 else float("nan")
 
 
-def bin_accuracy(group: Group, bins: Sequence[Sequence[int]]) -> tuple[Floats, Floats, Floats]:
+def bin_accuracy(
+    group: Group, bins: Sequence[Sequence[int]], model: str = "headline"
+) -> tuple[Floats, Floats, Floats]:
     """Mean test accuracy of the classes in each bin, and both ends of its 95 % interval: three arrays [B].
 
     Choice: the interval uses the counts of an average seed. Seeds test overlapping nodes of one graph, so
@@ -34,19 +36,27 @@ def bin_accuracy(group: Group, bins: Sequence[Sequence[int]]) -> tuple[Floats, F
     quadrature, on each side (MOVER, Zou & Donner 2008). For a bin of one class that is Wilson's interval. The
     paper shows no intervals.
     """
-    counts = np.sum([run.confusion[f"{run.headline}_test"].sum(0) for run in group.runs], axis=0)  # [C, C]
-    seeds = len(group.runs)
+    counts = np.sum([run.confusion[f"{run.kind(model)}_test"].sum(0) for run in group.runs], axis=0)  # [C, C]
+    result = np.array([mean_accuracy(counts, classes, len(group.runs)) for classes in bins])
+    return result[:, 0], result[:, 1], result[:, 2]
+
+
+def mean_accuracy(
+    counts: npt.NDArray[np.int64], classes: Sequence[int], seeds: int = 1
+) -> tuple[float, float, float]:
+    """Mean accuracy of some classes, and both ends of its 95 % interval, from a confusion matrix [C, C].
+
+    Classes without nodes are left out. ``seeds``: how many runs the counts are the sum of.
+    """
     accuracy = class_accuracy(counts)  # [C]
     low, high = wilson(counts.diagonal() / seeds, counts.sum(1) / seeds)  # [C], [C]
-    result = np.full((3, len(bins)), np.nan)
-    for b, classes in enumerate(bins):
-        tested = [c for c in classes if not np.isnan(accuracy[c])]
-        if tested:
-            mean = accuracy[tested].mean()
-            below = np.sqrt(((accuracy - low)[tested] ** 2).sum()) / len(tested)
-            above = np.sqrt(((high - accuracy)[tested] ** 2).sum()) / len(tested)
-            result[:, b] = mean, mean - below, mean + above
-    return result[0], result[1], result[2]
+    tested = [c for c in classes if not np.isnan(accuracy[c])]
+    if not tested:
+        return float("nan"), float("nan"), float("nan")
+    mean = float(accuracy[tested].mean())
+    below = np.sqrt(((accuracy - low)[tested] ** 2).sum()) / len(tested)
+    above = np.sqrt(((high - accuracy)[tested] ** 2).sum()) / len(tested)
+    return mean, mean - float(below), mean + float(above)
 
 
 def convergence(group: Group) -> tuple[list[int], Floats, Floats]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from fedepd.errors import BadConfig
 from fedepd.files import write_text
 from fedepd.report import plots, tables
+from fedepd.report.adaptations import adaptations
 from fedepd.report.numbers import same_clients
 from fedepd.report.runs import Group, Run, by_dataset, group, read_runs, unfinished
 from fedepd.shown import html_text, listed, sentence, shown, slug
@@ -72,10 +73,19 @@ def render_page(runs: Sequence[Run], left_out: Sequence[Path] = ()) -> str:
     return document(_title(groups), _scope(groups, left_out), links, sections, footer(groups))
 
 
-def document(title: str, scope: str, links: Mapping[str, str], sections: Iterable[str], foot: str) -> str:
+def document(
+    title: str,
+    scope: str,
+    links: Mapping[str, str],
+    sections: Iterable[str],
+    foot: str,
+    last: str = "Protocol, settings, hashes",
+    answer: bool = False,
+) -> str:
     """A whole HTML page from its parts.
 
-    ``links`` maps an id to the text of its link. The footer has the id protocol.
+    ``links`` maps an id to the text of its link. The footer has the id protocol, and ``last`` is the text of
+    its link. ``answer``: the scope is what the page is read for.
     """
     asset = resources.files("fedepd.report")
     script, style = (
@@ -94,10 +104,10 @@ def document(title: str, scope: str, links: Mapping[str, str], sections: Iterabl
 <style>{style}</style>
 </head>
 <body>
-<header>
+<header{' class="answer"' if answer else ""}>
 <h1>{html_text(title)}</h1>
 <p>{html_text(scope)}</p>
-<nav>{jumps}<a href="#protocol">Protocol, settings, hashes</a></nav>
+<nav>{jumps}<a href="#protocol">{html_text(last)}</a></nav>
 </header>
 <main>
 {"".join(sections)}</main>
@@ -229,6 +239,8 @@ def _summary(groups: Sequence[Group]) -> str:
         "Headline models, mean over clients": ("headline", "client_mean"),
     }
     more |= {"Personal models, mean over clients": ("personal", "client_mean")}
+    if any(run.adapted for each in groups for run in each.runs):
+        more = {"Adapted models, pooled": ("adapted", "pooled"), **more}
     if all(each.first.sums_only for each in groups):  # no client has scores of its own to take the mean of
         more = {title: how for title, how in more.items() if how[1] == "pooled"}
     folded = {title: tables.html_table(tables.summary(groups, *how)) for title, how in more.items()}
@@ -236,6 +248,8 @@ def _summary(groups: Sequence[Group]) -> str:
         f"<details><summary>{html_text(title)}</summary>{table}</details>" for title, table in folded.items()
     ]
     rule = f'<p class="note">{html_text(tables.tier_rule(groups[0].first))}</p>'
+    if decided := adaptations(groups):
+        hidden.insert(0, f"<details><summary>Adaptation</summary>{tables.html_table(decided)}</details>")
     return tables.html_table(tables.summary(groups)) + rule + "".join(hidden)
 
 

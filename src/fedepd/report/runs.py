@@ -46,9 +46,24 @@ class Run:
 
     def metric(self, name: str, model: str = "headline", average: str = "pooled") -> float:
         """A test metric as a fraction. NaN if it was not measured or there is no such model."""
-        of_model = self.summary["metrics"].get(self.headline if model == "headline" else model, {})
+        of_model = self.summary["metrics"].get(self.kind(model), {})
         value = of_model.get(average, {}).get(name)
         return float("nan") if value is None else float(value)
+
+    @property
+    def adapted(self) -> bool:
+        """Whether adapted models were scored."""
+        return "adapted" in self.summary["metrics"]
+
+    def kind(self, model: str) -> str:
+        """The model whose scores stand in a table of ``model``: ``headline``, or a kind of model.
+
+        Choice: in a table of adapted models, a method without a global model has its personal ones. They are
+        each client's own already.
+        """
+        if model == "headline" or (model == "adapted" and self.headline == "personal"):
+            return self.headline
+        return model
 
     @property
     def scored(self) -> bool:
@@ -80,7 +95,10 @@ class Run:
 
     @cached_property
     def confusion(self) -> Arrays:
-        """``global_val``, ``global_test``, ``personal_val``, ``personal_test``: int64 [K, C, C]."""
+        """``global_val``, ``global_test``, ``personal_val``, ``personal_test``: int64 [K, C, C].
+
+        ``adapted_val`` and ``adapted_test`` are sums over the clients, [1, C, C].
+        """
         return run_folder.read_confusion(self.path, self.headline)
 
     @cached_property

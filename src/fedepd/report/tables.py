@@ -97,14 +97,16 @@ def classes(groups: Sequence[Group]) -> Table:
     ]
     headers = ["Class", "Name", "Tier", "Nodes"]
     for each in groups:
-        headers.append(marked_label(each))
-        for row, accuracy, low, high in zip(rows, *bin_accuracy(each, [[c] for c in order]), strict=True):
-            tested = accuracy == accuracy
-            row.append(
-                Cell(f"{100 * accuracy:.1f}", accuracy, f"{100 * low:.0f}-{100 * high:.0f}")
-                if tested
-                else _percent(None)
-            )
+        for model in ("headline", "adapted") if all(run.adapted for run in each.runs) else ("headline",):
+            headers.append(marked_label(each) if model == "headline" else f"{each.label}, adapted")
+            found = bin_accuracy(each, [[c] for c in order], model)
+            for row, accuracy, low, high in zip(rows, *found, strict=True):
+                tested = accuracy == accuracy
+                row.append(
+                    Cell(f"{100 * accuracy:.1f}", accuracy, f"{100 * low:.0f}-{100 * high:.0f}")
+                    if tested
+                    else _percent(None)
+                )
     note = "Test accuracy in percent over all seeds, with Wilson's 95 % interval for an average seed."
     return Table("classes", headers, [rows], " ".join([note, *_dagger(groups, "headline")]))
 
@@ -259,6 +261,7 @@ def rich_table(runs: Sequence[Run], model: str = "headline", average: str = "poo
     # Choice: one digit after the point, and no columns for dataset and seeds. So the table fits 80 columns.
     groups = group(runs)
     grid = RichTable(
+        title="Adapted models" if model == "adapted" else None,
         box=box.SIMPLE_HEAD,
         padding=0,
         caption=Text(plain(protocol_note(groups, model, average))),
@@ -348,7 +351,7 @@ def marked_label(each: Group, model: str = "headline") -> str:
     # Choice: methods without a global model are ranked with the others, as in the paper's Table 2, but are
     # always marked.
     return each.label + (
-        PERSONAL if model == "headline" and any(run.headline == "personal" for run in each.runs) else ""
+        PERSONAL if model != "personal" and any(run.kind(model) == "personal" for run in each.runs) else ""
     )
 
 
@@ -374,13 +377,19 @@ def protocol_note(groups: Sequence[Group], model: str, average: str, marked: boo
         if average == "pooled"
         else "as the mean of each client's score, weighted by its test nodes"
     )
-    kinds = {run.headline if model == "headline" else model for run in runs}
+    kinds = {run.kind(model) for run in runs}
     of = "the clients' personal models" if kinds == {"personal"} else "the global model"
+    if "adapted" in kinds:
+        of = "the global model after each client has adapted it to its own training nodes"
     seeds = ", ".join(str(seed) for seed in sorted({run.seed for run in runs}))
     spread = "mean ± standard deviation over seeds" if any(len(each.runs) > 1 for each in groups) else "seed"
     sentences = [f"Test scores of {of} in percent, {over}; {spread} {seeds}.", *_dagger(groups, model)]
     if marked and any(len(block) > 1 for block in by_dataset(groups)):
         sentences.append("Bold: best. Underlined: second.")
+    if model == "adapted" and (
+        kept := sum(not run.summary["adapted"]["used"] for run in runs if run.adapted)
+    ):
+        sentences.append(f"{kept} of {sum(run.adapted for run in runs)} runs kept the global model.")
     sentences.append(protocols(groups))
     proxies = sorted({shown(run.dataset["name"]) for run in runs if run.summary.get("proxy_features")})
     if proxies:

@@ -19,6 +19,7 @@ from fedepd.options import option
 from fedepd.rng import seeded_numpy
 from fedepd.rounds.in_process import InProcess
 from fedepd.rounds.participant import Participant
+from fedepd.rounds.pooled import Summed
 from fedepd.types import ClientData, Fields, Reply, Sizes, Tensors
 
 Name = Literal[
@@ -137,6 +138,11 @@ class Attacked(InProcess):
     def evaluate(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, dict[str, Tensor]]:
         return super().evaluate(
             round, {k: message for k, message in messages.items() if k not in self.attackers}
+        )
+
+    def ask(self, question: str, messages: Mapping[int, Tensors]) -> Summed:
+        return super().ask(
+            question, {k: message for k, message in messages.items() if k not in self.attackers}
         )
 
 

@@ -7,7 +7,7 @@ the masks. From there on the labels of validation and test nodes are read here o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -33,7 +33,11 @@ def confusion(predicted: Tensor, y: Tensor, mask: Tensor, num_classes: int) -> T
 
 def confusions(logits: Tensor, data: ClientData) -> dict[str, Tensor]:
     """One confusion matrix per held-out split. The client's labels must not be hidden."""
-    predicted = logits.argmax(1)
+    return counted(logits.argmax(1), data)
+
+
+def counted(predicted: Tensor, data: ClientData) -> dict[str, Tensor]:
+    """The same for predicted classes [n]."""
     return {
         split: confusion(predicted, data.graph.y, mask, data.graph.num_classes)
         for split, mask in _masks(data).items()
@@ -45,6 +49,43 @@ def held_out(logits: Tensor, data: ClientData) -> dict[str, tuple[Tensor, Tensor
     y = data.graph.y
     chosen = {split: mask & (y != HIDDEN) for split, mask in _masks(data).items()}
     return {split: (logits[mask], y[mask]) for split, mask in chosen.items()}
+
+
+def compared(
+    predicted: Sequence[Tensor],
+    data: ClientData,
+    counted: Tensor | None = None,
+    told: Callable[[Tensor, Tensor], Tensor] | None = None,
+) -> list[Tensor]:
+    """How models differ from the first one on labelled validation nodes, as ``rounds.gains`` reads it.
+
+    Args:
+        predicted: What each model says of all nodes, [n] each.
+        data: The client's data. Its labels must not be hidden.
+        counted: The classes whose nodes are counted, bool [C]; None: all.
+        told: What is told of predictions [v] about nodes of classes [v]; None: all.
+
+    Returns:
+        The first model's confusion matrix [C, C], and the changes [3, C, C] to each other model.
+    """
+    y, classes = data.graph.y, data.graph.num_classes
+    chosen = data.val_mask & (y != HIDDEN)
+    if counted is not None:
+        chosen &= counted[y.clamp(min=0)]
+    true = y[chosen]
+    first, *others = ((p[chosen] if told is None else told(p[chosen], true)) for p in predicted)
+    pairs = torch.bincount(true * classes + first, minlength=classes**2).reshape(classes, classes)
+    return [pairs, *(changes(first, other, true, classes) for other in others)]
+
+
+def changes(first: Tensor, second: Tensor, y: Tensor, num_classes: int) -> Tensor:
+    """Nodes about which two models differ, int64 [3, C, C].
+
+    By who is right (the first, the second, neither), by what the first says and by what the second says.
+    """
+    who = torch.where(first == y, 0, torch.where(second == y, 1, 2))
+    cells = ((who * num_classes + first) * num_classes + second)[first != second]
+    return torch.bincount(cells, minlength=3 * num_classes**2).reshape(3, num_classes, num_classes)
 
 
 def _masks(data: ClientData) -> dict[str, Tensor]:

@@ -35,6 +35,8 @@ HOME = "guard.home."
 """Begins the names of the columns of closed classes that a client keeps from one round to the next."""
 CLOSED_BIAS = -30.0
 """The bias of a closed class at a client without it. It takes e^-30 of the softmax, which is nothing."""
+NEVER = -1e4
+"""The bias of a class that an exported model never predicts, also after a division by any temperature."""
 FEWEST = 3
 """Clients of a secure sum. Of two, each learns the other's numbers by subtraction."""
 ROWS = ("count", "presence", "sum", "mean", "rows")
@@ -198,6 +200,14 @@ def guarded_matrix(matrix: Tensor, opened: Tensor, shown: Tensor) -> Tensor:
     order = opened.nonzero().reshape(-1)
     out[order, order.roll(-1)] += rows[order][:, ~opened].sum(1)
     return out
+
+
+def guarded_predictions(predicted: Tensor, y: Tensor, opened: Tensor) -> Tensor:
+    """Predictions [v] about nodes of open classes ``y`` [v], as ``guarded_matrix`` counts them: no closed
+    class, but the open one after the node's own."""
+    order = opened.nonzero().reshape(-1)
+    after = torch.arange(opened.shape[0]).index_copy(0, order, order.roll(-1))
+    return torch.where(opened[predicted], predicted, after[y])
 
 
 def class_axes(fields: Fields, tensors: Mapping[str, Tensor]) -> dict[str, int]:

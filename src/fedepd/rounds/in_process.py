@@ -12,6 +12,7 @@ from torch import Tensor
 from fedepd.rounds.admission import Refusal
 from fedepd.rounds.participant import Participant
 from fedepd.rounds.pooled import Summed
+from fedepd.rounds.questions import QUESTIONS
 from fedepd.rounds.sums import Vector, summed
 from fedepd.types import Reply, Sizes, Tensors
 
@@ -66,6 +67,10 @@ class InProcess:
 
     def sum_matrices(self, round: int, messages: Mapping[int, Tensors]) -> Summed:
         return self._sum(lambda k: self.participants[k].matrices_vector(round, messages[k]), messages)
+
+    def ask(self, question: str, messages: Mapping[int, Tensors]) -> Summed:
+        answer = QUESTIONS[question].answer
+        return self._sum(lambda k: answer(self.participants[k], messages[k]), messages)
 
     def _sum(self, act: Callable[[int], Vector], clients: Iterable[int]) -> Summed:
         vectors = self._map(act, clients)

@@ -24,6 +24,7 @@ from fedepd.types import Reply, Sizes, Tensors
 
 GIVE_UP = 5
 """The run stops after this many rounds in a row without a usable reply from a client that trained."""
+NO_NOTICES: Mapping[str, Tensor] = {}
 OFFENCES = 3
 """A client is excluded from the rest of the run once its answers were refused in this many rounds."""
 
@@ -94,11 +95,14 @@ def train(
     privacy: Privacy = NO_PRIVACY,
     last_round: int | None = None,
     before_sum: Callable[[], None] = lambda: None,
+    notices: Mapping[str, Tensor] = NO_NOTICES,
 ) -> Iterator[Round]:
     """Run the rounds ``first_round`` to ``last_round``, by default ``server.last_round``, and yield each one.
 
     Every ``evaluate_every``-th round and the last one are evaluated. ``before_sum`` is called before the
     clients are asked for their replies.
+
+    ``notices`` are entries of every message beside the method's own.
 
     ``offences`` is for a resumed run: in how many earlier rounds each client's answers were refused.
     """
@@ -114,7 +118,7 @@ def train(
         opened: Tensors = {}
         if privacy.guard and declared:
             opened = {OPEN: privacy.open_classes(declared.values()).to(torch.float32)}
-            messages = {k: {**message, **opened} for k, message in messages.items()}
+        messages = {k: {**message, **notices, **opened} for k, message in messages.items()}
         before_sum()
         replies, refused = admit(
             exchange.step(number, messages), messages, fields, number, server.training.max_norm, declared
@@ -131,7 +135,7 @@ def train(
             tensors = method.server_step(here, tensors, used)
         confusions = None
         if number % evaluate_every == 0 or number == last:
-            sent = {k: {**method.message(tensors, k), **opened} for k in sorted(asked)}
+            sent = {k: {**method.message(tensors, k), **notices, **opened} for k in sorted(asked)}
             answers = exchange.evaluate(number, sent)
             closed = opened[OPEN] == 0 if opened else None
             confusions, more = admit_confusions(answers, declared, closed)

@@ -5,27 +5,32 @@ A simulation holds all participants in one process. A deployment has one at each
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedepd.clients.scaling import scaled_by, with_features
 from fedepd.errors import BadMessage, ClientFailed, FedEPDError
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.steps import with_prefix
 from fedepd.network.backbones import Backbone
 from fedepd.network.training import Training
+from fedepd.rounds.adapt import Adapter, adapted_logits
 from fedepd.rounds.admission import reply_fault
-from fedepd.rounds.evaluate import client_facts, confusions, sizes
+from fedepd.rounds.evaluate import client_facts, compared, confusions, counted, held_out, sizes
 from fedepd.rounds.guard import (
     HOME,
+    NEVER,
     NO_PRIVACY,
     OPEN,
     Privacy,
     guarded,
     guarded_matrix,
+    guarded_predictions,
     guarded_sizes,
     own_columns,
     with_own_columns,
@@ -33,6 +38,14 @@ from fedepd.rounds.guard import (
 from fedepd.rounds.home import refitted
 from fedepd.rounds.loop import cohort_size
 from fedepd.rounds.noise import noisy_sizes, noisy_vector
+from fedepd.rounds.statistics import (
+    SCALING,
+    of_method,
+    own_counts,
+    own_sums,
+    scaling_fault,
+    statistics_vector,
+)
 from fedepd.rounds.sums import Vector, matrices_vector, sizes_vector, vector_of
 from fedepd.types import ClientData, Fields, Reply, Sizes, TaskInfo, Tensors
 
@@ -49,7 +62,13 @@ class Participant:
         last_round: int,
         privacy: Privacy = NO_PRIVACY,
         shows_test: bool = True,
+        features: str = "raw",
+        counted: Sequence[int] = (),
     ) -> None:
+        """``features``: what becomes of columns that are yet to be scaled once they are (``with_features``).
+
+        ``counted``: the categories whose rows are counted before the first round.
+        """
         self.method, self.info, self.model, self.training, self.seed, self.last_round = (
             method,
             info,
@@ -63,6 +82,11 @@ class Participant:
         self.releases = 0
         """Under noise: how many noisy vectors the client has given out. A resumed run sets it."""
         self.state: Tensors = {}
+        self.adapted: Tensors = {}
+        """What the client keeps of its adapted model, once it has one."""
+        self._adapter: Adapter | None = None
+        self._features, self._counted = features, tuple(counted)
+        self._scaling: Tensor | None = None
         self._true = data
         self._hidden = data.hidden()
         self._prepared: Any = None
@@ -103,9 +127,41 @@ class Participant:
         """
         return counts >= (0 if self.privacy.secure and everyone else self.privacy.min_count)
 
+    @cached_property
+    def statistics_vector(self) -> Vector:
+        """What the client adds to the sum of all statistics."""
+        columns = own_sums(self._true, self.privacy)
+        return statistics_vector(columns, own_counts(self._true, self._counted, self.privacy))
+
+    def scale(self, scaling: Tensor) -> None:
+        """Complete the features by the means and deviations [2, s] of all clients.
+
+        They are the same in all messages of a run.
+        """
+        unscaled = self._true.unscaled
+        if self._scaling is not None and not torch.equal(scaling, self._scaling):
+            raise BadMessage("the server changed how columns are scaled during the run; start a new run")
+        if unscaled is None:
+            return
+        if fault := scaling_fault(scaling, len(unscaled.columns)):
+            raise BadMessage(f"'{SCALING}' in the server's message {fault}")
+        _ = self.statistics_vector  # it is computed from the columns as they were
+        data = scaled_by(self._true, scaling.numpy())
+        self._true = replace(data, graph=with_features(data.graph, self._features))
+        self._hidden, self._scaling = self._true.hidden(), scaling.clone()
+
+    def _received(self, message: Tensors) -> Tensors:
+        """Make ready for a message. Returns it without the scaling."""
+        if SCALING in message:
+            self.scale(message[SCALING])
+        elif self._true.unscaled is not None:
+            raise BadMessage("the server's message does not say how columns are scaled; start a new run")
+        self.prepare()
+        return {name: value for name, value in message.items() if name != SCALING}
+
     def prepare(self) -> None:
-        """Compute once what the method needs from the local data."""
-        if self._prepared is None:
+        """Compute once what the method needs from the local data, as soon as all features are known."""
+        if self._prepared is None and self._true.unscaled is None:
             try:
                 self._prepared = self.method.prepare(self._hidden, self.model)
             except Exception as cause:
@@ -113,7 +169,7 @@ class Participant:
 
     def step(self, round: int, message: Tensors) -> Reply:
         """A round of the method. Under the guard the reply says nothing about closed classes."""
-        self.prepare()
+        message = self._received(message)
         if OPEN not in message:
             return self._step(round, message)
         opened, message = split_message(message)
@@ -139,26 +195,98 @@ class Participant:
         A method without a global model has no "global_*". Under the guard, validation nodes of hidden classes
         are not counted, and test nodes of them only where ``shows_test`` says so.
         """
-        self.prepare()
-        opened = None
+        out = {
+            f"{kind}_{split}": matrix
+            for kind, logits in self.predictions(round, message).items()
+            for split, matrix in confusions(logits, self._true).items()
+        }
+        if OPEN not in message:
+            return out
+        opened, _ = split_message(message)
+        return {name: self._told(name, matrix, opened) for name, matrix in out.items()}
+
+    def predictions(self, round: int, message: Tensors) -> dict[str, Tensor]:
+        """Logits [n, C] of the client's nodes: "personal" and, if the method has such a model, "global"."""
+        tensors = self.models(round, message)
+        try:
+            return {kind: self.method.predict(self._client(round), named) for kind, named in tensors.items()}
+        except Exception as cause:
+            raise self._failure(round, "evaluate", cause) from cause
+
+    def models(self, round: int, message: Tensors) -> dict[str, Tensors]:
+        """The tensors of the client's models. Under the guard, closed classes have the client's columns."""
+        message = self._received(message)
         if OPEN in message:
             opened, message = split_message(message)
             home = with_prefix(self.state, HOME)
             message = with_own_columns(message, self._fields(round, message), home, opened, self._held)
             message = refitted(self.method, self._client(round), message, ~opened & self._held)
-        tensors = {"personal": {**message, **self.state}}
-        if self.method.has_global:
-            tensors["global"] = message
-        out: dict[str, Tensor] = {}
+        out = {"personal": {**message, **self.state}}
+        return {**out, "global": message} if self.method.has_global else out
+
+    def taken_home(self, message: Tensors) -> tuple[Tensor, Tensor]:
+        """Logits [n, C] of the model that is exported for all, and the classes that it knows, bool [C].
+
+        Under the guard it has no column of a closed class. A method without a model for all has the
+        client's own one.
+        """
+        if not self.method.has_global:
+            return self.predictions(self.last_round, message)["personal"], torch.ones(
+                self.info.num_classes, dtype=torch.bool
+            )
+        message = self._received(message)
+        opened, message = split_message({OPEN: torch.ones(self.info.num_classes), **message})
         try:
-            for kind, named in tensors.items():
-                logits = self.method.predict(self._client(round), named)
-                out.update(
-                    {f"{kind}_{split}": matrix for split, matrix in confusions(logits, self._true).items()}
-                )
+            logits = self.method.predict(self._client(self.last_round), message)
         except Exception as cause:
-            raise self._failure(round, "evaluate", cause) from cause
-        return out if opened is None else {name: self._told(name, m, opened) for name, m in out.items()}
+            raise self._failure(self.last_round, "evaluate", cause) from cause
+        return torch.where(opened, logits, NEVER), opened
+
+    def validation(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Of all nodes' logits [n, C] those of the validation nodes, and their classes."""
+        return held_out(logits, self._true)["val"]
+
+    def adapter(self, message: Tensors) -> Adapter:
+        """What the client can make of a global model (``rounds.adapt``), kept for the next call."""
+        if self._adapter is None or not same_tensors(self._adapter.message, message):
+            tensors = self.models(self.last_round, message)["global"]
+            try:
+                adapter = Adapter(self.method, self._client(self.last_round + 1), message, tensors)
+                adapter.train()
+            except Exception as cause:
+                raise self._failure(self.last_round, "adapt", cause) from cause
+            self._adapter = adapter
+        return self._adapter
+
+    def adapt(self, message: Tensors, choice: int) -> None:
+        """Keep what is needed of one candidate, and forget the others."""
+        self.adapted, self._adapter = self.adapter(message).kept(choice), None
+
+    def adapted_predictions(self, message: Tensors, kept: Tensors) -> Tensor:
+        """Log-probabilities [n, C] of an adapted model, from what ``adapt`` has kept of it."""
+        message = self._received(message)
+        try:
+            return adapted_logits(self.method, self._client(self.last_round + 1), message, kept)
+        except Exception as cause:
+            raise self._failure(self.last_round, "evaluate", cause) from cause
+
+    def compared(self, predicted: Sequence[Tensor], opened: Tensor | None = None) -> list[Tensor]:
+        """How models differ from the first one on validation nodes (``evaluate.compared``).
+
+        With ``opened`` [C], only what may be told under the guard.
+        """
+        if opened is None:
+            return compared(predicted, self._true)
+        own = self.own_sizes
+        shown = opened & self._enough(own.train) & self._enough(own.val)
+        return compared(predicted, self._true, shown, partial(guarded_predictions, opened=opened))
+
+    def counted(self, kind: str, predicted: Tensor, opened: Tensor | None = None) -> dict[str, Tensor]:
+        """Confusion matrices of predicted classes [n]: "KIND_val" and "KIND_test"."""
+        matrices = {f"{kind}_{split}": matrix for split, matrix in counted(predicted, self._true).items()}
+        if opened is None:
+            return matrices
+        return {name: self._told(name, matrix, opened) for name, matrix in matrices.items()}
 
     def _told(self, name: str, matrix: Tensor, opened: Tensor) -> Tensor:
         """What the server sees of a confusion matrix under the guard."""
@@ -185,7 +313,7 @@ class Participant:
             taking_part = clients or cohort_size(self.info.num_clients, self.training)
             return noisy_vector(self.method, self.info, fields, reply, message, budget, taking_part)
         reply = self.step(round, message)
-        fields = self._fields(round, {name: value for name, value in message.items() if name != OPEN})
+        fields = self._fields(round, of_method(message))
         if fault := reply_fault(reply, fields, round, self.training.max_norm, self.own_sizes):
             raise BadMessage(f"client {self.client_id} takes back its reply: {fault[0]} {fault[1]}")
         return vector_of(self.method, self.info, fields, reply, self.info.num_clients)
@@ -233,3 +361,7 @@ class Participant:
 def split_message(message: Tensors) -> tuple[Tensor, Tensors]:
     """Which classes are open, bool [C], and the message of the method."""
     return message[OPEN] > 0, {name: value for name, value in message.items() if name != OPEN}
+
+
+def same_tensors(some: Tensors, others: Tensors) -> bool:
+    return some.keys() == others.keys() and all(torch.equal(v, others[name]) for name, v in some.items())

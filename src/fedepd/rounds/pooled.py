@@ -14,7 +14,7 @@ from torch import Tensor
 from fedepd.methods.base import Method, Server
 from fedepd.rounds.admission import Refusal
 from fedepd.rounds.evaluate import evaluated
-from fedepd.rounds.guard import OPEN
+from fedepd.rounds.statistics import of_method
 from fedepd.rounds.sums import Vector, class_rows, layout, matrices_of, reply_of, sizes_of, traffic
 from fedepd.types import Reply, Sizes, Tensors
 
@@ -33,6 +33,10 @@ class Summing(Protocol):
     def sum_steps(self, round: int, messages: Mapping[int, Tensors]) -> Summed: ...
 
     def sum_matrices(self, round: int, messages: Mapping[int, Tensors]) -> Summed: ...
+
+    def ask(self, question: str, messages: Mapping[int, Tensors]) -> Summed:
+        """The sum of what the clients answer to a question (``rounds.questions``)."""
+        ...
 
     def take_refusals(self) -> list[Refusal]: ...
 
@@ -74,8 +78,7 @@ class Pooled:
         if not members:
             return {}
         here = replace(self._server, round=round)
-        tensors = {name: value for name, value in message.items() if name != OPEN}
-        fields = self._method.reply_fields(here, tensors)
+        fields = self._method.reply_fields(here, of_method(message))
         parts = layout(self._method, self._server.info, fields)
         if len(members) < len(invited):
             total = total.copy()

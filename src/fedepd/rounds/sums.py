@@ -166,11 +166,12 @@ def reply_of(fields: Fields, parts_of: Layout, total: Vector, round: int) -> Rep
     return Reply(tensors, round_to(nodes), round_to(train), scalars, round, round_to(clients))
 
 
-ADVERT_BYTES, SEALED_BYTES, OPENED_BYTES = 64 + 512, 226, 132
+SIGNATURE_BYTES = 512
+ADVERT_BYTES, SEALED_BYTES, OPENED_BYTES = 64 + SIGNATURE_BYTES, 226, 132
 """What a client sends beside its vector, so that the sum can be masked.
 
 These are its two keys with their signature, and for every client of the sum the secrets that it seals and the
-shares that it opens.
+shares that it opens. If a client was lost, each other one signs who is in the sum.
 """
 
 
@@ -183,6 +184,9 @@ def traffic(parts: Layout, message: Tensors, invited: int, members: int) -> tupl
     up[MASKS] = members * (ADVERT_BYTES + (members - 1) * SEALED_BYTES + members * OPENED_BYTES)
     down = {name: value.numel() * value.element_size() * invited for name, value in message.items()}
     down[MASKS] = members * (members * ADVERT_BYTES + (members - 1) * SEALED_BYTES + 8 * members)
+    if members < invited:
+        up[MASKS] += members * SIGNATURE_BYTES
+        down[MASKS] += members * members * (SIGNATURE_BYTES + 16)
     return up, down
 
 

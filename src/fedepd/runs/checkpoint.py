@@ -70,20 +70,29 @@ class Saver:
 
 
 def save(folder: Path, round: int, tensors: Tensors, about: dict[str, Any]) -> None:
+    """Write the checkpoint of a round, and remove all but the newest."""
+    write(checkpoint_path(folder, round), tensors, about)
+    for old in checkpoints(folder)[KEPT:]:
+        with suppress(OSError):  # a folder of that name is nothing that we have made
+            old.unlink()
+
+
+def write(path: Path, tensors: Tensors, about: dict[str, Any]) -> None:
+    """Write tensors and JSON with their checksum. ``load`` takes them back in."""
     arrays = {name: value.detach().contiguous().numpy() for name, value in tensors.items()}
     about = {
         **about,
         "names": list(tensors),
     }  # safetensors sorts them, and a method that sums over its tensors would round otherwise
     content = to_bytes({**arrays, "about": np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)})
-    write_bytes(checkpoint_path(folder, round), hashlib.sha256(content).digest() + content)
-    for old in checkpoints(folder)[KEPT:]:
-        with suppress(OSError):  # a folder of that name is nothing that we have made
-            old.unlink()
+    write_bytes(path, hashlib.sha256(content).digest() + content)
 
 
-def load(path: Path, config_hash: str) -> tuple[Tensors, dict[str, Any]]:
-    """The tensors and the JSON of a checkpoint, or one sentence on why it cannot be trusted."""
+def load(path: Path, config_hash: str | None) -> tuple[Tensors, dict[str, Any]]:
+    """The tensors and the JSON of a checkpoint, or one sentence on why it cannot be trusted.
+
+    ``config_hash``: the run that it must belong to; None if the caller looks at that himself.
+    """
     try:
         content = memoryview(regular_content(path, MAX_TENSOR_BYTES))
     except OSError as cause:
@@ -99,7 +108,7 @@ def load(path: Path, config_hash: str) -> tuple[Tensors, dict[str, Any]]:
         tensors = {name: tensors[name] for name in about.pop("names")}
     except (BadData, KeyError) as cause:
         raise BadData(f"'{path.name}' is not a checkpoint ({str(cause).rstrip('; ')})") from cause
-    if about["config_hash"] != config_hash:
+    if config_hash is not None and about["config_hash"] != config_hash:
         raise BadData(f"'{path.name}' belongs to another run ({shown(about['config_hash'], 20)})")
     return tensors, about
 

@@ -83,7 +83,7 @@ def trained_on(simulation: Simulation, clients: Sequence[ClientData]) -> Tensors
     """The model of all clients after the last round. There is no node to select another round by."""
     # The clients of a simulation have their features as the protocol wants them already.
     own = simulation.experiment.protocol
-    protocol = replace(own, features="raw", select="last", evaluate_every=own.rounds)
+    protocol = replace(own, features="raw", select="last", evaluate_every=own.rounds, adapt=False)
     again = build(replace(simulation.experiment, protocol=protocol), clients)
     return common_model(again.experiment.method, complete(again, None, None, 0, now()).tensors)
 

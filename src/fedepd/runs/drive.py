@@ -7,11 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
+from fedepd.errors import BadConfig
 from fedepd.longtail import Tiers
 from fedepd.methods import Server
 from fedepd.rounds.loop import Exchange, Round, cohort, cohort_size, train
 from fedepd.rounds.noise import check_noise
 from fedepd.rounds.pooled import EVERYONE, Pooled, Summing
+from fedepd.rounds.questions import STATISTICS
+from fedepd.rounds.statistics import Statistics
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.folder import Json
 from fedepd.runs.selection import Progress, offences
@@ -31,6 +34,10 @@ class Course:
     """Under secure sums: what all clients declared together, if they did before, and which ones they are."""
     spending: Spending | None = None
     """Under noise: how much of its budget the run has spent."""
+
+    def members(self) -> list[int]:
+        """Who can be asked after the last round. Under secure sums, whoever declared its sizes."""
+        return sorted(self.clients if self.declared is None else self.declared[1])
 
 
 def begin(experiment: Experiment, server: Server, tiers: Tiers) -> Progress:
@@ -57,6 +64,11 @@ def check_budget(experiment: Experiment, server: Server) -> None:
     budget = experiment.privacy.budget(server.last_round)
     if budget is None:
         return
+    if experiment.protocol.adapt:
+        raise BadConfig(
+            "adapt is on with dp_epsilon, but the choice of an adaptation would tell about validation nodes "
+            "without noise; give adapt = false"
+        )
     fields, tensors = first_fields(experiment, server)
     clients = cohort_size(server.info.num_clients, server.training)
     check_noise(
@@ -99,6 +111,7 @@ def drive(
         experiment.privacy,
         last,
         spending.count if spending else lambda: None,
+        notices(progress),
     ):
         line = add(each)
         if spending:
@@ -106,6 +119,13 @@ def drive(
             line["privacy"] = {**spending.budget.spent(spending.made)}
         for act in after:
             act(each, line)
+
+
+def notices(progress: Progress) -> Tensors:
+    """What every message says beside the method's own tensors: how columns are scaled."""
+    if STATISTICS not in progress.answers:
+        return {}
+    return Statistics.read(progress.answers[STATISTICS], "the checkpoint").message()
 
 
 def pooled(course: Course) -> Pooled:

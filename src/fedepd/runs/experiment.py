@@ -39,6 +39,11 @@ class Protocol:
     features: Literal["raw", "row_normalised"] = option(
         "raw", "features as published, or each row divided by its sum of absolute values"
     )
+    adapt: bool = option(
+        False,
+        "after the last round, train the selected model on at each client, where validation says that it "
+        "helps; for methods with a model for all clients",
+    )
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
@@ -60,7 +65,7 @@ GROUPS: dict[str, type[Any]] = {
     "privacy": Privacy,
 }
 NOISE = ("privacy.dp_epsilon", "privacy.dp_delta", "privacy.dp_clip")
-ADDED = ("model.layers", *NOISE, "defence", "attack", "privacy")
+ADDED = ("protocol.adapt", "model.layers", *NOISE, "defence", "attack", "privacy")
 """Groups and single settings that came later.
 
 At their defaults they are left out of a run's identity, so that older runs keep theirs.
@@ -279,6 +284,9 @@ class Experiment:
             f"evaluated every {self.protocol.evaluate_every} rounds",
             f"features {self.protocol.features.replace('_', ' ')}",
         ]
+        if self.protocol.adapt:
+            adapted = "adapted to each client's own training nodes after the last round"
+            parts.append(adapted if self.method.has_global else "no model for all clients to adapt")
         if self.defence.robust != "off":
             parts.append(f"robust rule {self.defence.robust}")
         if self.defence.cap_weights:

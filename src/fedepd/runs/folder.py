@@ -58,10 +58,15 @@ PARTITION, CONFUSION = "partition.npz", "confusion.npz"
 """Who owns which nodes, and the confusion matrices of the selected rounds."""
 FINAL, MODEL = "final.safetensors", "model.safetensors"
 """The server's tensors after the last round, and the tensors of the selected round."""
+ADAPTED = "adapted.safetensors"
+"""Every client's adapted model, as "client3.encoder.weight". It is there only after a simulated run with
+``adapt``, if adapted models are used. ``rounds.adapt.adapted_logits`` predicts with them."""
 SUMMARY = "summary.json"
 """The numbers. It is written last, so a folder with a summary is complete."""
 CALIBRATION = "calibration.json"
 """What ``fedepd export`` has measured. It is there only after an export."""
+PERSONAL = "personal.safetensors"
+"""The clients' own models, if they are not in ``MODEL``. It is there only after an export of one of them."""
 AUDIT, AUDIT_PAGE = "audit.json", "audit.html"
 """What ``fedepd audit`` has measured, and its page. They are there only after an audit."""
 RELEASES = "releases.json"
@@ -70,7 +75,8 @@ FILES = (CONFIG, ENV, CLIENTS, PARTITION, ROUNDS, CONFUSION, FINAL, MODEL, SUMMA
 """What a finished run has written."""
 _CHECKPOINT = re.compile(r"checkpoint-(\d{6,12})")
 
-MODELS, SPLITS = ("global", "personal"), ("val", "test")
+HEADLINES, SPLITS = ("global", "personal"), ("val", "test")
+MODELS = (*HEADLINES, "adapted")
 SHARED = ("method", "method_label", "preset", "seed", "rounds", "config_hash", "protocol")
 """Fields of the summary that are also in the configuration."""
 
@@ -107,13 +113,46 @@ SPENT_FIELDS: Table = {
 }
 """What a noisy run has spent of its privacy budget."""
 
+ADAPTED_FIELDS: Table = {
+    "used": FLAG,  # adapted models, or the global one as it is
+    "steps": WHOLE,
+    "weight": SHARE,  # of the adapted model; the global one has the rest
+    "metric": TEXT,
+    "gain": NUMBER,  # on validation nodes, as a share
+    "interval": number(0),  # half of its width
+    "nodes": WHOLE,  # validation nodes that were counted
+    "asked": [WHOLE],  # whose nodes these are
+    "clients": [WHOLE],  # who uses adapted models
+    "own": WHOLE,  # clients that chose otherwise
+    **dict.fromkeys(("bytes_up", "bytes_down"), WHOLE),
+    "seconds": number(0),
+}
+"""What the clients decided about adaptation: the candidate with the largest gain over the global model."""
+NAMED_COLUMN: Table = {"column": WHOLE, "name?": TEXT}
+STATISTICS_FIELDS: Table = {
+    "clients": [WHOLE],
+    "few": WHOLE,
+    "columns": [
+        {
+            **NAMED_COLUMN,
+            "rows": (WHOLE,),
+            **dict.fromkeys(("total", "squares"), TEXT),
+            "mean": NUMBER,
+            "deviation": number(0),
+        }
+    ],
+    "categories": [{**NAMED_COLUMN, "rows": (WHOLE,)}],
+    **dict.fromkeys(("bytes_up?", "bytes_down?"), WHOLE),
+}
+"""What the clients measured together before the first round."""
+
 SUMMARY_FIELDS: Table = {
     **dict.fromkeys(("method", "method_label", "preset", "dataset", "protocol"), TEXT),
     "seed": WHOLE,
     "rounds": ROUND_NUMBER,
     "best_round": ROUND_NUMBER,
     "metrics": {EVERY: {EVERY: {EVERY: (SHARE,)}}},  # by model, by average, by metric
-    "headline": Kind("'global' or 'personal'", lambda value: value in MODELS),
+    "headline": Kind("'global' or 'personal'", lambda value: value in HEADLINES),
     "tiers": CLASSES_OF_TIERS,
     "best_rounds?": {EVERY: ROUND_NUMBER},
     "config_hash?": TEXT,
@@ -122,10 +161,19 @@ SUMMARY_FIELDS: Table = {
     "digest?": TEXT,
     "open_classes?": [WHOLE],
     "members?": [WHOLE],
+    "statistics?": STATISTICS_FIELDS,
+    "final?": {
+        "clients": [WHOLE],
+        "bytes_up": WHOLE,
+        "bytes_down": WHOLE,
+        "temperatures?": TEMPERATURES,
+        "validation_nodes?": WHOLE,
+    },
     "proxy_features?": FLAG,
     "test_without_local_train?": (SHARE,),
     "warnings?": [TEXT],
     "privacy?": SPENT_FIELDS,
+    "adapted?": ADAPTED_FIELDS,
     **dict.fromkeys(("seconds?", "cpu_seconds?", "peak_rss_mb?"), (number(0),)),
     **dict.fromkeys(("bytes_up?", "bytes_down?"), (WHOLE,)),
 }
@@ -173,6 +221,7 @@ CHECKPOINT_FIELDS: Table = {
     "lines": [{**ROUND_FIELDS, "bytes_up": {EVERY: WHOLE}, "bytes_down": {EVERY: WHOLE}}],
     "best": {EVERY: {"score": SCORE, "round": ROUND_NUMBER}},
     "opened?": [WHOLE],
+    "adapted?": ADAPTED_FIELDS,
     "seconds": [number(0)],
 }
 
@@ -267,7 +316,7 @@ def _read_arrays(folder: Path, file: str, needed: Iterable[str], also: Iterable[
 
 
 def read_weights(folder: Path, file: str) -> Tensors:
-    """The tensors of ``FINAL`` or ``MODEL``."""
+    """The tensors of ``FINAL``, ``MODEL``, ``PERSONAL`` or ``ADAPTED``."""
     return read_tensors(folder / file, DAMAGED, called(folder, file))
 
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import connection
+from multiprocessing import connection, resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,8 @@ def outcomes(
     context.set_forkserver_preload(
         ["fedepd.runs.run", "sknetwork.clustering"]
     )  # else every process pays for its own imports
+    # The first process to start would start it too, and that lets signals through again that are held.
+    resource_tracker.ensure_running()
     waiting, running = deque(jobs), dict[Any, tuple[Job, connection.Connection]]()
     try:
         while waiting or running:

@@ -40,7 +40,8 @@ def with_backbone(experiment: Experiment, name: Name) -> Experiment:
 
 
 def pilot_score(experiment: Experiment, data: Data, rounds: int) -> float:
-    result = execute(replace(experiment, protocol=replace(experiment.protocol, rounds=rounds)), data)
+    protocol = replace(experiment.protocol, rounds=rounds, adapt=False)
+    result = execute(replace(experiment, protocol=protocol), data)
     headline = result.summary["headline"]
     scores = [line["val"][headline]["macro_f1"] for line in result.rounds if "val" in line]
     best = max((score for score in scores if score == score), default=None)

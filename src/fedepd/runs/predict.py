@@ -10,20 +10,24 @@ from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.methods import Client, Method
+from fedepd.methods.steps import renamed
+from fedepd.rounds.adapt import adapted_logits
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.selection import below
 from fedepd.types import HIDDEN, ClientData, Graph, TaskInfo, Tensors
+
+ADAPTED = "adapted."
+"""Begins the names of what a client keeps beside the selected model (``rounds.adapt``)."""
 
 
 def check_common(method: Method[Any], what: str) -> None:
     """Refuse a method without a model for all clients. ``what`` is not possible then."""
     if not (method.has_global or method.merges_clients):
-        # Choice: the model of a single client is not offered. Such methods also predict from what only that
-        # client has (its classes, its labels).
+        own = ", or the model of one client, with --client" if what == "export" else ""
         raise BadConfig(
             f"{method.label} keeps one model per client and no common one, so there is nothing to {what}; "
             f"{what} a run of a method whose headline model is 'global' in 'fedepd methods', or of "
-            "'centralised'"
+            f"'centralised'{own}"
         )
 
 
@@ -55,5 +59,12 @@ def logits_at(experiment: Experiment, info: TaskInfo, tensors: Tensors, data: Cl
     e = experiment
     prepared = e.method.prepare(data, e.model)
     client = Client(data, prepared, info, e.model, e.training, e.protocol.seed, 0, e.protocol.rounds)
+    kept = renamed(tensors, ADAPTED, "")
+    message = e.method.message({n: v for n, v in tensors.items() if not n.startswith(ADAPTED)}, 0)
     with torch.no_grad():
-        return e.method.predict(client, e.method.message(tensors, 0))
+        return adapted_logits(e.method, client, message, kept) if kept else e.method.predict(client, message)
+
+
+def with_adapted(message: Tensors, kept: Tensors) -> Tensors:
+    """One set of tensors for an adapted model: the selected one, and what the client keeps beside it."""
+    return {**message, **renamed(kept, "", ADAPTED)}

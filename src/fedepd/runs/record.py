@@ -25,6 +25,7 @@ from fedepd.longtail import imbalance_ratio
 from fedepd.network import kernels
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.folder import (
+    ADAPTED,
     CLIENTS,
     CONFIG,
     CONFUSION,
@@ -115,7 +116,7 @@ def summarise(
         "proxy_features": config["dataset"]["proxy_features"],
         "headline": headline,
         "best_round": progress.best[headline].round,
-        "best_rounds": {kind: best.round for kind, best in progress.best.items()},
+        "best_rounds": best_rounds(progress),
         "metrics": progress.metrics(),
         **({} if progress.opened is None else {"open_classes": progress.opened}),
         "tiers": {"head": cut.head, "medium": cut.medium, "tail": cut.tail},
@@ -127,8 +128,25 @@ def summarise(
         "weights_sha256": weights_sha256(progress.tensors),
         **own,
         **({"privacy": progress.spent} if progress.spent else {}),
-        "warnings": [*warnings, *stop_notice(progress.spent, config["rounds"])],
+        **({} if progress.adapted is None else {"adapted": progress.adapted.about}),
+        "warnings": [*warnings, *stop_notice(progress.spent, config["rounds"]), *adapt_notice(config)],
     }
+
+
+def best_rounds(progress: Progress) -> dict[str, int]:
+    """The selected round of each model. Adapted models begin at the global model's."""
+    rounds = {kind: best.round for kind, best in progress.best.items()}
+    return rounds if progress.adapted is None else {**rounds, "adapted": rounds["global"]}
+
+
+def adapt_notice(config: Json) -> list[str]:
+    """A warning where adaptation is on, but the method has nothing to adapt."""
+    if config["has_global"] or not config["experiment"]["protocol"]["adapt"]:
+        return []
+    return [
+        f"{config['method_label']} has no model for all clients, so there is nothing to adapt; "
+        "the clients' own models are scored"
+    ]
 
 
 def stop_notice(spent: Json, rounds: int) -> list[str]:
@@ -170,12 +188,19 @@ def write_releases(folder: Path, made: int) -> None:
     write_json(folder / RELEASES, {"releases": made})
 
 
-def write_results(folder: Path, clients: Sequence[Json], progress: Progress, summary: Json) -> None:
-    """What is known after the last round; the summary last, so that a folder with one is complete."""
+def write_results(
+    folder: Path, clients: Sequence[Json], progress: Progress, summary: Json, adapted: Tensors | None = None
+) -> None:
+    """What is known after the last round; the summary last, so that a folder with one is complete.
+
+    ``adapted``: the clients' adapted models, where there are any and they are at hand.
+    """
     write_json(folder / CLIENTS, clients)
     write_arrays(folder / CONFUSION, progress.confusions())
     write_tensors(folder / FINAL, progress.tensors)
     write_tensors(folder / MODEL, progress.best[summary["headline"]].tensors)
+    if adapted:
+        write_tensors(folder / ADAPTED, adapted)
     write_json(folder / SUMMARY, summary)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from fedepd.network.backbones import described
 from fedepd.rounds.attack import Attacked
 from fedepd.rounds.loop import Round
 from fedepd.runs import checkpoint, record
+from fedepd.runs.adaptation import adapt
+from fedepd.runs.asking import adapts
 from fedepd.runs.drive import drive, now, since
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.folder import Json, claim_folder
@@ -53,16 +55,22 @@ class RunResult:
     confusions: Confusions
     """Confusion matrices by name, such as "global_test".
 
-    Each is int64 [K, C, C] over clients, true classes and predicted classes.
+    Each is int64 [K, C, C] over clients, true classes and predicted classes. Those of adapted models are sums
+    over the clients, [1, C, C].
     """
     tensors: Tensors
     """The server's tensors at the selected round."""
     folder: Path | None = None
     """The run folder, where there is one."""
+    adapted: Tensors = field(default_factory=dict)
+    """The clients' adapted models, as "client3.encoder.weight". Empty where none was adapted."""
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """Test scores by model ("global", "personal"), then by average ("pooled", "client_mean")."""
+        """Test scores by model ("global", "personal", "adapted"), then by average ("pooled", "client_mean").
+
+        Adapted models are scored pooled only, because nothing but sums leaves the clients.
+        """
         out: dict[str, Any] = self.summary["metrics"]
         return out
 
@@ -186,14 +194,16 @@ def complete(
             lambda each: progress.add(each, simulation.personal_models),
             *after,
         )
+        if adapts(simulation.experiment):
+            adapt(simulation.course(), progress)
     finally:
         simulation.exchange.close()
-    summary = summarise(simulation, progress, started, notes)
+    summary, adapted = summarise(simulation, progress, started, notes), simulation.adapted_models()
     if out is not None:
-        record.write_results(out, simulation.facts(progress.tensors), progress, summary)
+        record.write_results(out, simulation.facts(progress.tensors), progress, summary, adapted)
         checkpoint.remove(out)
     best = progress.best[summary["headline"]]
-    return RunResult(summary, progress.lines, progress.confusions(), best.tensors, out)
+    return RunResult(summary, progress.lines, progress.confusions(), best.tensors, out, adapted)
 
 
 def summarise(
@@ -206,5 +216,7 @@ def summarise(
     }
     if isinstance(simulation.exchange, Attacked):
         own["attackers"] = list(simulation.exchange.attackers)
+    if simulation.statistics is not None:
+        own["statistics"] = simulation.statistics
     warnings = [*warnings_of(simulation.clients), *notes]
     return record.summarise(simulation.config, progress, since(started), warnings, **own)

@@ -34,6 +34,16 @@ class Best:
     tensors: Tensors
 
 
+@dataclass(frozen=True, eq=False)
+class Adapted:
+    """What the stage of adaptation came to."""
+
+    about: dict[str, Any]
+    """The summary's ``adapted``."""
+    confusions: Confusions
+    """"adapted_val" and "adapted_test": sums over the clients, [1, C, C]."""
+
+
 @dataclass
 class Progress:
     tensors: Tensors
@@ -50,6 +60,10 @@ class Progress:
     lines: list[dict[str, Any]] = field(default_factory=list)
     spent: dict[str, Any] = field(default_factory=dict)
     """Under noise: what was spent of the privacy budget."""
+    answers: dict[str, Any] = field(default_factory=dict)
+    """What the clients answered together to questions beside the rounds, by question."""
+    adapted: Adapted | None = None
+    """Once the clients have decided about adaptation."""
 
     @property
     def next_round(self) -> int:
@@ -111,7 +125,8 @@ class Progress:
             )
 
     def confusions(self) -> Confusions:
-        return {name: matrix for best in self.best.values() for name, matrix in best.confusions.items()}
+        found = {name: matrix for best in self.best.values() for name, matrix in best.confusions.items()}
+        return found if self.adapted is None else {**found, **self.adapted.confusions}
 
     def metrics(self) -> dict[str, Any]:
         """Test scores of each model at its selected round, pooled and as the clients' mean."""
@@ -122,6 +137,8 @@ class Progress:
                 "pooled": metrics.pooled(test, self.tiers),
                 "client_mean": metrics.client_mean(test, self.tiers),
             }
+        if self.adapted is not None:
+            out["adapted"] = {"pooled": metrics.pooled(self.adapted.confusions["adapted_test"], self.tiers)}
         return out
 
     def packed(self) -> tuple[Tensors, dict[str, Any]]:
@@ -134,12 +151,21 @@ class Progress:
                 for name, value in best.confusions.items()
             }
         found = {kind: {"score": best.score, "round": best.round} for kind, best in self.best.items()}
-        opened = {} if self.opened is None else {"opened": self.opened}
-        return tensors, {"lines": clean(self.lines), "best": found, **opened}
+        about = {} if self.opened is None else {"opened": self.opened}
+        about |= {"answers": clean(self.answers)} if self.answers else {}
+        if self.adapted is not None:
+            about["adapted"] = clean(self.adapted.about)
+            arrays = self.adapted.confusions.items()
+            tensors |= {f"adapted/{name}": torch.from_numpy(value) for name, value in arrays}
+        return tensors, {"lines": clean(self.lines), "best": found, **about}
 
     def restore(self, tensors: Tensors, about: dict[str, Any]) -> None:
         self.tensors, self.lines = below(tensors, "server/"), about["lines"]
         self.opened = tuple(about["opened"]) if "opened" in about else None
+        self.answers = about.get("answers", {})
+        if "adapted" in about:
+            arrays = {name: value.numpy() for name, value in below(tensors, "adapted/").items()}
+            self.adapted = Adapted(about["adapted"], arrays)
         for kind, best in about["best"].items():
             confusions = {
                 name: value.numpy() for name, value in below(tensors, f"best/{kind}/confusions/").items()

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import Tensor
 
 from fedepd.clients.client_file import NONE, TEST, TRAIN, VAL
 from fedepd.clients.clients_dir import joined, split_clients
 from fedepd.clients.partition import PartitionConfig, partition
+from fedepd.clients.scaling import with_features
 from fedepd.clients.split import make_clients
 from fedepd.datasets import graph_sha256
 from fedepd.datasets.facts import class_sizes
 from fedepd.longtail import tiers
 from fedepd.methods import Server
-from fedepd.network.sparse import csr_tensor, to_scipy
 from fedepd.rounds.attack import Attacked, poisoned
 from fedepd.rounds.evaluate import client_class, unseen_share
 from fedepd.rounds.in_process import InProcess
 from fedepd.rounds.loop import cohort_size
 from fedepd.rounds.participant import Participant
+from fedepd.rounds.statistics import measured_together
 from fedepd.runs.drive import Course, begin, check_budget, first_fields
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.record import describe, describe_data
@@ -48,6 +47,8 @@ class Simulation:
     config: dict[str, Any]
     unseen: float
     """The share of test nodes whose class has no training node at their client."""
+    statistics: dict[str, Any] | None = None
+    """What the clients measured together, where their files left columns to be scaled."""
 
     @property
     def participants(self) -> list[Participant]:
@@ -86,18 +87,28 @@ class Simulation:
 
     def personal_models(self) -> Tensors:
         """Every client's own model, as "client3.encoder.weight"; moments stay out."""
-        models = {p.client_id: p.state for p in self.participants}
-        return {
-            f"client{k}.{name}": value
-            for k, state in models.items()
-            for name, value in state.items()
-            if ".moments." not in name
-        }
+        return _of_clients({p.client_id: p.state for p in self.participants})
+
+    def adapted_models(self) -> Tensors:
+        """The same for what every client keeps of its adapted model. Empty where none was adapted."""
+        return _of_clients({p.client_id: p.adapted for p in self.participants})
+
+
+def _of_clients(states: Mapping[int, Tensors]) -> Tensors:
+    return {
+        f"client{k}.{name}": value
+        for k, state in states.items()
+        for name, value in state.items()
+        if ".moments." not in name
+    }
 
 
 def build(experiment: Experiment, data: Data, workers: int = 1) -> Simulation:
     experiment.model.check_chosen()
     seed, rounds, training = experiment.protocol.seed, experiment.protocol.rounds, experiment.training
+    statistics = None
+    if not isinstance(data, Graph):
+        data, statistics = measured_together(data, experiment.privacy)
     graph = with_features(data if isinstance(data, Graph) else joined(data), experiment.protocol.features)
     if isinstance(data, Graph):
         experiment = replace(experiment, partition=experiment.partition.resolved(graph))
@@ -136,7 +147,7 @@ def build(experiment: Experiment, data: Data, workers: int = 1) -> Simulation:
         attack.check(experiment.method.label, fields)
         exchange = Attacked(participants, workers, attackers, attack, fields)
     config = _described(experiment, graph)
-    return Simulation(experiment, graph, part, clients, server, exchange, config, unseen)
+    return Simulation(experiment, graph, part, clients, server, exchange, config, unseen, statistics)
 
 
 def _described(experiment: Experiment, graph: Graph) -> dict[str, Any]:
@@ -173,17 +184,6 @@ def warnings_of(clients: Sequence[ClientData]) -> list[str]:
         which = ", ".join(map(str, untrained))
         out.append(f"no training nodes at client {which}: it is evaluated but has no say in the average")
     return out
-
-
-def with_features(graph: Graph, features: str) -> Graph:
-    """Features as published, or each row divided by its sum of absolute values (a zero row stays zero)."""
-    if features == "raw":
-        return graph
-    if not graph.is_sparse:
-        return replace(graph, x=graph.x / graph.x.abs().sum(1, keepdim=True).clamp(min=1e-12))
-    rows = to_scipy(graph.x)
-    total = np.asarray(abs(rows).sum(1)).reshape(-1)
-    return replace(graph, x=csr_tensor(sp.csr_matrix(sp.diags(1.0 / np.maximum(total, 1e-12)) @ rows)))
 
 
 def merged(graph: Graph, clients: Sequence[ClientData]) -> ClientData:

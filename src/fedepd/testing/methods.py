@@ -20,12 +20,13 @@ from fedepd.methods.base import Client, Method
 from fedepd.methods.contract import check_named_class
 from fedepd.network.backbones import Backbone, network_name
 from fedepd.network.training import Training
+from fedepd.rounds.adapt import trained_on
 from fedepd.rounds.loop import Round
 from fedepd.runs.experiment import setting_owners
 from fedepd.runs.settings import coerced
 from fedepd.testing.checks import Check, require, require_same, run_all
 from fedepd.testing.toy import CLASSES, OneLine, relabelled, run_rounds, toy_client
-from fedepd.testing.watch import Outcome, Watched
+from fedepd.testing.watch import Outcome, Watched, copies
 from fedepd.types import ClientData
 
 SMALL = Backbone(hidden=4)
@@ -196,6 +197,10 @@ class Battery:
                 yield self._check(
                     f"every backbone and head runs {where}", self.fits, cure, features, backbone, head
                 )
+        if self.method.has_global:
+            for case in AWKWARD:
+                cure = "give encoder, last layer and their loss in 'adaptation', or leave it out"
+                yield self._check(f"its model can be adapted [{case}]", self.adapts, cure, case)
         for model in OTHERS:
             cure = "use client.model's functions and no shapes of your own; reply with finite tensors"
             where = f"[{network_name(model.network)}-{model.layers}]"
@@ -299,6 +304,24 @@ class Battery:
         outcome = self.run("plain", features, rounds=10, model=Backbone(hidden=8, dropout=0.0))
         losses = [r.loss for r in outcome.rounds]
         require(losses[-1] < losses[0], f"it went from {losses[0]:.4f} to {losses[-1]:.4f}")
+
+    def adapts(self, case: str) -> None:
+        """A few steps after the last round, at every client."""
+        outcome = self.first(case, "dense")
+        for number, participant in outcome.exchange.participants.items():
+            method, client = participant.method, participant._client(participant.last_round + 1)
+            message = method.message(outcome.rounds[-1].tensors, number)
+            before = copies(message)
+            models, again = (trained_on(method, client, message, (2, 4)) for _ in range(2))
+            require_same(before, copies(message))
+            require_same(copies(models), copies(again))
+            for steps, model in models.items():
+                require(model.keys() == message.keys(), f"{steps} steps change the names of its tensors")
+                logits = method.predict(client, model)
+                require(bool(logits.isfinite().all()), f"its logits are not finite after {steps} steps")
+            if bool(client.data.train_mask.any()):
+                same = all(torch.equal(value, message[name]) for name, value in models[4].items())
+                require(not same, "4 steps change nothing")
 
     def fits(self, features: str, backbone: Any, head: Any) -> None:
         model = Backbone(backbone, hidden=4, head=head)

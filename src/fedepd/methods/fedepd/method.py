@@ -269,13 +269,15 @@ class FedEPD(Method[Graphs]):
 
     def client_step(self, client: Client[Graphs], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
         """One round; the first also votes on pruning."""
-        on_graph: Client[Any] = replace(
-            cast(Client[Any], client), prepared=client.prepared.on(self.prunes(message))
-        )
-        tensors, loss, state = self._train(on_graph, message, state)
+        tensors, loss, state = self._train(self._on_graph(client, message), message, state)
         if self.votes and not bool(message["pruning.votes"].any()):
             tensors = {**tensors, "pruning.votes": client.prepared.votes()}
         return reply(client, tensors, loss=loss), state
+
+    def _on_graph(self, client: Client[Graphs], tensors: Tensors) -> Client[Prepared]:
+        """The client on the graph that is trained on."""
+        here: Client[Any] = cast(Client[Any], client)
+        return replace(here, prepared=client.prepared.on(self.prunes(tensors)))
 
     def _train(
         self, client: Client[Prepared], message: Tensors, state: Tensors
@@ -438,6 +440,10 @@ class FedEPD(Method[Graphs]):
         prepared = client.prepared.on(self.prunes(tensors))
         shift = self._shift(prepared) if self.recalibrate else None
         return *client.model.training_rows(tensors, prepared.inputs), shift
+
+    def adaptation(self, client: Client[Graphs], tensors: Tensors) -> tuple[Tensors, Gradient]:
+        """The base loss, with its margin, on the graph that is trained on."""
+        return model_part(tensors), self._base_loss(self._on_graph(client, tensors))
 
     def training_edges(self, data: ClientData, prepared: Graphs, tensors: Tensors) -> Tensor:
         return prepared.edges(self.prunes(tensors))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedepd.clients.scaling import with_features
 from fedepd.datasets import DATASETS, available, graph_sha256, load
 from fedepd.errors import BadConfig
 from fedepd.files import regular_content, write_text
@@ -18,7 +19,6 @@ from fedepd.folders import held
 from fedepd.reproduction.study.targets import Row, Target, target_names
 from fedepd.runs.experiment import Experiment, Protocol
 from fedepd.runs.jobs import Job, outcomes
-from fedepd.runs.simulation import with_features
 from fedepd.shown import shown
 from fedepd.types import Graph
 

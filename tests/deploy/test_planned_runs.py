@@ -1,0 +1,127 @@
+"""Runs by a plan: sites with tables of another order, a site that only evaluates, a run against the plan."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nvflare", reason="needs the extra 'federation'")
+
+from deploy.office import Office
+from deploy.plans import UNSCALED, write_plan, write_tables
+from fedepd.datasets.tables import Roles
+from fedepd.deploy.plan import Plan, read_plan
+from fedepd.deploy.plan_task import plan_task
+from fedepd.deploy.rehearse import rehearse
+from fedepd.deploy.site_import import import_tables
+from fedepd.deploy.task import FederationTask, site_data
+from fedepd.methods import METHODS
+from fedepd.report.runs import group, read_runs
+from fedepd.report.tables import classes
+from fedepd.runs.record import add_round
+from fedepd.types import HIDDEN
+
+SITES = ("a", "b", "c", "d")
+ROLES = Roles(id="account", label="fraud")
+
+
+def files(folder: Path, plan: Plan, unlabelled: str = "") -> list[Path]:
+    """Each site's graph, imported into a folder of its own; every second table in another order."""
+    out = []
+    for number, site in enumerate(SITES):
+        order = 1 if number % 2 else -1
+        tables = write_tables(folder / site, number, order, labels=site != unlabelled)
+        out.append(import_tables(plan, *tables, ROLES).write(folder / site))
+    return out
+
+
+def planned(folder: Path, *changes: tuple[str, str]) -> tuple[Plan, FederationTask]:
+    plan = read_plan(write_plan(folder / "task.toml", *changes))
+    return plan, plan_task(plan, "r", SITES)
+
+
+@pytest.mark.parametrize("method", [name for name, each in METHODS.items() if not each.merges_clients])
+def test_a_site_without_a_training_node_takes_part(tmp_path: Path, method: str) -> None:
+    """It trains nothing, and the others' model is not its own."""
+    secure = METHODS[method]().needs_single_replies is None
+    off = () if secure else (("secure = true", "secure = false"),)
+    plan, task = planned(tmp_path, *UNSCALED, ('"fedavg"', f'"{method}"'), *off)
+    graphs = files(tmp_path, plan, unlabelled="d")
+    ledger = rehearse(task, graphs)
+    assert len(ledger.progress.lines) == 3
+    last = ledger.progress.lines[-1]
+    assert tuple(last["clients"]) == (0, 1, 2, 3)
+    assert last["loss"] is None or last["loss"] > 0
+    assert ledger.digest() == rehearse(task, graphs).digest()
+
+
+def test_what_an_evaluator_holds(tmp_path: Path) -> None:
+    plan, task = planned(tmp_path, *UNSCALED)
+    data = site_data(task, "d", files(tmp_path, plan, unlabelled="d")[3])
+    assert not bool((data.train_mask | data.val_mask | data.test_mask).any())
+    assert set(data.graph.y.tolist()) == {HIDDEN}
+    assert task.participant(data).sizes.num_train == 0
+
+
+# --- over records, with guard and secure sums ---------------------------------------------------------------
+
+
+@pytest.fixture
+def kits(planned_kits: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(planned_kits, tmp_path / "fed"))
+
+
+def furnished(kits: Path, plan: Plan, unlabelled: str = "") -> list[Path]:
+    graphs = files(kits.parent / "tables", plan, unlabelled)
+    out = []
+    for site, graph in zip(SITES, graphs, strict=True):
+        (kits / site / "data").mkdir()
+        out.append(Path(shutil.copyfile(graph, kits / site / "data" / "site.npz")))
+        (kits / site / "local" / "fedepd.json").write_text(json.dumps({"data": str(out[-1])}))
+    return out
+
+
+def test_a_federation_by_a_plan_ends_as_its_rehearsal(kits: Path, tmp_path: Path) -> None:
+    plan, task = planned(tmp_path)
+    graphs = furnished(kits, plan, unlabelled="d")
+    ledger = Office(kits, task).run()
+    assert ledger.digest() == rehearse(task, graphs).digest()
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for line in ledger.progress.lines:
+        add_round(folder, line)
+    ledger.finish(folder)
+    (run,) = read_runs(folder)
+    assert run.dataset["label_names"] == ["honest", "mule", "fraud"]
+    assert run.dataset["owner_names"] == list(SITES)
+    assert "mule" in str(classes(group([run])))
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"min_count": 1}, "limits.toml says 'min_count = 5'"),
+        ({"min_holders": 4}, "asks for min_holders = 4, but the plan in this kit says min_holders = 3"),
+        ({"rounds": 4}, "asks for rounds = 4, but the plan in this kit says rounds = 3"),
+        ({"hidden": 16}, "asks for hidden = 16, but the plan in this kit says hidden = 8"),
+    ],
+)
+def test_sites_refuse_a_run_against_their_plan(
+    kits: Path, tmp_path: Path, change: dict[str, int], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before their data are read. The owner's limits still come first."""
+    from fedepd.deploy import executor
+
+    plan, task = planned(tmp_path)
+    furnished(kits, plan)
+    monkeypatch.setattr(executor, "site_data", lambda *a: pytest.fail("the data was read"))
+    office = Office(kits, replace(task, settings={**task.settings, **change}))
+    for site in SITES:
+        assert len(office.log[site]) == 1
+        assert says in office.log[site][0]
+        assert office.log[site][0].startswith("this site takes no part in the run: ")

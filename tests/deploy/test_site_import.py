@@ -1,0 +1,252 @@
+"""A site's own tables by the plan: any order of columns, and one sentence for all that does not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from deploy.plans import write_plan
+from fedepd.clients.client_file import read_file
+from fedepd.datasets.npz import write_npz
+from fedepd.datasets.tables import Roles, import_files
+from fedepd.deploy.plan import Plan, read_plan
+from fedepd.deploy.site_import import Imported, import_file, import_tables
+from fedepd.errors import BadConfig, BadData, FedEPDError
+from fedepd.types import HIDDEN
+from hostile_names import ESCAPES, check_lines
+
+ROLES = Roles(id="account", label="fraud")
+ROWS: list[dict[str, Any]] = [
+    {"account": "a1", "fraud": "honest", "country": "AT", "balance": 100.5, "logins": 1, "business": 0},
+    {"account": "a2", "fraud": "fraud", "country": "DE", "balance": -3, "logins": 2.5, "business": 1},
+    {"account": "a3", "fraud": "mule", "country": "AT", "balance": 7e5, "logins": 0, "business": 0},
+    {"account": "a4", "fraud": "", "country": "DE", "balance": 1 / 3, "logins": 9, "business": 1},
+]
+X = [[1, 0, 0, 1, 0], [0, 1, 0, 2.5, 1], [1, 0, 0, 0, 0], [0, 1, 0, 9, 1]]
+"""country=AT, country=DE, balance (0, because it is yet to be scaled), logins, business."""
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    return read_plan(write_plan(tmp_path / "task.toml"))
+
+
+def write(folder: Path, rows: list[dict[str, Any]] = ROWS, columns: list[str] | None = None) -> Path:
+    columns = columns or list(rows[0])
+    lines = [",".join(columns), *(",".join(str(row[name]) for name in columns) for row in rows)]
+    (folder / "nodes.csv").write_text("\n".join(lines) + "\n")
+    (folder / "edges.csv").write_text("source,target\na1,a2\na3,a2\n")
+    return folder / "nodes.csv"
+
+
+def changed(row: int, **cells: Any) -> list[dict[str, Any]]:
+    return [{**each, **(cells if number == row else {})} for number, each in enumerate(ROWS)]
+
+
+def read(plan: Plan, folder: Path, *rows: Any, **more: Any) -> Imported:
+    return import_tables(plan, write(folder, *rows), folder / "edges.csv", ROLES, **more)
+
+
+def test_a_table_by_the_plan(plan: Plan, tmp_path: Path) -> None:
+    found = read(plan, tmp_path)
+    assert found.graph.x.tolist() == X
+    assert found.graph.y.tolist() == [0, 2, 1, HIDDEN]
+    assert found.graph.label_names == plan.classes
+    assert found.graph.schema == plan.agreed.schema
+    assert found.graph.edge_index.tolist() == [[0, 1], [1, 2]]
+    assert found.graph.node_ids is not None
+    assert found.graph.node_ids.tolist() == ["a1", "a2", "a3", "a4"]
+    assert found.unscaled is not None
+    assert found.unscaled.columns == (2,)
+    assert found.unscaled.values.tolist() == [[100.5], [-3], [7e5], [1 / 3]]  # to the last bit of float64
+    assert found.counts == {"honest": 1, "mule": 1, "fraud": 1}
+    assert found.notes == [
+        "1 of 4 rows have no class: they pass messages, but are not used for training, validation or testing"
+    ]
+
+
+def test_the_file_that_is_written_is_split_by_each_run(plan: Plan, tmp_path: Path) -> None:
+    (tmp_path / "kit").mkdir()
+    path = read(plan, tmp_path).write(tmp_path / "kit")
+    back = read_file(path)
+    assert path == tmp_path / "kit" / "data" / "site.npz"
+    assert back.masks is None
+    assert back.unscaled is not None
+    assert back.unscaled.values.tolist() == [[100.5], [-3], [7e5], [1 / 3]]
+    assert back.graph.x.tolist() == X
+    assert [p.name for p in path.parent.iterdir()] == ["site.npz"]
+
+
+ORDERS = [
+    ["account", "fraud", "country", "balance", "logins", "business"],
+    ["business", "logins", "balance", "country", "fraud", "account"],
+    ["logins", "account", "balance", "fraud", "business", "country"],
+]
+
+
+def test_three_tables_of_other_order_are_the_same(plan: Plan, tmp_path: Path) -> None:
+    found = [read(plan, tmp_path, ROWS, order) for order in ORDERS]
+    assert {each.graph.schema for each in found} == {plan.agreed.schema}
+    assert all(torch.equal(each.graph.x, found[0].graph.x) for each in found)
+    assert all(torch.equal(each.graph.y, found[0].graph.y) for each in found)
+
+
+def test_a_class_that_the_site_lacks_is_fine_and_said(plan: Plan, tmp_path: Path) -> None:
+    found = read(plan, tmp_path, changed(2, fraud="honest"))
+    assert found.counts == {"honest": 2, "mule": 0, "fraud": 1}
+    assert "no row here has the class mule, which is fine: other sites may have it" in found.notes
+
+
+def test_no_class_at_all_makes_an_evaluator(plan: Plan, tmp_path: Path) -> None:
+    found = read(plan, tmp_path, [{**row, "fraud": ""} for row in ROWS])
+    assert set(found.graph.y.tolist()) == {HIDDEN}
+    assert found.notes == [
+        "none of 4 rows has a class: this site only evaluates, so it trains nothing and gets the model at the"
+        " end"
+    ]
+
+
+WRONG: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "a class that the plan lacks": (
+        changed(1, fraud="takeover"),
+        r"nodes.csv line 3: column 'fraud' has the class 'takeover', which the plan does not have; correct "
+        r"it \(classes: honest, mule, fraud\)",
+    ),
+    "a class in another case": (changed(1, fraud="Fraud"), "line 3: .* has the class 'Fraud', which the"),
+    "two unknown classes": (
+        [{**row, "fraud": "x"} for row in ROWS],
+        r"line 2: .* the class 'x', which the plan does not have \(4 such rows\)",
+    ),
+    "an unknown category": (
+        changed(2, country="FR"),
+        r"nodes.csv line 4: column 'country' has the value 'FR', which is not in the plan; correct it "
+        r"\(values: AT, DE\), or add --unknown-category ignore",
+    ),
+    "a missing category": (changed(3, country=""), "line 5: column 'country' has no value; correct it"),
+    "a text for a number": (
+        changed(0, balance="much"),
+        "nodes.csv line 2: column 'balance' holds the text 'much', but the plan has a number there; correct",
+    ),
+    "a number that is missing": (changed(3, logins=""), "line 5: column 'logins' has no value; fill it in"),
+    "a number that is endless": (changed(3, balance="1e300"), r"line 5: column 'balance' is 1e\+300, too"),
+    "a number that is infinite": (changed(3, balance="inf"), "line 5: column 'balance' is inf, too large"),
+    "a flag of two": (changed(2, business=2), "line 4: column 'business' is 2, but the plan has a flag"),
+    "a flag of words": (changed(2, business="yes"), "line 4: .* the text 'yes', but the plan has a flag"),
+    "an id twice": (changed(2, account="a1"), "line 4: node 'a1' is already in line 2"),
+    "a missing column": (
+        [{name: cell for name, cell in row.items() if name != "logins"} for row in ROWS],
+        "nodes.csv has no column 'logins'; add it, because the plan needs this number, or use --map",
+    ),
+    "no label column": (
+        [{name: cell for name, cell in row.items() if name != "fraud"} for row in ROWS],
+        "has no column 'fraud'; name the column of classes with --label, or add an empty one",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("what", WRONG)
+def test_what_does_not_fit_is_named_with_line_and_cure(plan: Plan, tmp_path: Path, what: str) -> None:
+    rows, says = WRONG[what]
+    with pytest.raises(BadData, match=says) as told:
+        read(plan, tmp_path, rows)
+    assert "\n" not in str(told.value)
+
+
+def test_unknown_categories_can_be_left_open(plan: Plan, tmp_path: Path) -> None:
+    rows = [{**row, "country": cell} for row, cell in zip(ROWS, ("AT", "FR", "", "FR"), strict=True)]
+    found = read(plan, tmp_path, rows, ignore_unknown=True)
+    assert found.graph.x[:, :2].tolist() == [[1, 0], [0, 0], [0, 0], [0, 0]]
+    assert (
+        "3 of 4 rows have no known value in column 'country' (empty, FR): their features are 0" in found.notes
+    )
+
+
+def test_columns_can_be_renamed(plan: Plan, tmp_path: Path) -> None:
+    rows = [{("saldo" if name == "balance" else name): cell for name, cell in row.items()} for row in ROWS]
+    assert read(plan, tmp_path, rows, renamed={"saldo": "balance"}).graph.x.tolist() == X
+    with pytest.raises(BadData, match="has no column 'sald'; correct --map sald=balance"):
+        read(plan, tmp_path, rows, renamed={"sald": "balance"})
+    with pytest.raises(
+        BadConfig, match="--map names 'blance', which is not in the plan; choose from country"
+    ):
+        read(plan, tmp_path, rows, renamed={"saldo": "blance"})
+    with pytest.raises(BadConfig, match="has the column 'logins' twice"):
+        read(plan, tmp_path, rows, renamed={"saldo": "logins"})
+
+
+def test_a_feature_is_neither_id_nor_class(plan: Plan, tmp_path: Path) -> None:
+    """The class as a feature would give itself away."""
+    for roles in (Roles(id="account", label="business"), Roles(id="logins", label="fraud")):
+        with pytest.raises(BadConfig, match=r"is a feature of the plan and cannot be --(label|id)"):
+            import_tables(plan, write(tmp_path), tmp_path / "edges.csv", roles)
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("name", ESCAPES)
+def test_hostile_cells_are_not_repeated(plan: Plan, tmp_path: Path, name: str) -> None:
+    import csv
+    import io
+
+    cell = ESCAPES[name]
+    for key in ("fraud", "country", "balance", "business", "account"):
+        rows, file = changed(1, **{key: cell}), io.StringIO()
+        made = csv.DictWriter(file, list(rows[0]), quoting=csv.QUOTE_ALL)
+        made.writeheader()
+        made.writerows(rows)
+        write(tmp_path).write_bytes(file.getvalue().encode("utf-8", "surrogatepass"))
+        with pytest.raises(FedEPDError) as told:
+            import_tables(plan, tmp_path / "nodes.csv", tmp_path / "edges.csv", ROLES)
+        check_lines(str(told.value))
+
+
+# --- files of 'fedepd data import' --------------------------------------------------------------------------
+
+
+def graph_file(folder: Path, rows: list[dict[str, Any]] = ROWS, **roles: Any) -> Path:
+    made = Roles(id="account", label="fraud", **{"one_hot": True, **roles})
+    write_npz(import_files(write(folder, rows, ORDERS[1]), folder / "edges.csv", made)[0], folder / "g.npz")
+    return folder / "g.npz"
+
+
+def test_a_graph_file_that_fits_gives_the_same_graph(plan: Plan, tmp_path: Path) -> None:
+    """Only numbers lose digits, because such a file keeps float32."""
+    found, tables = import_file(plan, graph_file(tmp_path)), read(plan, tmp_path)
+    assert torch.equal(found.graph.x, tables.graph.x)
+    assert torch.equal(found.graph.y, tables.graph.y)
+    assert torch.equal(found.graph.edge_index, tables.graph.edge_index)
+    assert found.graph.schema == tables.graph.schema
+    assert found.unscaled is not None
+    assert tables.unscaled is not None
+    assert np.array_equal(found.unscaled.values, tables.unscaled.values.astype(np.float32).astype(np.float64))
+
+
+def test_a_scaled_file_is_refused_with_the_cure(plan: Plan, tmp_path: Path) -> None:
+    with pytest.raises(BadData, match=r"g\.npz'.*scaled already .* import the tables again without --scale"):
+        import_file(plan, graph_file(tmp_path, scale=True))
+
+
+def test_graph_files_that_do_not_fit(plan: Plan, tmp_path: Path) -> None:
+    for rows, roles, says in (
+        (changed(1, fraud="takeover"), {}, "1 nodes of the class 'takeover', which was not agreed on"),
+        (
+            changed(1, country="FR"),
+            {},
+            r"1 rows have no known value in column 'country' \(FR\), the first is row 2",
+        ),
+        (changed(1, business=2), {}, "row 2: column 'business' is 2, but the plan has a flag there; write 0"),
+        (ROWS, {"features": ("balance", "logins", "business")}, "has no column 'country'; import the tables"),
+        (ROWS, {"one_hot": ("country", "logins")}, "'logins' holds categories instead of numbers"),
+    ):
+        with pytest.raises(BadData, match=f"g.npz'.*{says}"):
+            import_file(plan, graph_file(tmp_path, rows, **roles))
+
+
+def test_a_file_by_a_plan_is_not_imported_again(plan: Plan, tmp_path: Path) -> None:
+    path = read(plan, tmp_path).write(tmp_path)
+    with pytest.raises(BadConfig, match="was made by a plan already; give it to 'join' with --data"):
+        import_file(plan, path)
