@@ -292,6 +292,7 @@ OWN = {
     "reproduction/pages/page.py",  # figures that were just drawn
     "bench/suite.py", "bench/measure.py",  # the output of our own process
     "model/writing.py",  # text of a schema that was read before
+    "cli/federation_demo.py",  # predictions that 'fedepd predict' has just written
 }  # fmt: skip
 READS = re.compile(
     r"json\.loads?\(|np\.load\(|load_file\(|safe_open|tomllib\.load|\.read_text\(|\.read_bytes\(|\.open\(|(?<![\w.])open\(|flock"

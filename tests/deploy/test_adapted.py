@@ -104,8 +104,8 @@ def test_a_site_whose_answers_are_seen_alone_answers_the_same(kits: Path) -> Non
 @pytest.mark.parametrize(
     ("adapt", "question", "entry", "said"),
     [
-        (False, "adaptation", None, "asks for the adaptation, which this run does not have"),
-        (False, "adapted", [1, 0], "asks for the adapted, which this run does not have"),
+        (False, "adaptation", None, "asks for the adaptation of round 3, which the run does not have"),
+        (False, "adapted", [1, 0], "asks for the adapted of round 3, which the run does not have"),
         (True, "adapted", None, "adapt.choice"),  # no choice
         (True, "adapted", [99, 0], "no candidate of the adaptation"),
         (True, "adaptation", [1, 0], "holds 'adapt.choice'"),  # a choice where there is none

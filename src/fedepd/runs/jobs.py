@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import connection, resource_tracker
+from multiprocessing import connection, forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +71,10 @@ def outcomes(
     context.set_forkserver_preload(
         ["fedepd.runs.run", "sknetwork.clustering"]
     )  # else every process pays for its own imports
-    # The first process to start would start it too, and that lets signals through again that are held.
+    # The first process to start would start both, while signals are held. The tracker lets them through
+    # again, and every process of the fork server would hold them for ever.
     resource_tracker.ensure_running()
+    forkserver.ensure_running()
     waiting, running = deque(jobs), dict[Any, tuple[Job, connection.Connection]]()
     try:
         while waiting or running:
@@ -129,7 +131,8 @@ def _work(job: Job, pipe: connection.Connection) -> None:
     """The sentence alone travels between processes: not every error survives the way."""
     # Ctrl-C reaches the whole group of processes. The one that asked for the jobs stops them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)  # they were held when this process was made
+    # The program may have held them when it started the fork server. Then this process could not be stopped.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     failure = ""
     try:
         run_job(job)
