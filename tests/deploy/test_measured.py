@@ -56,7 +56,7 @@ def kits(measured_kits: Path, tmp_path: Path) -> Path:
 def make_task(secure: bool = True, sites: int = 5, rounds: int = 3, **more: Any) -> FederationTask:
     settings = {"rounds": rounds, "evaluate_every": 2, "hidden": 4, "min_count": 2, "secure": secure, **more}
     task = FederationTask(
-        "r", "fedepd", "default", settings, FEATURES, CLASSES, tuple(SITES[:sites]), 3, deadline=0.3
+        "r", "fedepd", "default", settings, FEATURES, CLASSES, tuple(SITES[:sites]), 3, deadline=20.0
     )
     return replace(task, scaled=SCALED, counted=(0,))
 

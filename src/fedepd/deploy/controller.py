@@ -14,7 +14,7 @@ from nvflare.fuel.utils.memory_utils import cleanup_memory
 from fedepd import plugins
 from fedepd.deploy.exchange import OverNVFlare
 from fedepd.deploy.intake import Intake, guarded, reply_bytes
-from fedepd.deploy.kits import site_keys
+from fedepd.deploy.kits import feature_names_in, site_keys
 from fedepd.deploy.ledger import Ledger
 from fedepd.deploy.line import QuorumLost, Stopped
 from fedepd.deploy.policy import allowed_at
@@ -101,7 +101,7 @@ class FederationController(Controller):  # type: ignore[misc]
                 ledger.declare(exchange.sizes)
                 return ledger.add(each, exchange.counts, exchange.evaluated)
 
-            ledger.measure(exchange, folder)
+            ledger.measure(exchange, folder, feature_names_in(kit))
             if STATISTICS in ledger.progress.answers:
                 for line in in_words(ledger.progress.answers[STATISTICS]):
                     self.log_info(fl_ctx, f"statistics of all sites: {line}")

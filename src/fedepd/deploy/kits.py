@@ -229,6 +229,12 @@ def plan_in(kit: Path) -> Plan | None:
     return read_plan(kit / PLAN) if os.path.lexists(kit / PLAN) else None
 
 
+def feature_names_in(kit: Path) -> tuple[str, ...]:
+    """What the plan in the kit of a running party calls the features; empty if there is no plan."""
+    plan = plan_in(kit)
+    return () if plan is None else plan.schema.feature_names
+
+
 def _plan_of(kit: Path, agreed: Agreement, sizes: tuple[int | None, int | None]) -> Plan | None:
     plan = plan_in(kit)
     if plan is not None and (agreed, sizes) != (plan.agreed, (plan.num_features, len(plan.classes))):

@@ -17,6 +17,7 @@ from fedepd.errors import BadConfig
 from fedepd.files import write_text
 from fedepd.report import plots, tables
 from fedepd.report.adaptations import adaptations
+from fedepd.report.measured import measured
 from fedepd.report.numbers import same_clients
 from fedepd.report.runs import Group, Run, by_dataset, group, read_runs, unfinished
 from fedepd.shown import html_text, listed, sentence, shown, slug
@@ -160,6 +161,11 @@ def _dataset(groups: Sequence[Group], place: str) -> str:
             _figure(plots.communication(groups), _COMMUNICATION) + tables.html_table(tables.cost(groups)),
         ),
         section("Clients", "".join(tables.html_table(tables.clients(same)) for same in alike)),
+        *(
+            [section("What the clients measured together", tables.html_table(scaling))]
+            if (scaling := measured(groups))
+            else []
+        ),
         *(
             [section("Refused answers and defences", tables.html_table(deeds))]
             if (deeds := tables.defences(groups))
