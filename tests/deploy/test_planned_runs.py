@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -161,7 +162,7 @@ def test_one_table_of_all_owners_gives_the_same_weights(tmp_path: Path) -> None:
     graphs = [import_tables(plan, *each, ROLES).write(each[0].parent) for each in tables]
     ledger = rehearse(task, graphs)
     graph, _ = import_files(*together(tmp_path, tables), roles)
-    settings = {"rounds": 3, "hidden": 8, "evaluate_every": 1, "guard": True, "secure": True}
+    settings: dict[str, Any] = {"rounds": 3, "hidden": 8, "evaluate_every": 1, "guard": True, "secure": True}
     simulated = run(graph, "fedavg", partition="owner", **settings)
     assert all(
         torch.equal(tensor, ledger.progress.best["global"].tensors[name])
