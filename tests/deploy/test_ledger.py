@@ -209,6 +209,16 @@ def test_what_sites_declared_together_outlives_a_restart(tmp_path: Path) -> None
     assert again.facts == {}  # nothing about a single site
 
 
+def facts_of_sites(run: Path) -> list[dict[str, str]]:
+    """What the report knows of each site before training."""
+    from fedepd.report.runs import group, read_run
+    from fedepd.report.tables import clients
+
+    table = clients(group([read_run(run)]))
+    rows = [dict(zip(table.headers, (cell.text for cell in row), strict=True)) for row in table.sections[0]]
+    return [{name: text for name, text in row.items() if text != "–" and "Acc" not in name} for row in rows]
+
+
 def test_the_folder_of_a_run_by_sums_is_one_that_reports_read(tmp_path: Path) -> None:
     from fedepd.report.page import build_report
     from fedepd.report.runs import read_run
@@ -222,6 +232,7 @@ def test_the_folder_of_a_run_by_sums_is_one_that_reports_read(tmp_path: Path) ->
     assert "saw sums over the sites only" in page
     assert "does not know who has what" in page
     assert "mean over clients" not in page
+    assert facts_of_sites(out) == [{"Client": str(k), "Name": name} for k, name in enumerate("abc")]
     assert "The guard was on: " in (export(out, tmp_path / "model") / "README.md").read_text()
 
 
@@ -230,6 +241,8 @@ def test_the_run_folder_is_one_that_reports_read(tmp_path: Path) -> None:
     from fedepd.report.runs import read_run
 
     out = fetched(tmp_path, "fedepd")
+    known = {"Client", "Name", "Nodes", "Train", "Val", "Test", "Classes"}
+    assert all(site.keys() == known for site in facts_of_sites(out))
     run = read_run(out)
     assert run.dataset["nodes"] == sum(c.graph.num_nodes for c in toy_clients())
     assert run.partition["class_sizes"].sum() == sum(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isnan, nan
 from typing import Any
 
 from fedepd.report.runs import Group
@@ -29,6 +30,6 @@ def _row(each: Mapping[str, Any]) -> list[Cell]:
     name, rows = shown(each.get("name", f"column {each['column']}")), each["rows"]
     if rows is None:
         return [Cell(name), *[Cell("–")] * 3]
-    scaling = [each.get("mean"), each.get("deviation")]  # a category has none
-    told = [Cell("") if value is None else Cell(f"{value:.6g}", value) for value in scaling]
+    scaling = [each.get("mean", nan), each.get("deviation", nan)]  # a category has none
+    told = [Cell("" if isnan(value) else f"{value:.6g}", value) for value in scaling]
     return [Cell(name), Cell(f"{rows:,}", rows), *told]

@@ -144,6 +144,8 @@ def _dataset(groups: Sequence[Group], place: str) -> str:
     data = groups[0].first.dataset
     badge = ' <span class="badge">proxy features</span>' if data.get("proxy_features") else ""
     facts = {"nodes": "nodes", "edges": "edges", "features": "features", "classes": "classes"}
+    if groups[0].first.deployed:
+        del facts["edges"]
     items = [
         f"<li><b>{html_text(f'{data[key]:,}')}</b> {name}</li>" for key, name in facts.items() if key in data
     ]

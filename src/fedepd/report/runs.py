@@ -89,6 +89,11 @@ class Run:
         return lines
 
     @property
+    def deployed(self) -> bool:
+        """Whether the clients were sites of a federation. Their edges are not known then."""
+        return "sites" in self.config
+
+    @property
     def sums_only(self) -> bool:
         """Whether the server saw sums over the clients only, so that no client has scores of its own."""
         return bool(self.config["experiment"].get("privacy", {}).get("secure", False))

@@ -126,14 +126,19 @@ def clients(groups: Sequence[Group]) -> Table:
         "Classes": "classes",
     }
     headers = [*held, "Homophily", "Isolated"]
-    rows = [[_integer(c[key]) for key in held.values()] for c in groups[0].first.clients]
+    unknown = _unknown(groups[0].first)
+    rows = [
+        [_text("–") if key in unknown else _integer(c[key]) for key in held.values()]
+        for c in groups[0].first.clients
+    ]
     names = groups[0].first.dataset.get("owner_names") or []
     if len(names) == len(rows):
         headers.insert(1, "Name")
         for row, name in zip(rows, names, strict=True):
             row.insert(1, _text(str(name)))
     for row, c in zip(rows, groups[0].first.clients, strict=True):
-        row += [_percent(c["homophily_before"]), _integer(c["isolated_before"])]
+        isolated = _text("–") if "edges" in unknown else _integer(c["isolated_before"])
+        row += [_percent(c["homophily_before"]), isolated]
     found = prunings(groups)
     for pruning, pruned in found:
         who = f" ({pruning[0].label})" if len(found) > 1 else ""
@@ -160,6 +165,13 @@ def clients(groups: Sequence[Group]) -> Table:
         if len(pruning) > 1
     ]
     return Table("clients", headers, [rows], " ".join([*notes, *_dagger(groups, "headline")]))
+
+
+def _unknown(run: Run) -> tuple[str, ...]:
+    """What a federation's server does not know of a site, among the facts of a client."""
+    if not run.deployed:
+        return ()
+    return ("edges", "nodes", "train", "val", "test", "classes") if run.sums_only else ("edges",)
 
 
 def defences(groups: Sequence[Group]) -> Table | None:
