@@ -83,6 +83,10 @@ class Graph:
     """[n]: the ids of the nodes in the tables that they came from."""
     schema: str = ""
     """How columns of these tables become features, as JSON of ``datasets.tables.FeatureSchema``."""
+    time: Tensor | None = None
+    """float64 [n]: when each node appeared, if it is split by time; NaN where unknown."""
+    time_name: str = ""
+    """The column that says so."""
 
     @property
     def num_nodes(self) -> int:
@@ -266,6 +270,10 @@ def check_graph(graph: Graph, part: bool = False) -> None:
     _check_classes(graph, part, where)
     if graph.owner is not None and (graph.owner.shape != (n,) or int(graph.owner.min()) < 0):
         raise BadData(f"{where}: owner must give each of the {n} nodes a client number >= 0")
+    if graph.time is not None and (
+        graph.time.shape != (n,) or bool(torch.isnan(graph.time[graph.y >= 0]).any())
+    ):
+        raise BadData(f"{where}: time must give each of the {n} nodes a number, and each labelled one a known one")
     if graph.node_ids is not None and graph.node_ids.shape != (n,):
         raise BadData(
             f"{where}: node_ids has shape {list(graph.node_ids.shape)}; it must name each of the {n} nodes"

@@ -28,6 +28,7 @@ from fedepd.clients.scaling import (
     with_features,
 )
 from fedepd.datasets.columns import Column, Table
+from fedepd.datasets.fitting import fitted
 from fedepd.datasets.tables import FeatureSchema, Roles
 from fedepd.errors import BadData
 from fedepd.network.sparse import csr_tensor
@@ -143,7 +144,7 @@ def test_columns_are_scaled_as_a_table_of_all_rows_would_be(tmp_path: Path) -> N
     found = [client.graph.x for client in read_clients(tmp_path)]
     both = np.concatenate(raw)
     table = Table("t", {name: Column(both[:, k]) for k, name in enumerate("ab")}, len(both))
-    schema = FeatureSchema.fit(table, Roles(features=("a", "b"), scale=True))
+    schema = fitted(table, Roles(features=("a", "b"), scale=True))[0]
     pooled = schema.apply(table)
     assert torch.allclose(torch.cat(found)[:, [0, 2]], pooled, rtol=0, atol=1e-6)
     assert torch.equal(found[1][:, 1], toy_clients(2)[1].graph.x[:, 1])  # other columns stay

@@ -20,6 +20,7 @@ from bounded import bounded
 from fedepd.clients.partition import subgraph
 from fedepd.datasets import columns, read_npz, write_npz
 from fedepd.datasets.columns import BLOCK, Table, list_column, read_table
+from fedepd.datasets.fitting import fitted
 from fedepd.datasets.tables import FeatureRule, FeatureSchema, Roles, import_files, import_tables, new_graph
 from fedepd.errors import BadConfig, BadData
 from fedepd.types import HIDDEN, Graph
@@ -114,16 +115,16 @@ def test_loops_and_repeats_are_dropped_and_counted(tmp_path: Path) -> None:
 
 
 def test_scaling_and_categories(tmp_path: Path) -> None:
-    """Ages 1, 2, 3, 6: mean 3, variance (4 + 1 + 0 + 9) / 4 = 3.5. An empty kind is no category."""
+    """Ages 1, 2, 3, 6: mean 3, variance (4 + 1 + 0 + 9) / 4 = 3.5. An empty kind is a category of its own."""
     graph, _ = imported(tmp_path, roles=Roles(owner="site", scale=True, one_hot=True))
     expected = np.array([-2, -1, 0, 3]) / 3.5**0.5
     assert graph.x[:, 0].numpy() == pytest.approx(expected, abs=1e-6)
-    assert graph.x[:, 1:].tolist() == [[1, 0], [0, 1], [1, 0], [0, 0]]
+    assert graph.x[:, 1:].tolist() == [[1, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1]]
     schema = FeatureSchema.from_json(graph.schema)
-    assert schema.feature_names == ("age", "kind=x", "kind=y")
+    assert schema.feature_names == ("age", "kind=x", "kind=y", "kind=(missing)")
 
-    new = Table("new", {"age": list_column([3, 3]), "kind": list_column(["y", "never seen"])}, 2)
-    assert schema.apply(new).tolist() == [[0, 0, 1], [0, 0, 0]]
+    new = Table("new", {"age": list_column([3] * 3), "kind": list_column(["y", "never seen", None])}, 3)
+    assert schema.apply(new).tolist() == [[0, 0, 1, 0], [0, 0, 0, 0], [0, 0, 0, 1]]
     with pytest.raises(BadData, match="no column 'kind'"):
         schema.apply(Table("new", {"age": list_column([3])}, 1))
 
@@ -384,7 +385,7 @@ def test_many_columns_are_read_in_time_that_grows_with_them(tmp_path: Path) -> N
     path.write_text(",".join(f"c{n}" for n in range(20_000)) + "\n" + ",".join("1" * 20_000) + "\n")
     with bounded(2):
         table = read_table(path)
-        schema = FeatureSchema.fit(table, Roles(id="c0", label="c1"))
+        schema = fitted(table, Roles(id="c0", label="c1"))[0]
     assert len(schema.rules) == 19_998
     with pytest.raises(BadData, match="and 19,980 more") as caught:
         table.column("none", "name one")
@@ -506,7 +507,7 @@ def test_categories_that_multiply_are_refused_before_they_are_made(
     path = tmp_path / "a.csv"
     path.write_text("id,kind\n" + "".join(f"n{row},k{row % 500}\n" for row in range(2000)))
     table = read_table(path)
-    schema = FeatureSchema.fit(table, Roles(one_hot=("kind",)))
+    schema = fitted(table, Roles(one_hot=("kind",)))[0]
     with (
         bounded(megabytes=10),
         pytest.raises(BadData, match=r"2,000 rows of 500 features would need 0\.015 GB"),

@@ -151,8 +151,9 @@ def _with(graph: Graph, nodes: Tensor, edge_index: Tensor) -> Graph:
     x = csr_tensor(to_scipy(graph.x)[nodes.numpy()]) if graph.is_sparse else graph.x[nodes]
     owner = None if graph.owner is None else graph.owner[nodes]
     ids = None if graph.node_ids is None else graph.node_ids[nodes.numpy()]
+    time = None if graph.time is None else graph.time[nodes]
     return replace(
-        graph, x=x, edge_index=edge_index.contiguous(), y=graph.y[nodes], owner=owner, node_ids=ids
+        graph, x=x, edge_index=edge_index.contiguous(), y=graph.y[nodes], owner=owner, node_ids=ids, time=time
     )
 
 

@@ -4,7 +4,7 @@ Every owner adds up its rows: how many there are, the sum of the numbers and the
 three are exact whole numbers, so that the owners' sums together have the same bits in any order and grouping.
 From them come one mean and one deviation for all, each rounded once.
 
-Choice: over all rows of every owner, as ``FeatureSchema.fit`` does, not over training rows alone. The scaling
+Choice: over all rows of every owner, as ``fitting.fitted`` does, not over training rows alone. The scaling
 then does not depend on the split.
 """
 

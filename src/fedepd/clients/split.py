@@ -47,6 +47,10 @@ def split(graph: Graph, config: SplitConfig, generator: np.random.Generator) -> 
     """
     y = graph.y.numpy()
     shuffled = generator.permutation(np.flatnonzero(y >= 0))  # [labelled]
+    if graph.time is not None:
+        # Choice: the oldest nodes of each class at each client train, the next ones validate, and the newest
+        # ones test. With one day for all classes, a kind of fraud that is new would have no training node.
+        shuffled = shuffled[np.argsort(graph.time.numpy()[shuffled], kind="stable")]
     by_class = shuffled[np.argsort(y[shuffled], kind="stable")]
     _, first, class_of, sizes = np.unique(
         y[by_class], return_index=True, return_inverse=True, return_counts=True

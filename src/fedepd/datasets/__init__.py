@@ -253,6 +253,8 @@ def graph_sha256(graph: Graph) -> str:
         if graph.is_sparse
         else {"x": x}
     )
+    if graph.time is not None:
+        parts["time"] = graph.time  # it decides which nodes train
     return _parts_sha256(f"{list(x.shape)}", parts)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ CELL = 64
 """Bytes that a Python string takes in addition to its characters. A number takes 8 bytes."""
 MAX_WHOLE = 2**53
 DELIMITERS = (",", ";", "\t")
+WITH_COMMA = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d*)(,\d*)?([eE][+-]?\d+)?")
+"""A number whose decimal point is a comma. Points may stand between its thousands."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +48,8 @@ class Column:
     """
 
     data: Floats | list[bytes]
+    decimal: str = "."
+    """What stands before the decimals of a number in a cell of text: a point or a comma."""
 
     @property
     def is_text(self) -> bool:
@@ -59,17 +64,42 @@ class Column:
     @cached_property
     def numbers(self) -> Floats | int:
         """float64 [rows], NaN where a cell is missing; or the row of the first cell that is not a number."""
+        return self.numbers_but(frozenset())
+
+    def numbers_but(self, missing: frozenset[str]) -> Floats | int:
+        """The same where the words ``missing`` stand for missing cells, too."""
         if not isinstance(self.data, list):
-            return self.data
-        blocks: list[Floats] = []
+            return self._without(missing)
+        blocks: list[Floats] = [np.empty(0)]
         for number, block in enumerate(self.data):
-            cells = [cell or "nan" for cell in block.decode().split("\0")]
+            cells = [self._spelled(cell, missing) for cell in block.decode().split("\0")]
             try:
                 blocks.append(np.array(cells, dtype=np.float64))
             except ValueError:
                 above = sum(earlier.count(b"\0") + 1 for earlier in self.data[:number])
                 return above + next(row for row, cell in enumerate(cells) if not _is_number(cell))
         return np.concatenate(blocks)
+
+    def _without(self, missing: frozenset[str]) -> Floats:
+        """Numbers as they are, but NaN where one of them is spelled as a missing cell, such as -999."""
+        assert not isinstance(self.data, list)
+        spelled = [float(word) for word in missing if _is_number(word)]
+        return np.where(np.isin(self.data, spelled), math.nan, self.data) if spelled else self.data
+
+    def _spelled(self, cell: str, missing: frozenset[str]) -> str:
+        """A cell as Python writes numbers."""
+        if not cell or cell in missing:
+            return "nan"
+        if self.decimal == "," and ("," in cell or "." in cell):
+            return cell.replace(".", "").replace(",", ".") if WITH_COMMA.fullmatch(cell) else f"'{cell}'"
+        return cell
+
+    def odd(self, missing: frozenset[str]) -> list[tuple[int, str]]:
+        """The rows and texts of all cells that are neither missing nor numbers."""
+        if not isinstance(self.data, list):
+            return []
+        spelled = ((row, text, self._spelled(text, missing)) for row, text in enumerate(self.texts()))
+        return [(row, text) for row, text, number in spelled if not _is_number(number)]
 
 
 def _as_text(value: float) -> str:
@@ -95,8 +125,14 @@ class Table:
     rows: int
     lines: Sequence[int] = ()
     """The line of each row if the table is a text file, else empty."""
+    parts: tuple[Table, ...] = ()
+    """The tables of which this one is made, one below the other; empty if it is a single one."""
 
     def place(self, row: int) -> str:
+        for part in self.parts:
+            if row < part.rows:
+                return part.place(row)
+            row -= part.rows
         return f"{self.name} line {self.lines[row]}" if self.lines else f"{self.name} row {row + 1}"
 
     def column(self, name: str, cure: str) -> Column:
@@ -117,7 +153,10 @@ def listed(names: Collection[str], most: int = 20) -> str:
 
 
 def read_table(path: str | Path) -> Table:
-    """A CSV file (comma, semicolon or tab, UTF-8, with a header line), or a Parquet file by its suffix."""
+    """A CSV file (comma, semicolon or tab, UTF-8, with a header line), or a Parquet file by its suffix.
+
+    ``sources.read_source`` reads Excel files and databases, too.
+    """
     read = _read_parquet if Path(path).suffix.lower() in (".parquet", ".pq") else _read_csv
     with open_file(path) as file:
         try:

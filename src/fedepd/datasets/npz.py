@@ -5,7 +5,8 @@ Required arrays: ``edge_index``, ``y`` and the features. Features are dense (``x
 
 Optional arrays: ``label_values`` (original label ids) or ``label_names``, ``num_classes``, ``owner`` with
 ``owner_names``, ``proxy_features``, ``node_ids`` (names of the nodes) and ``schema`` (JSON text that says how
-columns of a table become features).
+columns of a table become features), ``time`` (when each node appeared, if it is split by time) with
+``time_name``.
 
 Nothing is unpickled. Memory is allocated only after the declared sizes have been checked.
 """
@@ -45,6 +46,8 @@ OPTIONAL = (
     "proxy_features",
     "node_ids",
     "schema",
+    "time",
+    "time_name",
 )
 
 MAX_CLASSES = 10_000
@@ -113,6 +116,8 @@ def write_npz(graph: Graph, path: str | Path, more: Mapping[str, NDArray[Any]] |
         arrays["node_ids"] = graph.node_ids
     if graph.schema:
         arrays["schema"] = np.array([graph.schema], dtype=np.str_)
+    if graph.time is not None:
+        arrays |= {"time": graph.time.numpy(), "time_name": np.array([graph.time_name], dtype=np.str_)}
     arrays |= more or {}
     try:
         with swapped_in(path) as file:
@@ -153,9 +158,19 @@ def _graph(arrays: Mapping[str, NDArray[Any]], name: str, part: bool) -> Graph:
         owner_names=owner_names,
         node_ids=_unicode(arrays, "node_ids") if "node_ids" in arrays else None,
         schema="".join(_names(arrays, "schema")),
+        time=_time(arrays),
+        time_name="".join(_names(arrays, "time_name")),
         proxy_features=name.endswith("_proxy")
         or ("proxy_features" in arrays and bool(integers(arrays, "proxy_features", "b").any())),
     )
+
+
+def _time(arrays: Mapping[str, NDArray[Any]]) -> Tensor | None:
+    if "time" not in arrays:
+        return None
+    if arrays["time"].dtype.kind not in "fiu":
+        raise BadData(f"time has type {arrays['time'].dtype}; it must hold real numbers")
+    return torch.from_numpy(arrays["time"].astype(np.float64))
 
 
 def _label_values(arrays: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:

@@ -97,6 +97,7 @@ def import_tables(
     return _imported(plan, parts, edge_index, y, np.array(ids, dtype=np.str_), notes)
 
 
+NO_NUMBER = "fill it in, for example with the column's mean, or drop the row"
 NO_LABEL = "name the column of classes with --label, or add an empty one if no node has a known class"
 
 
@@ -127,7 +128,7 @@ def _features(table: Table, cells: Column, column: PlanColumn, ignore: bool, not
         row = cells.numbers
         said = f"{where} holds the text '{shown(cells.texts()[row], 40)}'"
         raise BadData(f"{table.place(row)}: {said}, but the plan has a {column.kind} there; correct the cell")
-    numbers = finite(table, column.name, cells)
+    numbers = finite(table, column.name, cells, cure=NO_NUMBER)
     if column.kind == "flag":
         check_flag(numbers, where, table.place)
     return numbers[:, None]
