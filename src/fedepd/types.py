@@ -273,7 +273,9 @@ def check_graph(graph: Graph, part: bool = False) -> None:
     if graph.time is not None and (
         graph.time.shape != (n,) or bool(torch.isnan(graph.time[graph.y >= 0]).any())
     ):
-        raise BadData(f"{where}: time must give each of the {n} nodes a number, and each labelled one a known one")
+        raise BadData(
+            f"{where}: time must give each of the {n} nodes a number, and each labelled one a known one"
+        )
     if graph.node_ids is not None and graph.node_ids.shape != (n,):
         raise BadData(
             f"{where}: node_ids has shape {list(graph.node_ids.shape)}; it must name each of the {n} nodes"

@@ -29,7 +29,7 @@ from fedepd.clients.scaling import (
 )
 from fedepd.datasets.columns import Column, Table
 from fedepd.datasets.fitting import fitted
-from fedepd.datasets.tables import FeatureSchema, Roles
+from fedepd.datasets.tables import Roles
 from fedepd.errors import BadData
 from fedepd.network.sparse import csr_tensor
 from fedepd.types import Graph

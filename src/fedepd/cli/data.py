@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
-from fedepd.cli.console import complain, console, say, say_json
-from fedepd.cli.parser import Parser, add_edge_columns, add_node_columns, add_settings
-from fedepd.errors import BadConfig, UnknownName
-from fedepd.shown import listed, shown
+from fedepd.cli.console import console, say, say_json
+from fedepd.cli.data_import import import_
+from fedepd.cli.facts import print_facts
+from fedepd.cli.parser import Parser, add_settings
+from fedepd.errors import UnknownName
+from fedepd.shown import shown
 
 Action = Callable[[list[str]], int]
 
@@ -72,28 +72,8 @@ def _show(arguments: list[str]) -> int:
     if values.json:
         say_json(facts)
     else:
-        _print_facts(facts)
+        print_facts(facts)
     return 0
-
-
-def _print_facts(facts: dict[str, object]) -> None:
-    from rich.table import Table
-
-    table = Table("fact", "value")
-    for name, value in facts.items():
-        table.add_row(shown(name.replace("_", " ")), _spelled(value))
-    console().print(table)
-
-
-def _spelled(value: Any) -> str:
-    """A fact as a person would write it."""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{shown(name)} {_spelled(part)}" for name, part in value.items())
-    if value is None or isinstance(value, bool):
-        return {None: "-", True: "yes", False: "no"}[value]
-    if isinstance(value, float):
-        return f"{value:,.4g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _fetch(arguments: list[str]) -> int:
@@ -105,103 +85,6 @@ def _fetch(arguments: list[str]) -> int:
 
 
 # --- a user's own files -------------------------------------------------------------------------------------
-
-
-def _import(arguments: list[str]) -> int:
-    values = _import_parser().parse(arguments)
-    tables, matrices = (values.nodes, values.edges), (values.adjacency, values.labels)
-    if sum([values.file is not None, any(tables), any(matrices)]) != 1:
-        raise BadConfig(
-            "give exactly one graph: --nodes and --edges, or a .graphml or .pt file, "
-            "or --adjacency, --features-npz and --labels"
-        )
-    if Path(values.out).suffix != ".npz":
-        raise BadConfig(f"the output '{values.out}' must end in .npz; correct -o")
-    from fedepd.datasets import describe, write_npz
-    from fedepd.datasets.interop import import_graphml, import_matrices, import_pyg, read_features
-    from fedepd.datasets.tables import Roles, import_files
-
-    names = {name: getattr(values, name) for name in ("id", "label", "owner", "source", "target")}
-    roles = Roles(
-        **names,
-        features=_names(values.features),
-        scale=values.scale,
-        one_hot=_names(values.one_hot) or values.one_hot == "",
-    )
-    notes: list[str] = []
-    if any(tables):
-        if not all(tables):
-            raise BadConfig(f"--{'edges' if values.nodes else 'nodes'} is missing; give both tables")
-        if values.features and values.features_npz:
-            raise BadConfig("both --features and --features-npz are given; give one of them")
-        graph, notes = import_files(
-            *tables, roles, read_features(values.features_npz) if values.features_npz else None
-        )
-    elif any(matrices):
-        if not (all(matrices) and values.features_npz):
-            raise BadConfig(
-                "a graph from matrices needs --adjacency, --features-npz and --labels; give all three"
-            )
-        graph = import_matrices(values.adjacency, values.features_npz, values.labels)
-    elif values.file.endswith(".pt"):
-        graph = import_pyg(values.file)
-    elif values.file.endswith(".graphml"):
-        graph, notes = import_graphml(values.file, roles)
-    else:
-        raise BadConfig(
-            f"'{values.file}' has an unknown ending; give a .graphml or .pt file, or --nodes and --edges"
-        )
-    write_npz(graph, values.out)
-    for note in notes:
-        complain(f"note: {note}")
-    facts = describe(graph)
-    classes = {"class names": listed(graph.label_names, 20), "owner names": listed(graph.owner_names, 20)}
-    _print_facts({**{name: facts[name] for name in ("nodes", "edges", "features", "classes")}, **classes})
-    say(f"written to {values.out}; next, 'fedepd data check {values.out}' checks it for training")
-    return 0
-
-
-def _import_parser() -> Parser:
-    parser = _parser("import")
-    parser.add_argument(
-        "file",
-        nargs="?",
-        metavar="FILE.graphml|FILE.pt",
-        help="a GraphML file or a file of torch.save, instead of tables",
-    )
-    parser.add_argument("-o", "--out", required=True, metavar="FILE.npz", help="the graph file to write")
-    for flag, text in {
-        "--nodes": "table of nodes, CSV or Parquet",
-        "--edges": "table of edges, CSV or Parquet",
-        "--adjacency": "adjacency matrix saved by scipy.sparse.save_npz, instead of tables",
-        "--labels": "labels of the nodes in an npy file; only with --adjacency",
-        "--features-npz": "features of the nodes in an npz or npy file, instead of columns",
-    }.items():
-        parser.add_argument(flag, default=None, metavar="FILE", help=text)
-    add_node_columns(parser)
-    parser.add_argument(
-        "--owner", default=None, metavar="COLUMN", help="column of the nodes' owners, who become the clients"
-    )
-    add_edge_columns(parser)
-    parser.add_argument(
-        "--features", default=None, metavar="A,B,C", help="columns to use as features (default: all others)"
-    )
-    parser.add_argument(
-        "--scale", action="store_true", help="scale every number column to mean 0 and deviation 1"
-    )
-    parser.add_argument(
-        "--one-hot",
-        nargs="?",
-        const="",
-        default=None,
-        metavar="A,B",
-        help="columns to use as categories; without names: all columns of text",
-    )
-    return parser
-
-
-def _names(listed: str | None) -> tuple[str, ...] | None:
-    return tuple(name.strip() for name in listed.split(",")) if listed else None
 
 
 def _check(arguments: list[str]) -> int:
@@ -217,7 +100,7 @@ def _check(arguments: list[str]) -> int:
         findings = [asdict(finding) for finding in checkup.findings]
         say_json({"verdict": verdict, "facts": checkup.facts, "findings": findings})
         return checkup.exit_code
-    _print_facts(checkup.facts)
+    print_facts(checkup.facts)
     table = Table("", "finding", "what it means", "what to do", show_lines=True)
     for finding in checkup.findings:
         table.add_row(finding.level, finding.what, finding.meaning, finding.cure)
@@ -255,6 +138,7 @@ def _split(arguments: list[str]) -> int:
     }
     experiment = Experiment.make("fedavg", **settings)
     from fedepd.clients.clients_dir import write_clients
+    from fedepd.clients.imputing import filled_together
     from fedepd.clients.partition import partition
     from fedepd.clients.split import make_clients
     from fedepd.datasets import load
@@ -264,7 +148,8 @@ def _split(arguments: list[str]) -> int:
     names = [f"client{number:0{len(str(part.num_clients - 1))}d}" for number in range(part.num_clients)]
     if part.rule == "owner" and graph.owner is not None and graph.owner_names:
         names = [graph.owner_names[number] for number in sorted(set(graph.owner.tolist()))]
-    for path in write_clients(make_clients(graph, part, experiment.split, seed), names, values.out):
+    clients = filled_together(make_clients(graph, part, experiment.split, seed))
+    for path in write_clients(clients, names, values.out):
         say(path)
     return 0
 
@@ -273,7 +158,7 @@ ACTIONS: dict[str, tuple[str, Action]] = {
     "list": ("list the datasets and say which are on this machine", _list),
     "show": ("show size, classes and imbalance of one graph", _show),
     "fetch": ("download a dataset", _fetch),
-    "import": ("make a graph file from tables or from files of other programs", _import),
+    "import": ("make a graph file from tables or from files of other programs", import_),
     "check": ("check a graph before training; exit code 0: fine, 1: warnings, 2: not usable", _check),
     "split": ("write the part of the graph that each client holds, one folder per client", _split),
 }

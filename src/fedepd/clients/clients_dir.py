@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
+from torch import Tensor
 
 from fedepd.clients.client_file import ClientFile, read_file, write_client_file
+from fedepd.clients.imputing import filled_together
 from fedepd.clients.scaling import scaled_together
 from fedepd.clients.split import SplitConfig
 from fedepd.errors import BadData
@@ -119,9 +121,9 @@ def read_clients(folder: str | Path, split: SplitConfig | None = None, seed: int
     """The clients in a folder, sorted by folder name.
 
     ``split`` and ``seed`` are for files without a split. Columns that are yet to be scaled are scaled by the
-    sums over all clients.
+    sums over all clients, and missing numbers are filled by the training rows of all clients.
     """
-    return split_clients(scaled_together(read_files(folder)), split or SplitConfig(), seed)
+    return filled_together(split_clients(scaled_together(read_files(folder)), split or SplitConfig(), seed))
 
 
 def split_clients(
@@ -167,7 +169,7 @@ def read_paths(paths: Sequence[Path], name: str) -> list[ClientFile]:
     clients = [read_file(path) for path in paths]
     first = clients[0].graph
     for client, path in zip(clients, paths, strict=True):
-        for what in ("num_features", "num_classes", "label_names", "is_sparse", "schema"):
+        for what in ("num_features", "num_classes", "label_names", "is_sparse", "schema", "time_name"):
             if getattr(client.graph, what) != getattr(first, what):
                 raise BadData(
                     f"'{paths[0]}' and '{path}' differ in {what}, but all clients need the same columns and "
@@ -221,7 +223,15 @@ def joined(clients: Sequence[ClientData | ClientFile]) -> Graph:
         name=graphs[0].name,
         label_names=graphs[0].label_names,
         owner=owner[back],
+        time=torch.cat([_time(graph) for graph in graphs])[back] if graphs[0].time is not None else None,
+        time_name=graphs[0].time_name,
         node_ids=np.concatenate(names)[back.numpy()] if len(names) == len(graphs) else None,
         schema=graphs[0].schema,
         proxy_features=any(graph.proxy_features for graph in graphs),
+    )
+
+
+def _time(graph: Graph) -> Tensor:
+    return (
+        torch.full((graph.num_nodes,), torch.nan, dtype=torch.float64) if graph.time is None else graph.time
     )

@@ -146,14 +146,14 @@ def scaled_schema(schema: str, columns: Sequence[int], scaling: Scaling) -> str:
     """The feature schema with the scaling in it, so that new tables are treated alike."""
     if not schema:
         return ""
-    found, rules, at = dict(zip(columns, scaling.T.tolist(), strict=True)), [], 0
-    for rule in FeatureSchema.from_json(schema).rules:
+    found, rules = dict(zip(columns, scaling.T.tolist(), strict=True)), []
+    whole = FeatureSchema.from_json(schema)
+    for at, rule in whole.places:
         if rule.categories is None and at in found:
             mean, deviation = found[at]
             rule = replace(rule, mean=mean, std=deviation)
         rules.append(rule)
-        at += len(rule.feature_names)
-    return FeatureSchema(tuple(rules)).to_json()
+    return replace(whole, rules=tuple(rules)).to_json()
 
 
 def scaled_by(owned: Owned, scaling: Scaling) -> Owned:

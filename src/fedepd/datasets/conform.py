@@ -44,6 +44,7 @@ def conformed_features(
         mine, first = own[rule.name]
         _check_kind(mine, rule)
         if rule.categories is None:
+            _check_complete(x, mine, first)
             parts.append(x[:, first : first + 1])
         else:
             parts.append(_categories(x, mine, first, rule.categories, ignore_unknown, notes))
@@ -62,6 +63,15 @@ def _check_kind(mine: FeatureRule, agreed: FeatureRule) -> None:
         raise BadData(
             f"{where} is scaled already by numbers of this file alone, but all sites scale together; "
             f"{AGAIN} without --scale"
+        )
+
+
+def _check_complete(x: NDArray[np.float32], mine: FeatureRule, first: int) -> None:
+    gaps = int((x[:, first + 1] != 0).sum()) if mine.marked else 0
+    if gaps:
+        raise BadData(
+            f"{gaps:,} rows have no number in its column '{shown(mine.name)}', and nothing was agreed on to "
+            f"put there; fill them in, and {AGAIN}"
         )
 
 

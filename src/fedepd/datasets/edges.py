@@ -84,9 +84,7 @@ def find_ends(edges: Table, ids: Sequence[str], roles: Roles, owner: Tensor | No
     return _with_outside(Ends(edges, columns, found, len(ids)), cells, ids, owner, first)
 
 
-def _unknown_end(
-    edges: Table, columns: tuple[str, str], cells: Sequence[list[str]], found: Ints
-) -> BadData:
+def _unknown_end(edges: Table, columns: tuple[str, str], cells: Sequence[list[str]], found: Ints) -> BadData:
     side = 0 if (found[0] < 0).any() else 1
     row = int((found[side] < 0).argmax())
     times = int((found < 0).any(0).sum())
@@ -117,7 +115,11 @@ def _with_outside(
             beside.append(known)
         nodes[side, row] = ends.inside + made[key]
     note = f"{len({name for name, _ in made}):,} ids that are not in the table of nodes became nodes outside"
-    notes = [f"{note} ({len(made):,} with one for each owner), {first}" if owner is not None else f"{note}, {first}"]
+    notes = [
+        f"{note} ({len(made):,} with one for each owner), {first}"
+        if owner is not None
+        else f"{note}, {first}"
+    ]
     if lost.any():
         notes.append(f"{int(lost.sum()):,} edges between two unknown ids were dropped")
     return Ends(
@@ -180,7 +182,9 @@ def amounts(ends: Ends, name: str, missing_too: bool, words: frozenset[str]) -> 
 def number_columns(ends: Ends, words: frozenset[str]) -> tuple[str, ...]:
     """The columns of edges that hold numbers, besides the two ends."""
     return tuple(
-        name for name, column in ends.table.columns.items() if name not in ends.columns and _holds(column, words)
+        name
+        for name, column in ends.table.columns.items()
+        if name not in ends.columns and _holds(column, words)
     )
 
 

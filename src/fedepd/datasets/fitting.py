@@ -85,9 +85,7 @@ def _features(table: Table, roles: Roles) -> tuple[str, ...]:
     return names
 
 
-def _chosen(
-    table: Table, names: Sequence[str], roles: Roles, dates: frozenset[str]
-) -> frozenset[str]:
+def _chosen(table: Table, names: Sequence[str], roles: Roles, dates: frozenset[str]) -> frozenset[str]:
     chosen = roles.one_hot if isinstance(roles.one_hot, tuple) else ()
     known = set(names)
     for option, given in (("--one-hot", chosen), ("--dates", sorted(dates))):
@@ -105,14 +103,10 @@ def _dates(table: Table, names: Sequence[str], roles: Roles) -> frozenset[str]:
     if not roles.dates:
         return frozenset()
     words = UNKNOWN | frozenset(roles.missing)
-    return frozenset(
-        name for name in names if name in table.columns and is_dates(table.columns[name], words)
-    )
+    return frozenset(name for name in names if name in table.columns and is_dates(table.columns[name], words))
 
 
-def _of_date(
-    table: Table, name: str, column: Column, roles: Roles, notes: list[str]
-) -> list[FeatureRule]:
+def _of_date(table: Table, name: str, column: Column, roles: Roles, notes: list[str]) -> list[FeatureRule]:
     found = days(table, name, column, UNKNOWN | frozenset(roles.missing))
     there = [each for each in found if each is not None]
     if not there:
@@ -126,7 +120,11 @@ def _of_date(
             latest = max(there)
             day = latest if roles.day is None else given_day(roles.day)
             rules.append(FeatureRule(called, made="age", of=name, day=day.isoformat()))
-            why = f"the latest day of column '{shown(name)}'; --day sets another" if roles.day is None else "--day"
+            why = (
+                f"the latest day of column '{shown(name)}'; --day sets another"
+                if roles.day is None
+                else "--day"
+            )
             notes.append(f"'{shown(called)}' is in days before {day.isoformat()} ({why})")
             if gaps or roles.impute:
                 rules[-1] = _with_gaps(table, rules[-1], roles, [each is None for each in found])
@@ -191,7 +189,8 @@ def _number(table: Table, name: str, column: Column, roles: Roles, notes: list[s
         raise BadData(f"{table.name}: column '{shown(name)}' has no number; leave it out with --leave-out")
     if odd := column.odd(own):
         row, text = odd[0]
-        notes.append(f"{table.place(row)}: '{shown(text)}' in column '{shown(name)}' counts as missing{lines(table, odd)}")
+        where = f"{table.place(row)}: '{shown(text)}' in column '{shown(name)}'"
+        notes.append(f"{where} counts as missing{lines(table, odd)}")
     if gaps.any():
         notes.append(
             f"{int(gaps.sum()):,} of {table.rows:,} rows have no '{shown(name)}': every run puts the "
@@ -217,7 +216,9 @@ def _of_edges(ends: Ends, roles: Roles, notes: list[str]) -> list[FeatureRule]:
             rules.append(FeatureRule(f"{side} count", made=f"{side} count"))
             for name in names:
                 rules += [
-                    FeatureRule(f"{side} {name} {what}", made=f"{side} {what}", of=name, impute=roles.impute or "")
+                    FeatureRule(
+                        f"{side} {name} {what}", made=f"{side} {what}", of=name, impute=roles.impute or ""
+                    )
                     for what in AMOUNTS
                 ]
         used = f" and of {listed(names)} their {', '.join(AMOUNTS)}" if names else ""

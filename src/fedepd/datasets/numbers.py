@@ -78,7 +78,9 @@ def _cure(name: str, texts: list[str], all_texts: bool) -> str:
     if all("," in text and WITH_COMMA.fullmatch(text) for text in all_of):
         return "if the comma is the decimal point, add --decimal ,"
     if all(day_of(text) is not None for text in all_of):
-        return f"if these are dates, add --dates {shown(name)}; or leave it out with --leave-out {shown(name)}"
+        return (
+            f"if these are dates, add --dates {shown(name)}; or leave it out with --leave-out {shown(name)}"
+        )
     if all_texts:
         return (
             f"turn categories into numbers with --one-hot, or leave the column out with "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from fedepd.datasets.dates import PARTS, given_day
@@ -19,8 +19,8 @@ UNKNOWN = MISSING | {"N/A", "n/a", "na", "#N/A", "None", "none", "NONE", "-", "-
 Impute = Literal["median", "mean"]
 Ends = Literal["refuse", "drop", "external"]
 
-REMEMBERED = ("id", "label", "owner", "source", "target", "decimal", "missing", "unknown_ends")
-"""What a graph remembers of its tables, so that new tables are read alike."""
+REMEMBERED = ("decimal", "missing", "unknown_ends")
+"""What a schema remembers of how its tables were read, so that new tables are read alike."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Roles:
         return MISSING | frozenset(self.missing)
 
     def remembered(self) -> dict[str, Any]:
-        """What a graph remembers of its tables, as JSON would hold it. What is as usual is left out."""
+        """What a schema remembers of its tables, as JSON would hold it. What is as usual is left out."""
         usual = Roles()
         mine = {name: getattr(self, name) for name in REMEMBERED}
         return {
@@ -102,11 +102,10 @@ class Roles:
 
     @classmethod
     def recalled(cls, kept: Mapping[str, Any]) -> Roles:
-        """The roles that a graph remembers. Raises ``ValueError`` if somebody else wrote them."""
-        kinds = {f.name: str for f in fields(cls) if f.name in REMEMBERED}
+        """The roles that a schema remembers. Raises ``ValueError`` if somebody else wrote them."""
         for name, value in kept.items():
             texts = value if name == "missing" and isinstance(value, list) else [value]
-            if name not in kinds or not all(isinstance(text, str) for text in texts):
+            if name not in REMEMBERED or not all(isinstance(text, str) for text in texts):
                 raise ValueError("what it says of its tables is wrong")
         told = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date
 from typing import Any
@@ -20,7 +20,7 @@ from fedepd.datasets.columns import Column, Table
 from fedepd.datasets.dates import ages, day_of, days, months, weekdays
 from fedepd.datasets.edges import AMOUNTS, SIDES, Ends, amounts, gathered
 from fedepd.datasets.numbers import finite
-from fedepd.datasets.roles import UNKNOWN, Roles
+from fedepd.datasets.roles import REMEMBERED, UNKNOWN, Roles
 from fedepd.errors import BadData
 from fedepd.files import parse_json
 
@@ -83,9 +83,7 @@ class FeatureRule:
         """As JSON holds it. What is younger than the first version is left out where it says nothing."""
         usual = {f.name: f.default for f in fields(self)}
         first = ("name", "mean", "std", "categories")
-        return {
-            name: value for name, value in asdict(self).items() if name in first or value != usual[name]
-        }
+        return {name: value for name, value in asdict(self).items() if name in first or value != usual[name]}
 
 
 @dataclass(frozen=True)
@@ -116,6 +114,11 @@ class FeatureSchema:
     def words(self) -> frozenset[str]:
         """What stands for a missing cell, besides the usual words."""
         return frozenset(self.tables.missing) if self.tables else frozenset()
+
+    def reading(self, roles: Roles) -> Roles:
+        """The same roles for tables that are written as those of the training were."""
+        kept = self.tables or Roles()
+        return replace(roles, **{name: getattr(kept, name) for name in REMEMBERED})
 
     def apply(self, table: Table, ends: Ends | None = None) -> Tensor:
         """The features of every node, float32 [n, d]. An unknown category gives only zeros.
@@ -193,11 +196,23 @@ class FeatureSchema:
         hits = [(row, position[text]) for row, text in enumerate(texts) if text in position]
         out[tuple(np.array(hits, dtype=np.int64).reshape(-1, 2).T)] = 1
 
+    def to_dict(self) -> dict[str, Any]:
+        """The rules, and how the tables were read if that was not as usual."""
+        kept = self.tables.remembered() if self.tables is not None else {}
+        return {"columns": [rule.saved() for rule in self.rules], **({"tables": kept} if kept else {})}
+
     def to_json(self) -> str:
-        entries: list[dict[str, Any]] = [rule.saved() for rule in self.rules]
-        if self.tables is not None and (kept := self.tables.remembered()):
-            entries.append({"tables": kept})
-        return json.dumps(entries, ensure_ascii=False)
+        """A list of the rules. What was not as usual about the tables comes last."""
+        both = self.to_dict()
+        return json.dumps(
+            both["columns"] + [{"tables": kept} for kept in (both.get("tables"),) if kept], ensure_ascii=False
+        )
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> FeatureSchema:
+        """The schema of which ``to_dict`` made ``saved``. Raises ``BadData`` if it is damaged."""
+        kept = saved.get("tables")
+        return cls.from_json(json.dumps([*saved["columns"], *([{"tables": kept}] if kept else [])]))
 
     @classmethod
     def from_json(cls, text: str) -> FeatureSchema:

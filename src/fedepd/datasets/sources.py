@@ -208,7 +208,9 @@ def _read_database(source: str) -> Table:
         raise
     except Exception as error:  # every driver has errors of its own
         said = reason(error).replace(address, _hidden(address))
-        raise BadData(f"{name} cannot be read ({said}); check the address, the table and the driver") from None
+        raise BadData(
+            f"{name} cannot be read ({said}); check the address, the table and the driver"
+        ) from None
 
 
 def _hidden(address: str) -> str:

@@ -36,6 +36,7 @@ __all__ += ["finite", "from_pandas", "import_files", "import_tables", "new_graph
 MAX_NAME = 200
 """Most characters of an id, class or owner. Names are kept in arrays that are as wide as the longest name."""
 
+
 def _short(text: str) -> str:
     return shown(" ".join(text.split()), 40)
 
@@ -93,7 +94,11 @@ def _check_given(x: Tensor, nodes: Table, roles: Roles) -> None:
             f"the feature file has {x.shape[0]:,} rows, but {nodes.name} has {nodes.rows:,}; "
             f"give one row per node, in the order of the table"
         )
-    for option, given in (("edge-features", roles.edge_features), ("dates", roles.dates), ("impute", roles.impute)):
+    for option, given in (
+        ("edge-features", roles.edge_features),
+        ("dates", roles.dates),
+        ("impute", roles.impute),
+    ):
         if given:
             raise BadData(f"--{option} is given, but all features are in the feature file; leave it out")
     if roles.unknown_ends == "external":
@@ -113,8 +118,8 @@ def _order(nodes: Table, roles: Roles, y: Tensor, outside: int) -> dict[str, Any
     lost = np.flatnonzero(~np.isfinite(numbers) & (y.numpy() >= 0))
     if lost.size:
         raise BadData(
-            f"{nodes.place(int(lost[0]))}: column '{shown(roles.split_by)}' has no value, but nodes are split "
-            f"by it ({lost.size:,} such rows with a label); fill it in, or drop the row or its label"
+            f"{nodes.place(int(lost[0]))}: column '{shown(roles.split_by)}' has no value, but nodes are "
+            f"split by it ({lost.size:,} such rows with a label); fill it in, or drop the row or its label"
         )
     time = torch.from_numpy(np.concatenate([numbers, np.full(outside, math.nan)]))
     return {"time": time, "time_name": roles.split_by}

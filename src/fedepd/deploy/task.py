@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedepd.clients.client_file import read_file
+from fedepd.clients.imputing import check_filled
 from fedepd.clients.scaling import with_features
 from fedepd.deploy.agreement import Agreement, agreement_of, check_agrees, check_label_names, schema_sha256
 from fedepd.errors import BadConfig, BadData, BadMessage, FedEPDError, UnknownName
@@ -358,6 +359,7 @@ def check_fit(
     A file without a training node is refused, too, unless the site ``may_only_evaluate``.
     """
     graph, file = data.graph, f"file '{shown(path, 300)}'"
+    check_filled(graph, file)
     if num_features is not None and graph.num_features != num_features:
         raise BadData(
             f"{file} has {graph.num_features} features, but the federation has {num_features}; "

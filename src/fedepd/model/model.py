@@ -16,9 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedepd.clients.imputing import filled_as
 from fedepd.clients.scaling import with_features
-from fedepd.datasets.columns import needs, read_table
-from fedepd.datasets.tables import MISSING, FeatureSchema, Roles, new_graph
+from fedepd.datasets.columns import needs
+from fedepd.datasets.sources import read_sources
+from fedepd.datasets.tables import FeatureSchema, Roles, new_graph
 from fedepd.errors import BadConfig, BadData
 from fedepd.files import clean, encoded, read_json, read_tensors, write_bytes
 from fedepd.longtail import Tiers
@@ -141,6 +143,7 @@ class Model:
                 f"graph '{shown(graph.name)}' has {graph.num_features} features but the model was trained on "
                 f"{self.info.num_features}; give the same columns in the same order"
             )
+        graph = filled_as(graph, self.schema)
         if self.schema is not None and graph.schema and FeatureSchema.from_json(graph.schema) != self.schema:
             raise BadData(
                 f"the features of graph '{shown(graph.name)}' were made from other columns, categories or "
@@ -204,7 +207,7 @@ def load_model(folder: str | Path) -> Model:
         raise BadData(
             f"'{shown(folder, 300)}/{WEIGHTS}' is not what was exported (its sha256 differs); {EXPORT_AGAIN}"
         )
-    columns = _read(folder, SCHEMA, SCHEMA_FIELDS).get("columns")
+    made_from = _read(folder, SCHEMA, SCHEMA_FIELDS)
     model = Model(
         experiment=experiment_of(config, where, EXPORT_AGAIN, trained=True),
         info=TaskInfo(**{name: config["info"][name] for name in MODEL_CONFIG["info"]}),
@@ -212,7 +215,7 @@ def load_model(folder: str | Path) -> Model:
         label_names=tuple(_read(folder, LABELS, LABELS_FIELDS)["labels"]),
         tiers=Tiers(**{name: tuple(config["tiers"][name]) for name in TIERS}),
         temperatures={name: float(config["temperatures"][name]) for name in TIERS},
-        schema=FeatureSchema.from_json(json.dumps(columns)) if columns else None,
+        schema=FeatureSchema.from_dict(made_from) if made_from.get("columns") else None,
         distilled=config.get("distilled", False),
         client=config.get("client", ""),
         kind=config.get("kind", "global"),
@@ -280,16 +283,18 @@ def read_tables(model: Model, nodes: str | Path, edges: str | Path, roles: Roles
             "the model does not know how columns become features (its data did not come from tables); give "
             "--data FILE.npz"
         )
-    table = read_table(nodes)
-    graph = new_graph(table, read_table(edges), model.schema, model.info.num_classes, roles)
-    known = {roles.id, roles.label, *(rule.name for rule in model.schema.rules)}
+    roles = model.schema.reading(roles)
+    table = read_sources(nodes, roles.decimal)
+    edge_table = read_sources(edges, roles.decimal)
+    graph = new_graph(table, edge_table, model.schema, model.info.num_classes, roles)
+    known = {roles.id, roles.label, *(rule.column for rule in model.schema.rules)}
     unused = [name for name in table.columns if name not in known]
     notes = (
         [f"columns that are ignored, because training had none such: {listed(unused, 20)}"] if unused else []
     )
     for rule in model.schema.rules:
-        texts = table.columns[rule.name].texts() if rule.categories is not None else []
-        unknown = [text for text in texts if text not in MISSING and text not in (rule.categories or ())]
+        texts = model.schema.texts(rule, table) if rule.categories is not None else []
+        unknown = [text for text in texts if text and text not in (rule.categories or ())]
         if unknown:
             what = f"{len(unknown):,} rows have a '{shown(rule.name)}' that was not seen in training"
             notes.append(f"{what}, such as '{shown(unknown[0])}'; it is encoded as zeros")

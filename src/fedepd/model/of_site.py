@@ -128,13 +128,12 @@ def scaled_schema(schema: str, means: Mapping[int, tuple[float, float]]) -> str:
     Raises:
         BadConfig: A position is not that of a column of numbers.
     """
-    rules, at, left = [], 0, dict(means)
-    for rule in FeatureSchema.from_json(schema).rules:
+    rules, left, whole = [], dict(means), FeatureSchema.from_json(schema)
+    for at, rule in whole.places:
         if rule.categories is None and at in left:
             mean, deviation = left.pop(at)
             rule = replace(rule, mean=mean, std=deviation)
-        at += len(rule.feature_names)
         rules.append(rule)
     if left:
         raise BadConfig(f"column {min(left)} was scaled by the federation, but it holds no numbers here")
-    return FeatureSchema(tuple(rules)).to_json()
+    return replace(whole, rules=tuple(rules)).to_json()

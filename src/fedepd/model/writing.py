@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -50,7 +49,7 @@ def write_model(
         LABELS: {"labels": model.label_names},
         SCHEMA: {
             "features": model.info.num_features,
-            "columns": json.loads(schema.to_json()) if schema else None,
+            **(schema.to_dict() if schema else {"columns": None}),
         },
         METRICS: {"test": scores, **{name: run.summary.get(name) for name in names}},
         CALIBRATION: calibration,

@@ -12,11 +12,13 @@ from torch import Tensor
 
 from fedepd.clients.client_file import NONE, TEST, TRAIN, VAL
 from fedepd.clients.clients_dir import joined, split_clients
+from fedepd.clients.imputing import filled, fills_of, open_rules
 from fedepd.clients.partition import PartitionConfig, partition
 from fedepd.clients.scaling import with_features
 from fedepd.clients.split import make_clients
 from fedepd.datasets import graph_sha256
 from fedepd.datasets.facts import class_sizes
+from fedepd.errors import BadConfig
 from fedepd.longtail import tiers
 from fedepd.methods import Server
 from fedepd.rounds.attack import Attacked, poisoned
@@ -31,6 +33,7 @@ from fedepd.runs.record import describe, describe_data
 from fedepd.runs.selection import Progress
 from fedepd.runs.source import Data
 from fedepd.runs.spending import Spending
+from fedepd.shown import shown
 from fedepd.types import ClientData, Graph, Partition, TaskInfo, Tensors
 
 
@@ -109,6 +112,7 @@ def build(experiment: Experiment, data: Data, workers: int = 1) -> Simulation:
     statistics = None
     if not isinstance(data, Graph):
         data, statistics = measured_together(data, experiment.privacy)
+    data, identity = _without_gaps(experiment, data)
     graph = with_features(data if isinstance(data, Graph) else joined(data), experiment.protocol.features)
     if isinstance(data, Graph):
         experiment = replace(experiment, partition=experiment.partition.resolved(graph))
@@ -146,23 +150,51 @@ def build(experiment: Experiment, data: Data, workers: int = 1) -> Simulation:
         fields, _ = first_fields(experiment, server)
         attack.check(experiment.method.label, fields)
         exchange = Attacked(participants, workers, attackers, attack, fields)
-    config = _described(experiment, graph)
+    config = _described(experiment, graph, identity or graph_sha256(graph))
     return Simulation(experiment, graph, part, clients, server, exchange, config, unseen, statistics)
 
 
-def _described(experiment: Experiment, graph: Graph) -> dict[str, Any]:
+def _without_gaps(experiment: Experiment, data: Data) -> tuple[Data, str]:
+    """The data with values for missing numbers, by the training rows of this run, and the data's own hash.
+
+    The hash is that of the data before, so that it does not depend on the split. It is empty where no number
+    is missing.
+    """
+    first = data if isinstance(data, Graph) else data[0].graph
+    if not open_rules(first):
+        return data, ""
+    if experiment.privacy.noisy:
+        raise BadConfig(
+            "dp_epsilon is given, but what fills gaps in the columns is not in its budget; "
+            "fill them in the tables before, or leave dp_epsilon out"
+        )
+    seed, features = experiment.protocol.seed, experiment.protocol.features
+    if isinstance(data, Graph):
+        part = partition(data, experiment.partition.resolved(data), seed)
+        fills = fills_of(make_clients(data, part, experiment.split, seed))
+        return filled(data, fills), graph_sha256(with_features(data, features))
+    fills = fills_of(split_clients(data, experiment.split, seed))
+    identity = graph_sha256(with_features(joined(data), features))
+    return [replace(each, graph=filled(each.graph, fills)) for each in data], identity
+
+
+def _described(experiment: Experiment, graph: Graph, sha256: str) -> dict[str, Any]:
     dataset = describe_data(
         graph.name,
         graph.num_nodes,
         graph.num_edges,
         graph.num_features,
         class_sizes(graph).tolist(),
-        graph_sha256(graph),
+        sha256,
         graph.proxy_features,
         graph.label_names,
     )
     dataset["owner_names"] = owner_names(graph, experiment.partition)
-    return describe(experiment, dataset, experiment.sentence())
+    sentence = experiment.sentence()
+    if graph.time_name:
+        words = "per client and class"
+        sentence = sentence.replace(words, f"{words}, oldest first by {shown(graph.time_name)}", 1)
+    return describe(experiment, dataset, sentence)
 
 
 def owner_names(graph: Graph, config: PartitionConfig) -> list[str]:

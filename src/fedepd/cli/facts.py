@@ -1,0 +1,30 @@
+"""Facts of a graph as a table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedepd.cli.console import console
+from fedepd.shown import shown
+
+
+def print_facts(facts: dict[str, object]) -> None:
+    """Print names and values."""
+    from rich.table import Table
+
+    table = Table("fact", "value")
+    for name, value in facts.items():
+        table.add_row(shown(name.replace("_", " ")), _spelled(value))
+    console().print(table)
+
+
+def _spelled(value: Any) -> str:
+    """A fact as a person would write it."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{shown(name)} {_spelled(part)}" for name, part in value.items())
+    if value is None or isinstance(value, bool):
+        return {None: "-", True: "yes", False: "no"}[value]
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
