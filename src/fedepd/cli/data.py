@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from fedepd.cli.console import console, say, say_json
+from fedepd.cli.data_check import check_graph
 from fedepd.cli.data_import import import_
 from fedepd.cli.facts import print_facts
 from fedepd.cli.parser import Parser, add_settings
@@ -89,25 +90,7 @@ def _fetch(arguments: list[str]) -> int:
 
 def _check(arguments: list[str]) -> int:
     values = _parser("check", "name", "data_dir", "json").parse(arguments)
-    from rich.table import Table
-
-    from fedepd.clients.doctor import check
-    from fedepd.datasets import load
-
-    checkup = check(load(values.name, values.data_dir))
-    verdict = ("fine", "usable, with warnings", "not usable")[checkup.exit_code]
-    if values.json:
-        findings = [asdict(finding) for finding in checkup.findings]
-        say_json({"verdict": verdict, "facts": checkup.facts, "findings": findings})
-        return checkup.exit_code
-    print_facts(checkup.facts)
-    table = Table("", "finding", "what it means", "what to do", show_lines=True)
-    for finding in checkup.findings:
-        table.add_row(finding.level, finding.what, finding.meaning, finding.cure)
-    if checkup.findings:
-        console().print(table)
-    say(f"{values.name}: {verdict}")
-    return checkup.exit_code
+    return check_graph(values.name, values.data_dir, values.json)
 
 
 def _split(arguments: list[str]) -> int:

@@ -15,14 +15,14 @@ def print_facts(facts: dict[str, object]) -> None:
 
     table = Table("fact", "value")
     for name, value in facts.items():
-        table.add_row(shown(name.replace("_", " ")), _spelled(value))
+        table.add_row(shown(name.replace("_", " ")), spelled(value))
     console().print(table)
 
 
-def _spelled(value: Any) -> str:
+def spelled(value: Any) -> str:
     """A fact as a person would write it."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{shown(name)} {_spelled(part)}" for name, part in value.items())
+        return ", ".join(f"{shown(name)} {spelled(part)}" for name, part in value.items())
     if value is None or isinstance(value, bool):
         return {None: "-", True: "yes", False: "no"}[value]
     if isinstance(value, float):

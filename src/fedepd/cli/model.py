@@ -119,6 +119,7 @@ def predict(arguments: list[str]) -> int:
     if (values.data is None) == (values.nodes is None) or (values.nodes is None) != (values.edges is None):
         raise BadConfig("give the new graph either with --data FILE.npz or with --nodes and --edges")
     from fedepd.datasets.npz import read_unlabelled
+    from fedepd.datasets.schema import inside
     from fedepd.datasets.tables import Roles
     from fedepd.model.model import as_csv, load_model, read_tables, write_predictions
 
@@ -134,6 +135,8 @@ def predict(arguments: list[str]) -> int:
     predictions = model.predict(graph, values.abstain_below)
     if values.ids is not None:
         predictions = predictions.of([node.strip() for node in values.ids.split(",")])
+    elif (own := inside(graph)) is not None:
+        predictions = predictions.of(own)
     if values.out is None:
         say_table(as_csv(predictions, plain))
     else:

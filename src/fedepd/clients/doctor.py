@@ -93,6 +93,7 @@ def _facts(graph: Graph) -> dict[str, Any]:
             for tier, classes in vars(tiers(sizes)).items()
             if classes
         },
+        "split": "drawn" if graph.time is None else f"oldest first by {shown(graph.time_name)}",
     }
 
 

@@ -11,6 +11,7 @@ refused there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -50,8 +51,14 @@ def fills_of(clients: Sequence[ClientData]) -> dict[int, float]:
             rows.append(client.graph.x[used, at].numpy().astype(np.float64))
         known = np.concatenate(rows) * rule.std + rule.mean
         middle = np.median if rule.impute == "median" else np.mean
-        out[at] = float(middle(known)) if known.size else rule.mean
+        out[at] = _rounded(float(middle(known)), rule) if known.size else rule.mean
     return out
+
+
+def _rounded(value: float, rule: FeatureRule) -> float:
+    """Without the digits that features, which are float32, do not have."""
+    size = max(abs(value), abs(rule.mean), rule.std if rule.std != 1 else 0.0)
+    return round(value, 6 - math.floor(math.log10(size))) if size > 0 else 0.0
 
 
 def filled(graph: Graph, fills: dict[int, float]) -> Graph:

@@ -114,12 +114,9 @@ def _with_outside(
             made[key] = len(made)
             beside.append(known)
         nodes[side, row] = ends.inside + made[key]
-    note = f"{len({name for name, _ in made}):,} ids that are not in the table of nodes became nodes outside"
-    notes = [
-        f"{note} ({len(made):,} with one for each owner), {first}"
-        if owner is not None
-        else f"{note}, {first}"
-    ]
+    apart = len({name for name, _ in made})
+    several = f" ({len(made):,}, one for each owner)" if len(made) > apart else ""
+    notes = [f"{apart:,} ids that are not in the table of nodes became external nodes{several}, {first}"]
     if lost.any():
         notes.append(f"{int(lost.sum()):,} edges between two unknown ids were dropped")
     return Ends(

@@ -57,11 +57,24 @@ def fitted(table: Table, roles: Roles, ends: Ends | None = None) -> tuple[Featur
             rules.append(_number(table, name, column, roles, notes))
     if ends is not None:
         rules += _of_edges(ends, roles, notes)
+    notes += _gaps(table, rules, tables)
     schema = FeatureSchema(tuple(_scaled(tables, rule, table, ends, roles) for rule in rules), roles)
     for name, times in Counter(rule.name for rule in schema.rules).items():
         if times > 1:
             raise BadData(f"{table.name}: two features are called '{shown(name)}'; rename the column")
     return schema, notes
+
+
+def _gaps(table: Table, rules: Sequence[FeatureRule], tables: FeatureSchema) -> list[str]:
+    """One sentence about all missing numbers."""
+    marked = [rule for rule in rules if rule.marked]
+    if not marked:
+        return []
+    found = [f"{rule.name} {int(np.isnan(tables.values(rule, table)).sum()):,}" for rule in marked]
+    return [
+        f"missing among {table.rows:,} rows: {listed(found)}; every run puts the {marked[0].impute} of its "
+        f"training rows there, and one more feature per column marks them"
+    ]
 
 
 def _features(table: Table, roles: Roles) -> tuple[str, ...]:
@@ -191,11 +204,6 @@ def _number(table: Table, name: str, column: Column, roles: Roles, notes: list[s
         row, text = odd[0]
         where = f"{table.place(row)}: '{shown(text)}' in column '{shown(name)}'"
         notes.append(f"{where} counts as missing{lines(table, odd)}")
-    if gaps.any():
-        notes.append(
-            f"{int(gaps.sum()):,} of {table.rows:,} rows have no '{shown(name)}': every run puts the "
-            f"{roles.impute} of its training rows there, and a feature '{shown(name)} is missing' marks them"
-        )
     return FeatureRule(name, impute=roles.impute, marked=bool(gaps.any()))
 
 

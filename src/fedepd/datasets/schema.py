@@ -23,6 +23,7 @@ from fedepd.datasets.numbers import finite
 from fedepd.datasets.roles import REMEMBERED, UNKNOWN, Roles
 from fedepd.errors import BadData
 from fedepd.files import parse_json
+from fedepd.types import Graph
 
 Floats = NDArray[np.float64]
 
@@ -268,3 +269,15 @@ def refilled(schema: FeatureSchema, fills: dict[int, float]) -> FeatureSchema:
     """The schema with a value for missing numbers, by the position of the feature."""
     rules = [replace(rule, fill=fills[at]) if at in fills else rule for at, rule in schema.places]
     return replace(schema, rules=tuple(rules))
+
+
+def inside(graph: Graph) -> list[str] | None:
+    """The ids of the nodes that have a row of their own; None if all nodes have, or have no ids."""
+    if OUTSIDE not in graph.schema or graph.node_ids is None or graph.is_sparse:
+        return None
+    places = FeatureSchema.from_json(graph.schema).places
+    at = next((at for at, rule in places if rule.made == OUTSIDE), graph.num_features)
+    if at >= graph.num_features:
+        return None
+    names: list[str] = graph.node_ids[graph.x[:, at].numpy() == 0].tolist()
+    return names

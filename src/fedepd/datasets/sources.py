@@ -25,6 +25,7 @@ from fedepd.datasets.columns import (
     BLOCK,
     CELL,
     MAX_COLUMNS,
+    WITH_COMMA,
     Column,
     Table,
     list_column,
@@ -89,10 +90,22 @@ def _with_decimal(table: Table, decimal: str) -> Table:
     if decimal == ".":
         return table
     columns = {
-        name: replace(column, decimal=decimal) if column.is_text else column
+        name: replace(column, decimal=decimal) if column.is_text and _may_have_commas(column) else column
         for name, column in table.columns.items()
     }
     return replace(table, columns=columns)
+
+
+def _may_have_commas(column: Column) -> bool:
+    """Not so if no cell has a comma, and some cell has a point where no thousands end.
+
+    Choice: a column that is written with points alone keeps them, because one table of two often comes from
+    another program.
+    """
+    texts = column.texts()
+    return any("," in text for text in texts) or all(
+        WITH_COMMA.fullmatch(text) for text in texts if "." in text
+    )
 
 
 def stacked(tables: Sequence[Table]) -> Table:
