@@ -18,7 +18,7 @@ from fedepd.datasets.schema import FeatureSchema
 from fedepd.model.model import load_model
 from fedepd.rng import seeded_numpy
 
-QUICK = ["--rounds", "1", "--hidden", "4", "--partition", "random", "--clients", "2", "--quiet"]
+QUICK = ["--rounds", "1", "--hidden", "4", "--partition", "dirichlet", "--clients", "2", "--quiet"]
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_a_model_treats_new_tables_as_import_did(
 
 def test_a_split_fills_gaps_as_a_run_does(here: Path) -> None:
     imported(here, "--unknown-ends", "drop")
-    words = "data split g.npz --partition random --clients 2 -o clients"
+    words = "data split g.npz --partition dirichlet --clients 2 -o clients"
     assert main(words.split()) == 0
     assert main(["run", "fedavg", "--data", "g.npz", *QUICK, "--out", "run"]) == 0
     first = read_clients("clients")[0].graph

@@ -45,8 +45,8 @@ def test_every_kind_of_rule() -> None:
     ends = find_ends(EDGES, ["a", "b"], Roles(unknown_ends="external"))
     x = SCHEMA.apply(NODES, ends)
     assert SCHEMA.feature_names == (
-        "n", "n is missing", "opened age", "opened age is missing", "opened weekday=Mon", "opened weekday=Tue",
-        "opened weekday=(missing)", "in amount sum", "external",
+        "n", "n is missing", "opened age", "opened age is missing", "opened weekday=Mon",
+        "opened weekday=Tue", "opened weekday=(missing)", "in amount sum", "external",
     )  # fmt: skip
     expected = [[2, 0, -1.8, 0, 1, 0, 0, 0, 0], [1, 1, 0, 1, 0, 0, 1, 7, 0], [0, 0, 0, 0, 0, 0, 0, 0, 1]]
     assert np.allclose(x, expected)

@@ -46,7 +46,7 @@ def test_decimal_commas(tmp_path: Path) -> None:
     assert table.columns["n"].texts()[0] == "1.234,5"
     (tmp_path / "a.csv").write_text("id;n\nx;1,5\ny;0.25\n")
     assert read_sources(tmp_path / "a.csv", ",").columns["n"].numbers == 1  # the row of 0.25
-    with pytest.raises(BadConfig, match="give '.' or ','"):
+    with pytest.raises(BadConfig, match=r"give '\.' or ','"):
         read_sources(tmp_path / "a.csv", ";")
 
 

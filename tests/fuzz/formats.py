@@ -73,6 +73,36 @@ def _clients(content: bytes, folder: Path) -> object:
 
 NODES = b"id,label,site,age,kind\na,good,N,1,x\nb,bad,S,2,y\nc,,N,3,x\nd,good,S,6,y\n"
 EDGES = b"source,target\na,b\nb,c\nc,d\n"
+REAL_NODES = (
+    b"id;label;site;age;balance;opened;kind\na;good;N;1;1.234,5;2025-01-31;x\n"
+    b"b;bad;S;n/a;-2,5;01.02.2025;\nc;;N;3;;;x\nd;good;S;6;7;2025-01-01 10:30;y\n"
+)
+REAL_EDGES = b"from,to,amount\na,b,3.5\nb,zz,\nc,d,7\nzz,yy,1\n"
+
+
+def _real_tables(role: str) -> Read:
+    """The same with gaps, dates, decimal commas, amounts and unknown ends."""
+
+    def read(content: bytes, folder: Path) -> object:
+        from fedepd.datasets.schema import FeatureSchema
+        from fedepd.datasets.sources import read_sources
+        from fedepd.datasets.suggest import suggested
+        from fedepd.datasets.tables import Roles, import_files, new_graph
+
+        nodes, edges = folder / "nodes.csv", folder / "edges.csv"
+        nodes.write_bytes(content if role == "nodes" else REAL_NODES)
+        edges.write_bytes(content if role == "edges" else REAL_EDGES)
+        roles = Roles(
+            owner="site", one_hot=True, scale=True, impute="median", decimal=",", missing=("-999",),
+            dates=True, date_parts=("age", "month", "weekday"), edge_features=True, unknown_ends="external",
+            split_by="opened",
+        )  # fmt: skip
+        suggested(nodes, edges, roles)
+        graph, _ = import_files(nodes, edges, roles)
+        schema = FeatureSchema.from_json(graph.schema)
+        return new_graph(read_sources(nodes, ","), read_sources(edges, ","), schema, graph.num_classes)
+
+    return read
 
 
 def _tables(nodes: str, edges: str, role: str) -> Read:
@@ -130,10 +160,20 @@ def _numbers(path: Path) -> object:
 
 def _schema(content: bytes, folder: Path) -> object:
     from fedepd.datasets.columns import Table, list_column
-    from fedepd.datasets.tables import FeatureSchema
+    from fedepd.datasets.edges import find_ends
+    from fedepd.datasets.tables import FeatureSchema, Roles
 
     schema = FeatureSchema.from_json(content.decode("utf-8", "surrogateescape"))
-    return schema.apply(Table("nodes", {rule.name: list_column([1.0, 2.0]) for rule in schema.rules}, 2))
+    cells = {
+        rule.column: ["2025-01-31", "1.2.2025"] if rule.made else [1.0, 2.0]
+        for rule in schema.rules
+        if rule.column
+    }
+    nodes = Table("nodes", {name: list_column(each) for name, each in cells.items()}, 2)
+    links = {rule.of: list_column([1.0, 2.0]) for rule in schema.rules if not rule.column and rule.of}
+    ends = {"from": list_column(["a", "b"]), "to": list_column(["b", "z"])}
+    edges = Table("edges", {**ends, **links}, 2)
+    return schema.apply(nodes, find_ends(edges, ["a", "b"], Roles(unknown_ends="external")))
 
 
 # --- settings, runs, models ---------------------------------------------------------------------------------
@@ -353,6 +393,8 @@ FORMATS: dict[str, Format] = {
     "clients": Format("folder", _clients),
     "csv-nodes": Format("text", _tables("nodes.csv", "edges.csv", "nodes")),
     "csv-edges": Format("text", _tables("nodes.csv", "edges.csv", "edges")),
+    "csv-real-nodes": Format("text", _real_tables("nodes")),
+    "csv-real-edges": Format("text", _real_tables("edges")),
     "parquet": Format("bytes", _tables("nodes.parquet", "edges.csv", "nodes")),
     "graphml": Format("text", _file("a.graphml", _graphml)),
     "pt": Format("zip", _file("a.pt", _tensors)),

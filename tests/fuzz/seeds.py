@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fuzz.corpus import FOLDER, write_case
-from fuzz.formats import EDGES, NODES
+from fuzz.formats import EDGES, NODES, REAL_EDGES, REAL_NODES
 
 
 def npz(**arrays: Any) -> bytes:
@@ -62,6 +62,14 @@ def sparse() -> dict[str, Any]:
 SCHEMA = [
     {"name": "age", "mean": 3.0, "std": 1.5, "categories": None},
     {"name": "kind", "mean": 0.0, "std": 1.0, "categories": ["x", "y"]},
+]
+REAL_SCHEMA = [
+    {**SCHEMA[0], "impute": "median", "fill": 4.0, "marked": True},
+    {**SCHEMA[0], "name": "opened age", "made": "age", "of": "opened", "day": "2025-01-31", "impute": "mean"},
+    {**SCHEMA[1], "name": "opened month", "categories": ["1", "2", ""], "made": "month", "of": "opened"},
+    {**SCHEMA[0], "name": "in amount sum", "made": "in sum", "of": "amount"},
+    {**SCHEMA[0], "name": "external", "made": "external"},
+    {"tables": {"decimal": ",", "missing": ["-999"], "unknown_ends": "external"}},
 ]
 GRAPHML = """<?xml version="1.0" encoding="utf-8"?>
 <graphml xmlns="http://graphml.graphdrawing.org/xmlns">
@@ -149,6 +157,8 @@ def plain() -> Iterator[tuple[str, str, bytes]]:
         npz(**graph, unscaled=np.linspace(-1e9, 1e9, 12)[:, None], scaled=np.array([1])),
     )
     yield "csv-nodes", "seed", NODES
+    yield "csv-real-nodes", "seed", REAL_NODES
+    yield "csv-real-edges", "seed", REAL_EDGES
     yield (
         "csv-nodes",
         "seed-quoted",
@@ -167,6 +177,7 @@ def plain() -> Iterator[tuple[str, str, bytes]]:
         yield "scipy", f"seed-{kind}", npz(**_scipy(kind, parts))
     yield "numbers", "seed", b"0 1\n1 2\n2 0\n"
     yield "schema", "seed", json.dumps(SCHEMA).encode()
+    yield "schema", "seed-real", json.dumps(REAL_SCHEMA).encode()
     yield "toml", "seed", TOML.encode()
     yield "plan", "seed", PLAN.encode()
     kit = {"host": "server.example", "port": 8002, "sites": ["north", "south"], "features": 8, "classes": 3}

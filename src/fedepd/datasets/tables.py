@@ -69,6 +69,7 @@ def import_tables(
             f"but are not used for training, validation or testing"
         )
     beside = list(ends.beside)
+    order = _order(nodes, roles, y, len(beside))
     try:
         graph = Graph.make(
             x=x,
@@ -81,7 +82,7 @@ def import_tables(
             owner_names=owner_names,
             node_ids=np.array([*ids, *ends.outside], dtype=np.str_),
             schema=schema,
-            **_order(nodes, roles, y, len(beside)),
+            **order,
         )
     except BadData as error:
         raise BadData(f"{nodes.name}: {error}") from None
