@@ -220,5 +220,5 @@ def gathered(ends: Ends, how: str, values: Floats | None = None) -> Floats:
         out = np.full(ends.count, -np.inf)
         np.maximum.at(out, nodes, some)
         return np.where(counts > 0, out, 0.0)
-    total = np.bincount(nodes, weights=some, minlength=ends.count)
+    total = np.bincount(nodes, weights=some, minlength=ends.count).astype(np.float64)
     return total / np.maximum(counts, 1) if what == "mean" else total

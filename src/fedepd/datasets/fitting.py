@@ -210,9 +210,8 @@ def _number(table: Table, name: str, column: Column, roles: Roles, notes: list[s
 def _of_edges(ends: Ends, roles: Roles, notes: list[str]) -> list[FeatureRule]:
     rules = list[FeatureRule]()
     if roles.edge_features:
-        names = roles.edge_features
-        if names is True:
-            names = number_columns(ends, frozenset(roles.missing))
+        chosen = roles.edge_features
+        names = chosen if isinstance(chosen, tuple) else number_columns(ends, frozenset(roles.missing))
         for name in names:
             ends.table.column(name, "correct --edge-features")
             if name in ends.columns:

@@ -107,7 +107,9 @@ class Roles:
             texts = value if name == "missing" and isinstance(value, list) else [value]
             if name not in REMEMBERED or not all(isinstance(text, str) for text in texts):
                 raise ValueError("what it says of its tables is wrong")
-        told = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
+        told: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()
+        }
         try:
             return cls(**told)
         except (BadConfig, UnknownName) as error:
