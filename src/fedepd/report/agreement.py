@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fedepd.errors import BadData
 from fedepd.longtail import Tiers, tiers
-from fedepd.metrics import client_mean, pooled
+from fedepd.metrics import class_numbers, client_mean, pooled
 from fedepd.runs.folder import CONFIG, CONFUSION, PARTITION, SHARED, SUMMARY
 from fedepd.shapes import DAMAGED
 
@@ -79,6 +79,34 @@ def check_numbers(
                         f"{where} says {metric if metric in found else 'one'} = {value} ({model}, "
                         f"{average}), but its confusion matrices give {ours}; {CHANGED}"
                     )
+
+
+    _check_classes(summary, config, confusion, cut, where)
+
+
+def _check_classes(summary: Json, config: Json, confusion: Arrays, cut: Tiers, where: str) -> None:
+    """Check the numbers by class, tier and client, if the summary has them.
+
+    A ranking's numbers do not follow from the matrices. Their form is all that can be checked.
+    """
+    if "by_class" not in summary:
+        return
+    secure = config["experiment"].get("privacy", {}).get("secure", False)
+    found = class_numbers(confusion[f"{summary['headline']}_test"], cut, not secure)
+    for part, ours in found.items():
+        stated = summary.get(part, [])
+        if not _agrees(stated, ours):
+            raise BadData(f"{where}: '{part}' does not follow from its confusion matrices; {CHANGED}")
+
+
+def _agrees(stated: Any, found: Any) -> bool:
+    """Whether every number of ``found`` is in ``stated``, up to rounding. More may be there."""
+    if isinstance(found, dict):
+        return found.keys() <= stated.keys() and all(_agrees(stated[name], found[name]) for name in found)
+    if isinstance(found, list):
+        same = stated is not None and len(stated) == len(found)
+        return same and all(map(_agrees, stated, found))
+    return stated is None if found is None else stated is not None and _same(stated, found)
 
 
 def _same(stated: float | None, found: float) -> bool:

@@ -63,6 +63,9 @@ ADAPTED = "adapted.safetensors"
 ``adapt``, if adapted models are used. ``rounds.adapt.adapted_logits`` predicts with them."""
 SUMMARY = "summary.json"
 """The numbers. It is written last, so a folder with a summary is complete."""
+RANKING = "ranking.json"
+"""How well the headline model ranks test nodes, class by class. It is there after a simulated run without
+guard, secure sums and noise: it needs the scores of single nodes."""
 CALIBRATION = "calibration.json"
 """What ``fedepd export`` has measured. It is there only after an export."""
 PERSONAL = "personal.safetensors"
@@ -146,14 +149,44 @@ STATISTICS_FIELDS: Table = {
 }
 """What the clients measured together before the first round."""
 
+
+def _several(count: int, kind: Kind) -> Kind:
+    return Kind(
+        f"a list of {count} times {kind.words}",
+        lambda value: isinstance(value, list) and len(value) == count and all(map(kind.fits, value)),
+    )
+
+
+_HEADLINE = Kind("'global' or 'personal'", lambda value: value in HEADLINES)
+INTERVAL = (_several(3, SHARE),)
+"""A value and both ends of its 95 % interval, or null."""
+_FOUND = [_several(2, number(0))]
+"""Pairs of alerts and of nodes found among them."""
+_OF_A_CLASS: Table = dict.fromkeys(("precision", "recall", "f1", "average_precision?"), INTERVAL)
+BY_CLASS_FIELDS: Table = {
+    "by_class?": [{"class": WHOLE, "nodes": WHOLE, "predicted": WHOLE, **_OF_A_CLASS, "at_alerts?": _FOUND}],
+    "by_tier?": dict.fromkeys(TIERS, _OF_A_CLASS),
+    "by_client?": [{"client": WHOLE, "nodes": WHOLE, **dict.fromkeys(_OF_A_CLASS, (SHARE,))}],
+}
+"""What ``metrics.class_numbers`` gives of the headline model's test nodes, and what ``RANKING`` adds to it."""
+RANKING_FIELDS: Table = {
+    "model": _HEADLINE,
+    "nodes": WHOLE,
+    "classes": [
+        {"nodes": WHOLE, "average_precision": INTERVAL, "at_alerts": _FOUND, "curve": [_several(2, WHOLE)]},
+    ],
+    "clients": [(SHARE,)],
+}
+
 SUMMARY_FIELDS: Table = {
     **dict.fromkeys(("method", "method_label", "preset", "dataset", "protocol"), TEXT),
     "seed": WHOLE,
     "rounds": ROUND_NUMBER,
     "best_round": ROUND_NUMBER,
     "metrics": {EVERY: {EVERY: {EVERY: (SHARE,)}}},  # by model, by average, by metric
-    "headline": Kind("'global' or 'personal'", lambda value: value in HEADLINES),
+    "headline": _HEADLINE,
     "tiers": CLASSES_OF_TIERS,
+    **BY_CLASS_FIELDS,
     "best_rounds?": {EVERY: ROUND_NUMBER},
     "config_hash?": TEXT,
     "weights_sha256?": TEXT,
@@ -231,6 +264,7 @@ _FIELDS: dict[str, Any] = {
     ENV: ENV_FIELDS,
     CLIENTS: [CLIENT_FIELDS],
     CALIBRATION: CALIBRATION_FIELDS,
+    RANKING: RANKING_FIELDS,
     RELEASES: RELEASES_FIELDS,
 }
 
