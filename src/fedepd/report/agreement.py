@@ -80,7 +80,6 @@ def check_numbers(
                         f"{average}), but its confusion matrices give {ours}; {CHANGED}"
                     )
 
-
     _check_classes(summary, config, confusion, cut, where)
 
 
@@ -127,6 +126,29 @@ def _tiers(summary: Json, is_federation: bool, class_sizes: npt.NDArray[Any], wh
     if not fits:
         raise BadData(f"{where}: 'tiers' are not those of the class sizes in {PARTITION}; {CHANGED}")
     return stated
+
+
+def check_ranking(ranking: Json, summary: Json, confusion: Arrays, where: str) -> None:
+    """Check that a ranking is of the headline model, and of the test nodes that confusion.npz counts."""
+    matrices = confusion[f"{summary['headline']}_test"]
+    nodes = matrices.sum((0, 2)).tolist()
+    fits = (
+        ranking["model"] == summary["headline"]
+        and [each["nodes"] for each in ranking["classes"]] == nodes
+        and len(ranking["clients"]) == len(matrices)
+        and ranking["nodes"] == sum(nodes)
+    )
+    if not fits:
+        raise BadData(f"{where} is not about the test nodes of {CONFUSION}; {CHANGED}")
+    stated = [each.get("average_precision") for each in summary.get("by_class", [])]
+    if not _agrees(stated, [each["average_precision"] for each in ranking["classes"]]):
+        raise BadData(f"{where} and {SUMMARY} differ in average precision; {CHANGED}")
+    for own, count in zip(ranking["classes"], nodes, strict=True):
+        for alerts, found in [*own["at_alerts"], *own["curve"]]:
+            if not 0 < alerts <= sum(nodes) or found > min(alerts, count):
+                raise BadData(f"{where} finds more nodes than there are; {CHANGED}")
+        if (own["average_precision"] is None) != (count == 0) or bool(own["curve"]) != (count > 0):
+            raise BadData(f"{where} lacks numbers of a class that was tested; {CHANGED}")
 
 
 def check_rounds(summary: Json, config: Json, lines: Sequence[Json], where: str) -> None:

@@ -32,8 +32,8 @@ def bin_accuracy(
 
     Choice: the interval uses the counts of an average seed. Seeds test overlapping nodes of one graph, so
     three seeds do not have three times the information.
-    Choice: each class has Wilson's interval, and a bin's mean has what ``metrics.mean_with_interval`` makes of
-    them. The paper shows no intervals.
+    Choice: each class has Wilson's interval, and a bin's mean has what ``metrics.mean_with_interval`` makes
+    of them. The paper shows no intervals.
     """
     counts = np.sum([run.confusion[f"{run.kind(model)}_test"].sum(0) for run in group.runs], axis=0)  # [C, C]
     result = np.array([mean_accuracy(counts, classes, len(group.runs)) for classes in bins])

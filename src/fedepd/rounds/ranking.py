@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 ALERTS = tuple(first * 10**power for power in range(1, 7) for first in (1, 2, 5))
-"""Numbers of alerts at which precision and recall are told: 10, 20, 50, 100, ... as far as there are nodes."""
+"""Numbers of alerts at which precision and recall are told, as far as there are nodes."""
 POINTS = 60
 """Most points of a curve that are kept."""
 
@@ -87,8 +87,8 @@ def ranked_classes(probabilities: Floats, y: Ints) -> list[dict[str, Any]]:
         probabilities: Of the nodes, [n, C].
         y: The nodes' classes, [n].
 
-    Choice: the interval of an average precision is Wilson's, as if it were the share of the class's nodes that
-    are right. It is a mean over these nodes, and they are the few. Boyd, Eng & Page (2013) take the same
+    Choice: the interval of an average precision is Wilson's, as if it were the share of the class's nodes
+    that are right. It is a mean over these nodes, and they are the few. Boyd, Eng & Page (2013) take the same
     number of trials; their binomial interval has no width at 1.
     """
     out = []

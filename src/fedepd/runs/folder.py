@@ -68,6 +68,8 @@ RANKING = "ranking.json"
 guard, secure sums and noise: it needs the scores of single nodes."""
 CALIBRATION = "calibration.json"
 """What ``fedepd export`` has measured. It is there only after an export."""
+OPERATING = "operating.json"
+"""What the operating point of an exported model does to test nodes. It is there only after such an export."""
 PERSONAL = "personal.safetensors"
 """The clients' own models, if they are not in ``MODEL``. It is there only after an export of one of them."""
 AUDIT, AUDIT_PAGE = "audit.json", "audit.html"
@@ -168,7 +170,7 @@ BY_CLASS_FIELDS: Table = {
     "by_tier?": dict.fromkeys(TIERS, _OF_A_CLASS),
     "by_client?": [{"client": WHOLE, "nodes": WHOLE, **dict.fromkeys(_OF_A_CLASS, (SHARE,))}],
 }
-"""What ``metrics.class_numbers`` gives of the headline model's test nodes, and what ``RANKING`` adds to it."""
+"""What ``metrics.class_numbers`` gives of the headline model's test nodes, and what ``RANKING`` adds."""
 RANKING_FIELDS: Table = {
     "model": _HEADLINE,
     "nodes": WHOLE,
@@ -250,6 +252,35 @@ CALIBRATION_FIELDS: Table = {
     "unmeasured?": TEXT,
 }
 
+_WITH_ENDS = Kind(
+    "a number and its interval",
+    lambda value: (
+        isinstance(value, list) and len(value) == 3 and all(v is None or number(0).fits(v) for v in value)
+    ),
+)
+OPERATING_FIELDS: Table = {
+    "usual": WHOLE,
+    "aim": {
+        "cost?": TEXT,
+        "recall?": {EVERY: SHARE},
+        "alerts?": Kind("a whole number or a table", lambda value: isinstance(value, int | dict)),
+        "per?": (WHOLE,),
+    },
+    **dict.fromkeys(("validation_nodes", "test_nodes", "resamples"), WHOLE),
+    "measured": [
+        {
+            "classes": [WHOLE],
+            "threshold": NUMBER,
+            "nodes": WHOLE,
+            **dict.fromkeys(("found", "false_alarms", "recall", "precision"), _WITH_ENDS),
+            "curve": [_several(4, number(0))],
+        }
+    ],
+    "costs_per_node?": {EVERY: _WITH_ENDS},
+    "likeliest": {EVERY: (SHARE,)},
+    "decided": {EVERY: (SHARE,)},
+}
+
 CHECKPOINT_FIELDS: Table = {
     "lines": [{**ROUND_FIELDS, "bytes_up": {EVERY: WHOLE}, "bytes_down": {EVERY: WHOLE}}],
     "best": {EVERY: {"score": SCORE, "round": ROUND_NUMBER}},
@@ -265,6 +296,7 @@ _FIELDS: dict[str, Any] = {
     CLIENTS: [CLIENT_FIELDS],
     CALIBRATION: CALIBRATION_FIELDS,
     RANKING: RANKING_FIELDS,
+    OPERATING: OPERATING_FIELDS,
     RELEASES: RELEASES_FIELDS,
 }
 

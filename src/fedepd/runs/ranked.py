@@ -49,9 +49,7 @@ def _rows(simulation: Simulation, progress: Progress, kind: str) -> Rows | None:
     selected round that nobody has kept.
     """
     best, out = progress.best[kind], []
-    for participant, measured in zip(
-        simulation.participants, best.confusions[f"{kind}_test"], strict=True
-    ):
+    for participant, measured in zip(simulation.participants, best.confusions[f"{kind}_test"], strict=True):
         try:
             tensors = _tensors(simulation, progress, kind, participant.client_id)
             matrix, logits, y = participant.tested(best.round, tensors)
