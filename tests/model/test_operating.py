@@ -60,8 +60,9 @@ def test_alerts_are_a_share_of_nodes() -> None:
 
 
 def test_decisions_by_thresholds_by_hand() -> None:
-    """Takeover from 0.2 on: nodes 2 and 3. Node 3 is likeliest a mule, but is called a takeover, by that rule.
-    Node 1 is called clean. With a rule for mules from 0.5 on, node 3 passes both: 0.7 / 0.5 > 0.2 / 0.2."""
+    """Takeover from 0.2 on: nodes 2 and 3. Node 3 is likeliest a mule, but is called a takeover, by that
+    rule. Node 1 is called clean. With a rule for mules from 0.5 on, node 3 passes both:
+    0.7 / 0.5 > 0.2 / 0.2."""
     one = Operating(0, (Rule((2,), 0.2),)).decide(P)
     assert one.classes.tolist() == [0, 0, 2, 2]
     assert one.alerts.tolist() == [False, False, True, True]
@@ -86,14 +87,14 @@ def test_decisions_by_costs_by_hand() -> None:
     costs = np.array([[0.0, 10, 40], [1, 0, 5], [1, 5, 0]])
     point = Operating(0, (Rule((1, 2), 0.0),), costs, np.zeros(3))
     assert point.decide(P).classes.tolist() == [1, 1, 2, 1]
-    cheap = Operating(0, (Rule((1, 2), 0.0),), costs / np.array([1, 100, 100]), np.zeros(3))
+    cheap = Operating(0, (Rule((1, 2), 0.0),), costs / np.array([1, 1000, 1000]), np.zeros(3))
     assert cheap.decide(P).classes.tolist() == [0, 0, 0, 0]
     assert not cheap.decide(P).alerts.any()
 
 
 def test_shifts_undo_a_change_of_frequencies() -> None:
-    """Probabilities as if all classes were equally frequent: p / prior. The shifts find log(prior) again, up to
-    a constant, within the noise of 4000 nodes."""
+    """Probabilities as if all classes were equally frequent: p / prior. The shifts find log(prior) again, up
+    to a constant, within the noise of 4000 nodes."""
     p, y = drawn(4000)
     prior = np.array([0.8, 0.13, 0.07])
     balanced = p / prior / (p / prior).sum(1, keepdims=True)

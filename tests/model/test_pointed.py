@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import fedepd
 from fedepd.cli import main
+from fedepd.datasets.npz import write_npz
 from fedepd.errors import BadConfig, BadData
 from fedepd.model.aim import Aim
 from fedepd.model.export import export
@@ -49,7 +51,7 @@ def test_validation_nodes_alone_choose_the_threshold(model: Path, finished: Path
 
 
 def test_predict_gives_label_rank_and_alert(model: Path, tmp_path: Path) -> None:
-    fedepd.load("synthetic").save(tmp_path / "g.npz")
+    write_npz(fedepd.load("synthetic"), tmp_path / "g.npz")
     assert (
         main(["predict", str(model), "--data", str(tmp_path / "g.npz"), "-o", str(tmp_path / "p.csv")]) == 0
     )
@@ -90,8 +92,6 @@ def test_the_folder_the_card_and_the_run_tell_of_the_point(model: Path, finished
     ],
 )
 def test_a_damaged_point_is_refused(change: dict[str, Any], model: Path, tmp_path: Path) -> None:
-    import shutil
-
     copy = tmp_path / "copy"
     shutil.copytree(model, copy)
     config = json.loads((copy / "config.json").read_text())
@@ -114,8 +114,6 @@ def test_a_client_has_a_point_of_its_own_and_alerts_work_from_the_command_line(
 
 
 def test_a_federation_has_no_point(finished: Path, tmp_path: Path) -> None:
-    import shutil
-
     copy = tmp_path / "federation"
     shutil.copytree(finished, copy)
     config = json.loads((copy / "config.json").read_text())

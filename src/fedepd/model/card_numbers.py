@@ -66,11 +66,9 @@ def operating_point(point: dict[str, Any] | None, model: Model) -> list[str]:
         f"{_aimed(point)} The point was chosen on {point['validation_nodes']:,} validation nodes. On "
         f"{point['test_nodes']:,} test nodes it comes to:",
         table(header, rows),
-        f"Brackets hold 95 % intervals from {point['resamples']:,} bootstrap resamples of validation and "
-        "test nodes; the threshold is chosen anew in each of them. Without the point, a node is called its "
-        f"likeliest class: balanced accuracy {_percent(point['likeliest']['bacc'])} and macro-F1 "
-        f"{_percent(point['likeliest']['macro_f1'])}, with it {_percent(point['decided']['bacc'])} and "
-        f"{_percent(point['decided']['macro_f1'])}.",
+        f"Brackets hold 95 % intervals from {point['resamples']:,} bootstrap resamples of "
+        f"{_resampled(point)} Without the point, a node is called its likeliest class: "
+        f"{_in_total(point['likeliest'])}; with it, {_in_total(point['decided'])}.",
         *_costs(point, model),
         f"![Found cases against false alarms]({OPERATING_CURVE})",
     ]
@@ -86,6 +84,16 @@ def _aimed(point: dict[str, Any]) -> str:
     alerts = aim["alerts"] if isinstance(aim["alerts"], dict) else {"": aim["alerts"]}
     counts = [f"{count:,} alerts{f' to {_name(name)}' if name else ''}" for name, count in alerts.items()]
     return f"The model shall raise {' and '.join(counts)} in {aim['per']:,} nodes."
+
+
+def _in_total(scores: dict[str, Any]) -> str:
+    return f"balanced accuracy {_percent(scores['bacc'])}, macro-F1 {_percent(scores['macro_f1'])}"
+
+
+def _resampled(point: dict[str, Any]) -> str:
+    if "costs" in point:
+        return "the test nodes."
+    return "validation and test nodes; the threshold is chosen anew in each of them."
 
 
 def _costs(point: dict[str, Any], model: Model) -> list[str]:

@@ -65,7 +65,8 @@ class Operating:
             return np.stack([p[:, list(rule.classes)].sum(1) for rule in self.rules])
         expected = self._expected(p)
         others = np.delete(expected, self.usual, axis=1)
-        return (expected[:, self.usual] - others.min(1))[None]
+        saved: Floats = expected[:, self.usual] - others.min(1)
+        return saved[None]
 
     def _expected(self, p: Floats) -> Floats:
         """The expected cost of every call, [n, C]."""
@@ -85,8 +86,8 @@ class Operating:
             margin = scores[0]
             expected = self._expected(p)
             best = np.where(np.arange(p.shape[1]) == self.usual, np.inf, expected).argmin(1)
-            alerts = margin > 0
-            return Decisions(np.where(alerts, best, self.usual), alerts, ranks(margin, alerts))
+            saves = margin > 0
+            return Decisions(np.where(saves, best, self.usual), saves, ranks(margin, saves))
         floors = np.array([[max(rule.threshold, LEAST)] for rule in self.rules])
         margins = np.log(np.maximum(scores, LEAST)) - np.log(floors)  # [R, n]
         # Compared as they are, not as logarithms: a node at its threshold is alerted whatever is rounded.
@@ -98,7 +99,7 @@ class Operating:
             [np.array(rule.classes)[p[:, list(rule.classes)].argmax(1)] for rule in self.rules]
         )
         first = np.where(passed, margins, -np.inf).argmax(0)  # [n]
-        alerts = passed.any(0)
+        alerts: Flags = np.asarray(passed.any(0))
         called = np.where(alerts, of_rule[first, np.arange(len(p))], called)
         return Decisions(called, alerts, ranks(margins.max(0), alerts))
 

@@ -88,7 +88,7 @@ def measured_point(
     return out
 
 
-def _mean_with_interval(values: Floats, name: str) -> list[float]:
+def _mean_with_interval(values: Floats, name: str) -> list[float | None]:
     draws, n = seeded_numpy("operating point", "cost", name, len(values)), len(values)
     again = [float(values[draws.integers(n, size=n)].mean()) for _ in range(RESAMPLES)]
     return [float(values.mean()), *_ends(again)]
@@ -101,13 +101,15 @@ def _rule(number: int, point: Operating, wanted: Wanted, validation: Split, test
     alerted = theirs > 0 if point.costs is not None else theirs >= rule.threshold
     found, false = int((alerted & positive).sum()), int((alerted & ~positive).sum())
     again = _resampled(rule, None if point.costs is not None else wanted, (own, truth), (theirs, positive))
+    shares = _ends(again[:, 2])
     return {
         "classes": list(rule.classes),
         "threshold": rule.threshold,
         "nodes": int(positive.sum()),
-        "found": [found, *_ends(again[:, 0])],
+        # As a share of these cases: resamples have other numbers of them.
+        "found": [found, *(None if end is None else end * int(positive.sum()) for end in shares)],
         "false_alarms": [false, *_ends(again[:, 1])],
-        "recall": [_share(found, int(positive.sum())), *_ends(again[:, 2])],
+        "recall": [_share(found, int(positive.sum())), *shares],
         "precision": [_share(found, found + false), *_ends(again[:, 3])],
         "curve": curve(theirs, positive),
     }
