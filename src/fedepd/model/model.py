@@ -234,6 +234,9 @@ def load_model(folder: str | Path) -> Model:
         found, known = shown(config.get("format"), 20), f"{FORMAT} and {FORMAT_OPERATING}"
         raise BadData(f"{where} has format {found}, this version reads {known}; export the run again")
     expect(config, MODEL_CONFIG, where, EXPORT_AGAIN)
+    if ("operating" in config) != (config["format"] == FORMAT_OPERATING):
+        has = "an" if "operating" in config else "no"
+        raise BadData(f"{where} has format {config['format']} and {has} operating point; {EXPORT_AGAIN}")
     tensors = read_tensors(folder / WEIGHTS, EXPORT_AGAIN)
     if weights_sha256(tensors) != config["weights_sha256"]:
         raise BadData(
