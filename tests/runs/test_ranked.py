@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy.special import softmax
 from sklearn.metrics import average_precision_score
 
@@ -80,3 +82,13 @@ def test_a_ranking_of_other_nodes_is_refused(tmp_path: Path) -> None:
         path.write_text(json.dumps(bad))
         with pytest.raises(Exception, match=words):
             _ = read_run(tmp_path / "run").ranking
+
+
+def test_a_run_that_says_one_class_says_so() -> None:
+    """With a learning rate of next to nothing and features of zeros, every node is called the same."""
+    graph = small()
+    blind = replace(graph, x=torch.zeros_like(graph.x))
+    summary = run(blind, "fedavg", **QUICK, lr=1e-9).summary
+    assert "for every test node" in summary["one_class"]
+    assert summary["warnings"] == []
+    assert "one_class" not in run(graph, "fedepd", **{**QUICK, "rounds": 12, "hidden": 16}).summary

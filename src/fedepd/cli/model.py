@@ -255,7 +255,8 @@ def stoppable(how_to_continue: Callable[[], str]) -> Iterator[None]:
 
 
 def show_result(result: RunResult, as_json: bool) -> int:
-    for warning in result.summary["warnings"]:
+    said = [result.summary["one_class"]] if "one_class" in result.summary else []
+    for warning in [*said, *result.summary["warnings"]]:
         complain(f"warning: {warning}")
     if as_json:
         say_json(result.summary)

@@ -116,7 +116,8 @@ def model_card(
         else f"The graph's sha256 is {markdown_code(data['sha256'])}"
     )
     calibrated = [] if "unmeasured" in calibration else LIMITS_OF_CALIBRATION
-    warnings = [markdown_text(sentence(warning)) for warning in s.get("warnings", [])]
+    said = [s["one_class"]] if "one_class" in s and scores is None else []
+    warnings = [markdown_text(sentence(warning)) for warning in [*said, *s.get("warnings", [])]]
     versions = f"fedepd {_name(env.get('fedepd'))}, torch {_name(env.get('torch'))}"
     parts = [
         f"# {method} on {graph}{f', model of {_name(model.client)}' if owned else ''}",

@@ -206,6 +206,7 @@ SUMMARY_FIELDS: Table = {
     },
     "proxy_features?": FLAG,
     "test_without_local_train?": (SHARE,),
+    "one_class?": TEXT,  # said of a model that says one class for everything
     "warnings?": [TEXT],
     "privacy?": SPENT_FIELDS,
     "adapted?": ADAPTED_FIELDS,

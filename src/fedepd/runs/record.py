@@ -144,12 +144,8 @@ def summarise(
         **own,
         **({"privacy": progress.spent} if progress.spent else {}),
         **({} if progress.adapted is None else {"adapted": progress.adapted.about}),
-        "warnings": [
-            *one_class_notice(test.sum(0), config["dataset"]["label_names"]),
-            *warnings,
-            *stop_notice(progress.spent, config["rounds"]),
-            *adapt_notice(config),
-        ],
+        **{"one_class": line for line in one_class_notice(test.sum(0), config["dataset"]["label_names"])},
+        "warnings": [*warnings, *stop_notice(progress.spent, config["rounds"]), *adapt_notice(config)],
     }
 
 
