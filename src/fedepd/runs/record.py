@@ -122,6 +122,7 @@ def summarise(
     headline, cut = "global" if config["has_global"] else "personal", progress.tiers
     tiers: Json = {"head": cut.head, "medium": cut.medium, "tail": cut.tail}
     test = progress.best[headline].confusions[f"{headline}_test"]
+    said = one_class_notice(test.sum(0), config["dataset"]["label_names"])
     # Under secure sums, the matrix is that of all clients together.
     numbers = class_numbers(test, cut, not config["experiment"]["privacy"]["secure"])
     return {
@@ -144,7 +145,7 @@ def summarise(
         **own,
         **({"privacy": progress.spent} if progress.spent else {}),
         **({} if progress.adapted is None else {"adapted": progress.adapted.about}),
-        **{"one_class": line for line in one_class_notice(test.sum(0), config["dataset"]["label_names"])},
+        **({"one_class": said[0]} if said else {}),
         "warnings": [*warnings, *stop_notice(progress.spent, config["rounds"]), *adapt_notice(config)],
     }
 
