@@ -21,10 +21,10 @@ def drawn(n: int, seed: int) -> Split:
 
 def test_counts_are_those_of_the_decisions() -> None:
     validation, test, aim = drawn(400, 1), drawn(500, 2), Aim(recall={"takeover": 0.8})
-    point = chosen(aim, validation.p, validation.y, NAMES, 0, 900)
+    point = chosen(aim, validation.p, validation.classes, NAMES, 0, 900)
     told = measured_point(point, aim, validation, test, TIERS, 900)
     (rule,) = told["measured"]
-    said, is_one = point.decide(test.p).classes == 2, test.y == 2
+    said, is_one = point.decide(test.p).classes == 2, test.classes == 2
     assert rule["found"][0] == (said & is_one).sum()
     assert rule["false_alarms"][0] == (said & ~is_one).sum()
     assert rule["recall"][0] == (said & is_one).sum() / is_one.sum()
@@ -42,7 +42,7 @@ def test_the_interval_holds_what_other_samples_give() -> None:
     aim, hits = Aim(recall={"mule": 0.7}), 0
     for seed in range(20):
         validation, test = drawn(150, 100 + seed), drawn(150, 200 + seed)
-        point = chosen(aim, validation.p, validation.y, NAMES, 0, 300)
+        point = chosen(aim, validation.p, validation.classes, NAMES, 0, 300)
         _, low, high = measured_point(point, aim, validation, test, TIERS, 300)["measured"][0]["recall"]
         hits += low <= 0.7 <= high
     assert hits >= 15
@@ -51,7 +51,7 @@ def test_the_interval_holds_what_other_samples_give() -> None:
 def test_alerts_of_a_budget_are_about_as_many_as_asked() -> None:
     """100 of 1000 nodes: on 500 test nodes 50, within three deviations of a share of 10 % on both sides."""
     validation, test, aim = drawn(400, 1), drawn(500, 2), Aim(alerts=100, per=1000)
-    point = chosen(aim, validation.p, validation.y, NAMES, 0, 1)
+    point = chosen(aim, validation.p, validation.classes, NAMES, 0, 1)
     told = measured_point(point, aim, validation, test, TIERS, 1)
     (rule,) = told["measured"]
     assert told["aim"] == {"alerts": 100, "per": 1000}
@@ -64,7 +64,7 @@ def test_costs_are_told_beside_what_other_calls_cost() -> None:
     point = Operating(0, (Rule((1, 2), 0.0),), costs, np.zeros(3))
     test = drawn(500, 2)
     told = measured_point(point, Aim(cost="c.csv"), drawn(300, 1), test, TIERS, 10)["costs_per_node"]
-    wanted = (20 * (test.y == 1).sum() + 100 * (test.y == 2).sum()) / 500
+    wanted = (20 * (test.classes == 1).sum() + 100 * (test.classes == 2).sum()) / 500
     assert told["usual"][0] == pytest.approx(wanted)
     assert told["decided"][0] < told["likeliest"][0] < told["usual"][0]
     assert told["decided"][1] < told["decided"][0] < told["decided"][2]
@@ -81,7 +81,7 @@ def test_a_curve_counts_what_is_found_before_so_many_false_alarms() -> None:
 def test_no_test_node_is_no_fault() -> None:
     empty = Split(np.empty((0, 3)), np.empty(0, dtype=np.int64))
     validation, aim = drawn(300, 1), Aim(recall={"mule": 0.5})
-    point = chosen(aim, validation.p, validation.y, NAMES, 0, 300)
+    point = chosen(aim, validation.p, validation.classes, NAMES, 0, 300)
     (rule,) = measured_point(point, aim, validation, empty, TIERS, 300)["measured"]
     assert rule["recall"] == [None, None, None]
     assert rule["found"][0] == 0

@@ -34,7 +34,7 @@ class Split:
     """Nodes of one split: calibrated probabilities [n, C] and classes [n]."""
 
     p: Floats
-    y: Ints
+    classes: Ints
 
 
 @dataclass(frozen=True)
@@ -64,26 +64,27 @@ def measured_point(
     """
     classes = test.p.shape[1]
     decided, before = point.decide(test.p).classes, test.p.argmax(1)
-    after = confusion_matrix(test.y, decided, classes)
+    after = confusion_matrix(test.classes, decided, classes)
     out: dict[str, Any] = {
         **point.as_json(),
         "aim": in_words(aim, nodes),
-        "validation_nodes": len(validation.y),
-        "test_nodes": len(test.y),
+        "validation_nodes": len(validation.classes),
+        "test_nodes": len(test.classes),
         "resamples": RESAMPLES,
         "measured": [
             _rule(number, point, wanted, validation, test)
             for number, wanted in enumerate(wanted_by(aim, aim.per or nodes))
         ],
         "confusion": after.tolist(),
-        "likeliest": scores(confusion_matrix(test.y, before, classes), tiers),
+        "likeliest": scores(confusion_matrix(test.classes, before, classes), tiers),
         "decided": scores(after, tiers),
     }
-    if point.costs is not None and len(test.y):
-        usual = np.full(len(test.y), point.usual)
+    if point.costs is not None and len(test.classes):
+        usual = np.full(len(test.classes), point.usual)
         calls = {"likeliest": before, "decided": decided, "usual": usual}
         out["costs_per_node"] = {
-            name: _mean_with_interval(point.costs[called, test.y], name) for name, called in calls.items()
+            name: _mean_with_interval(point.costs[called, test.classes], name)
+            for name, called in calls.items()
         }
     return out
 
@@ -97,7 +98,7 @@ def _mean_with_interval(values: Floats, name: str) -> list[float | None]:
 def _rule(number: int, point: Operating, wanted: Wanted, validation: Split, test: Split) -> dict[str, Any]:
     rule = point.rules[number]
     own, theirs = (point.scores(split.p)[number] for split in (validation, test))
-    truth, positive = (np.isin(split.y, rule.classes) for split in (validation, test))
+    truth, positive = (np.isin(split.classes, rule.classes) for split in (validation, test))
     alerted = theirs > 0 if point.costs is not None else theirs >= rule.threshold
     found, false = int((alerted & positive).sum()), int((alerted & ~positive).sum())
     again = _resampled(rule, None if point.costs is not None else wanted, (own, truth), (theirs, positive))

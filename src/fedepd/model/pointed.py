@@ -36,7 +36,7 @@ def pointed(
         splits.append(Split(calibrated.calibrated(logits), y))
     validation, test = splits
     usual = model.tiers.head[0]
-    point = chosen(aim, validation.p, validation.y, model.label_names, usual, nodes)
+    point = chosen(aim, validation.p, validation.classes, model.label_names, usual, nodes)
     return replace(model, operating=point), measured_point(point, aim, validation, test, model.tiers, nodes)
 
 
