@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from scipy.special import softmax
 from sklearn.metrics import average_precision_score
 
 from fedepd.datasets.synthetic import synthetic
+from fedepd.errors import BadData
 from fedepd.model.export import export
 from fedepd.model.model import load_model
 from fedepd.report.runs import read_run
@@ -21,7 +24,7 @@ from fedepd.runs.resume import rebuild
 from fedepd.runs.run import run
 from fedepd.types import Graph
 
-QUICK = {"rounds": 3, "hidden": 4, "clients": 2, "evaluate_every": 1}
+QUICK: dict[str, Any] = {"rounds": 3, "hidden": 4, "clients": 2, "evaluate_every": 1}
 
 
 def small() -> Graph:
@@ -67,20 +70,23 @@ def test_a_run_that_keeps_to_sums_has_no_ranking(privacy: dict[str, bool], tmp_p
     read_run(tmp_path / "run")
 
 
+DAMAGES: list[tuple[Callable[[Any], object], str]] = [
+    (lambda r: r["classes"].pop(), "not about the test nodes"),
+    (lambda r: r["classes"][0].update(average_precision=[0.5, 0.4, 0.6]), "differ in average precision"),
+    (lambda r: r["classes"][0]["curve"].append([3, 4]), "finds more nodes"),
+    (lambda r: r["classes"][0].update(average_precision=[0.5, 2, 0.6]), "average_precision"),
+]
+
+
 def test_a_ranking_of_other_nodes_is_refused(tmp_path: Path) -> None:
     run(small(), "fedavg", out=tmp_path / "run", **QUICK)
     path = tmp_path / "run" / "ranking.json"
-    good = json.loads(path.read_text())
-    for change, words in (
-        (lambda r: r["classes"].pop(), "not about the test nodes"),
-        (lambda r: r["classes"][0].update(average_precision=[0.5, 0.4, 0.6]), "differ in average precision"),
-        (lambda r: r["classes"][0]["curve"].append([3, 4]), "finds more nodes"),
-        (lambda r: r["classes"][0].update(average_precision=[0.5, 2, 0.6]), "average_precision"),
-    ):
-        bad = json.loads(json.dumps(good))
+    good = path.read_text()
+    for change, words in DAMAGES:
+        bad = json.loads(good)
         change(bad)
         path.write_text(json.dumps(bad))
-        with pytest.raises(Exception, match=words):
+        with pytest.raises(BadData, match=words):
             _ = read_run(tmp_path / "run").ranking
 
 
