@@ -55,7 +55,7 @@ def test_predict_gives_label_rank_and_alert(model: Path, tmp_path: Path) -> None
     assert (
         main(["predict", str(model), "--data", str(tmp_path / "g.npz"), "-o", str(tmp_path / "p.csv")]) == 0
     )
-    rows = list(csv.DictReader((tmp_path / "p.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "p.csv").read_text().splitlines()))
     assert list(rows[0])[:6] == ["id", "label", "probability", "rank", "alert", "p(0)"]
     assert {row["alert"] for row in rows} == {"yes", "no"}
     assert all((row["label"] == "4") == (row["alert"] == "yes") for row in rows)
