@@ -12,7 +12,20 @@ from sklearn import metrics as sklearn_metrics
 
 from fedepd.errors import BadData
 from fedepd.longtail import Tiers
-from fedepd.metrics import METRICS, class_accuracy, client_mean, confusion_matrix, pooled, scores, wilson
+from fedepd.metrics import (
+    METRICS,
+    class_accuracy,
+    class_numbers,
+    class_scores,
+    client_mean,
+    confusion_matrix,
+    mean_with_interval,
+    one_class,
+    one_class_notice,
+    pooled,
+    scores,
+    wilson,
+)
 
 CLASSES = 5
 TIERS = Tiers(head=(0,), medium=(1, 2), tail=(3, 4))
@@ -168,3 +181,86 @@ def test_a_client_may_count_for_a_share_of_its_nodes() -> None:
     assert pooled(both, Tiers((0,), (), (1,)), [1.0, 1.0]) == pytest.approx(
         pooled(both, Tiers((0,), (), (1,))), nan_ok=True
     )
+
+
+@given(predictions)
+def test_precision_recall_and_f1_of_a_class_are_scikit_learns(pairs: list[tuple[int, int]]) -> None:
+    true, predicted = map(np.array, zip(*pairs, strict=True))
+    found = class_scores(confusion_matrix(true, predicted, CLASSES))
+    theirs = sklearn_metrics.precision_recall_fscore_support(
+        true, predicted, labels=range(CLASSES), zero_division=np.nan
+    )
+    for name, values in zip(("precision", "recall"), theirs[:2], strict=True):
+        np.testing.assert_allclose(found[name][0], values)
+    occurs = np.isin(np.arange(CLASSES), true)
+    np.testing.assert_allclose(found["f1"][0][occurs], np.nan_to_num(theirs[2])[occurs])
+    assert np.isnan(found["f1"][0][~occurs]).all()
+    for value, low, high in found.values():
+        known = ~np.isnan(value)
+        assert (low[known] <= value[known] + 1e-12).all()
+        assert (value[known] <= high[known] + 1e-12).all()
+
+
+def test_the_interval_of_f1_by_hand() -> None:
+    """Class 0: 8 right, 2 missed, 6 false: F* = 8 / 16, F1 = 2/3. Wilson's interval of 8 in 16 is
+    (0.5 ± 0.2452...) with z² / n = 0.2401: centre 0.5, half = sqrt(0.25 · 0.2401 + 0.2401² / 4) / 1.2401 =
+    0.21999. So F* is in 0.28001..0.71999 and F1 in 2 · 0.28001 / 1.28001 = 0.43751 .. 0.83720."""
+    found = class_scores(np.array([[8, 2], [6, 0]]))["f1"]
+    assert [float(part[0]) for part in found] == pytest.approx([2 / 3, 0.43751, 0.83720], abs=2e-5)
+
+
+def test_intervals_of_several_seeds_are_those_of_an_average_one() -> None:
+    counts = np.array([[8, 2], [6, 4]])
+    for name, values in class_scores(3 * counts, seeds=3).items():
+        np.testing.assert_allclose(values, class_scores(counts)[name])
+
+
+def test_a_mean_of_one_class_has_its_interval_and_of_two_a_narrower_one() -> None:
+    values = (np.array([0.5, 0.5, np.nan]), np.array([0.3, 0.3, np.nan]), np.array([0.7, 0.7, np.nan]))
+    assert mean_with_interval(values, [0, 2]) == pytest.approx((0.5, 0.3, 0.7))
+    half = 0.2 / math.sqrt(2)
+    assert mean_with_interval(values, [0, 1]) == pytest.approx((0.5, 0.5 - half, 0.5 + half))
+    assert all(map(math.isnan, mean_with_interval(values, [2])))
+
+
+def test_numbers_by_class_tier_and_client() -> None:
+    """Client 0 never says class 1, of which it has one node: its precision counts as 0 there.
+
+    Precision there (3/4 + 0) / 2, recall (3/3 + 0) / 2, F1 (6/7 + 0) / 2. Client 1 has no node at all.
+    """
+    empty = np.zeros((CLASSES, CLASSES), dtype=np.int64)
+    one = empty.copy()
+    one[0, 0], one[1, 0] = 3, 1
+    found = class_numbers(np.stack([one, empty]), TIERS)
+    assert found["by_client"] == [
+        {"client": 0, "nodes": 4, "precision": 3 / 8, "recall": 1 / 2, "f1": pytest.approx(3 / 7)},
+        {"client": 1, "nodes": 0, "precision": None, "recall": None, "f1": None},
+    ]
+    first, second, third = found["by_class"][:3]
+    assert (first["nodes"], first["predicted"], first["precision"][0]) == (3, 4, 3 / 4)
+    assert (second["precision"], second["recall"][0]) == (None, 0.0)
+    assert third == {"class": 2, "nodes": 0, "predicted": 0, "precision": None, "recall": None, "f1": None}
+    assert found["by_tier"]["head"]["recall"] == first["recall"]
+    assert found["by_tier"]["tail"] == {"precision": None, "recall": None, "f1": None}
+    assert class_numbers(one[None], TIERS, by_client=False)["by_client"] == []
+
+
+def test_a_model_that_says_one_class_is_called_that() -> None:
+    names = ["clean", "mule", "take\x1bover"]
+    everything = np.array([[950, 0, 0], [40, 0, 0], [10, 0, 0]])
+    assert one_class(everything) == 0
+    (said,) = one_class_notice(everything, names)
+    assert said == "the model says 'clean' for every test node; its accuracy is the share of that class"
+    nearly = np.array([[949, 1, 0], [38, 2, 0], [10, 0, 0]])  # 2 of 40 mules: 5 %
+    (said,) = one_class_notice(nearly, names)
+    assert "'clean' for 99.70 % of the test nodes and finds at most 5.0 % of any other class" in said
+    third = np.array([[950, 0, 0], [37, 3, 0], [10, 0, 0]])  # 7.5 % are more
+    assert one_class(third) is None
+    assert one_class_notice(third, names) == []
+    assert "'2'" in one_class_notice(everything[::-1, ::-1])[0]
+    assert "take?over" in one_class_notice(everything[::-1, ::-1], names)[0]
+
+
+@pytest.mark.parametrize("matrix", [np.zeros((3, 3), dtype=np.int64), np.diag([5, 0, 0])])
+def test_nothing_is_said_where_nothing_or_one_class_was_tested(matrix: np.ndarray) -> None:
+    assert one_class(matrix) is None

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fedepd.datasets import DATASETS as DATASETS
     from fedepd.datasets import load as load
     from fedepd.methods import METHODS as METHODS
+    from fedepd.model.aim import Aim as Aim
     from fedepd.model.export import export as export
     from fedepd.model.model import Model as Model
     from fedepd.model.model import load_model as load_model
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from fedepd.types import Graph as Graph
 
 _HOMES = {
+    "Aim": "fedepd.model.aim",
     "DATASETS": "fedepd.datasets",
     "Experiment": "fedepd.runs.experiment",
     "Graph": "fedepd.types",
@@ -40,7 +42,7 @@ _HOMES = {
     "run": "fedepd.runs.run",
 }
 
-__all__ = ["DATASETS", "METHODS", "Experiment", "Graph", "Model", "RunResult"]
+__all__ = ["DATASETS", "METHODS", "Aim", "Experiment", "Graph", "Model", "RunResult"]
 __all__ += ["build_report", "export", "load", "load_model", "resume", "run"]
 
 

@@ -15,11 +15,17 @@ from torch import Tensor
 
 from fedepd.errors import BadData
 from fedepd.longtail import Tiers
+from fedepd.shown import shown
 
 METRICS = ("acc", "bacc", "macro_f1", "head_acc", "medium_acc", "tail_acc")
+OF_A_CLASS = ("precision", "recall", "f1")
+FOUND_AT_MOST = 0.05
+"""A class of which at most this share is found counts as never said."""
 
 Array = npt.NDArray[Any] | Tensor
 Floats = npt.NDArray[np.float64]
+Interval = tuple[Floats, Floats, Floats]
+"""Values, and both ends of their 95 % intervals."""
 
 
 def confusion_matrix(y_true: Array, y_pred: Array, num_classes: int) -> npt.NDArray[np.int64]:
@@ -88,6 +94,116 @@ def class_accuracy(confusion: Array) -> Floats:
     """The share of each class's nodes that are predicted right (its recall), [C]; NaN for absent classes."""
     counts = _checked(confusion, ndim=2)
     return _ratio(counts.diagonal(), counts.sum(1))
+
+
+def class_scores(confusion: Array, seeds: int = 1) -> dict[str, Interval]:
+    """Precision, recall and F1 of each class with 95 % intervals: three arrays [C] each.
+
+    Precision is NaN for a class that is never predicted, the others for a class that does not occur.
+    ``seeds``: how many runs the counts are the sum of. The intervals are those of an average run, because
+    seeds test overlapping nodes of one graph.
+
+    Choice: all three are Wilson's. F1 is no share of nodes, but F* = TP / (TP + FP + FN) is one, and
+    F1 = 2 F* / (1 + F*) rises with it (Hand, Christen & Kirielle 2021). So F1 has the interval of F*,
+    mapped in the same way.
+    """
+    counts = _checked(confusion, ndim=2)
+    right, support, predicted = counts.diagonal(), counts.sum(1), counts.sum(0)  # [C] each
+    either = np.where(support > 0, support + predicted - right, 0)
+    precision, recall, star = (
+        (_ratio(right, trials), *wilson(right / seeds, trials / seeds))
+        for trials in (predicted, support, either)
+    )
+    low, value, high = (2 * part / (1 + part) for part in (star[1], star[0], star[2]))
+    return {"precision": precision, "recall": recall, "f1": (value, low, high)}
+
+
+def mean_with_interval(values: Interval, classes: Sequence[int]) -> tuple[float, float, float]:
+    """The mean over those of some classes that have a value, and both ends of its 95 % interval.
+
+    Choice: the interval of the mean adds the classes' half-widths in quadrature, on each side (MOVER, Zou &
+    Donner 2008). For one class that is its own interval.
+    """
+    value, low, high = values
+    known = [c for c in classes if not np.isnan(value[c])]
+    if not known:
+        return float("nan"), float("nan"), float("nan")
+    mean = float(value[known].mean())
+    below = np.sqrt(((value - low)[known] ** 2).sum()) / len(known)
+    above = np.sqrt(((high - value)[known] ** 2).sum()) / len(known)
+    return mean, max(0.0, mean - float(below)), min(1.0, mean + float(above))  # but for rounding
+
+
+def class_numbers(confusions: Array, tiers: Tiers, by_client: bool = True) -> dict[str, Any]:
+    """What a decision needs beside ``scores``, from confusions [K, C, C]: by class, by tier and by client.
+
+    A value has three numbers, itself and its 95 % interval, or is None if it cannot be measured. A client has
+    the plain means over the classes that occur at it; a class that it never predicts has precision 0 there.
+    ``by_client``: False where the matrices are no client's own.
+    """
+    counts = _checked(confusions, ndim=3)
+    total = counts.sum(0)
+    found = class_scores(total)
+    nodes, predicted = total.sum(1).tolist(), total.sum(0).tolist()
+    classes = [
+        {
+            "class": c,
+            "nodes": nodes[c],
+            "predicted": predicted[c],
+            **{name: _triple([float(part[c]) for part in found[name]]) for name in OF_A_CLASS},
+        }
+        for c in range(len(total))
+    ]
+    cut = {"head": tiers.head, "medium": tiers.medium, "tail": tiers.tail}
+    by_tier = {
+        tier: {name: _triple(mean_with_interval(found[name], members)) for name in OF_A_CLASS}
+        for tier, members in cut.items()
+    }
+    clients = [{"client": k, **_of_client(own)} for k, own in enumerate(counts)] if by_client else []
+    return {"by_class": classes, "by_tier": by_tier, "by_client": clients}
+
+
+def _of_client(counts: npt.NDArray[Any]) -> dict[str, Any]:
+    occurs, found = counts.sum(1) > 0, class_scores(counts)
+    means = {name: _mean(np.nan_to_num(found[name][0][occurs])) for name in OF_A_CLASS}
+    return {"nodes": int(counts.sum()), **{name: None if v != v else v for name, v in means.items()}}
+
+
+def _triple(values: Sequence[float]) -> list[float] | None:
+    return None if np.isnan(values[0]) else list(values)
+
+
+def one_class(confusion: Array) -> int | None:
+    """The class that a model says for everything. None if it tells classes apart, or only one occurs.
+
+    Choice: a model counts as such if it finds at most 5 % of every other class. A model that says "clean" for
+    all but three of 10,000 nodes is no better than one that says it for all.
+    """
+    counts = _checked(confusion, ndim=2)
+    if not counts.sum() or (counts.sum(1) > 0).sum() < 2:
+        return None
+    said = int(counts.sum(0).argmax())
+    others = np.delete(class_accuracy(counts), said)
+    return None if bool((others[~np.isnan(others)] > FOUND_AT_MOST).any()) else said
+
+
+def one_class_notice(confusion: Array, names: Sequence[str] = ()) -> list[str]:
+    """A sentence about a model that says one class for everything; empty if it does not.
+
+    ``names``: what the classes are called, if that is known.
+    """
+    said = one_class(confusion)
+    if said is None:
+        return []
+    counts = np.asarray(confusion)
+    name, others = shown(names[said] if names else said), np.delete(class_accuracy(counts), said)
+    best, share = float(np.nanmax(others)), float(counts.sum(0)[said] / counts.sum())
+    if share == 1:
+        return [f"the model says '{name}' for every test node; its accuracy is the share of that class"]
+    return [
+        f"the model says '{name}' for {100 * share:.2f} % of the test nodes and finds at most "
+        f"{100 * best:.1f} % of any other class; its accuracy is little more than the share of '{name}'"
+    ]
 
 
 def wilson(successes: Array, trials: Array, z: float = 1.96) -> tuple[Floats, Floats]:

@@ -145,6 +145,14 @@ TEMPERATURES: Table = dict.fromkeys(TIERS, TEMPERATURE)
 KINDS_OF_MODELS = ("global", "personal", "adapted")
 """The model of all clients, a client's own one, and the global one after further training at a client."""
 
+OPERATING: Table = {
+    "usual": WHOLE,
+    "rules": [{"classes": [WHOLE], "threshold": NUMBER}],
+    "costs?": [[number(0, 1e12)]],
+    "shifts?": [number(-1e6, 1e6)],
+}
+"""How a model's probabilities become decisions (``model.operating``)."""
+
 MODEL_CONFIG: Table = {
     "weights_sha256": SHA256,
     "experiment": EXPERIMENT,
@@ -156,6 +164,7 @@ MODEL_CONFIG: Table = {
     },
     "tiers": CLASSES_OF_TIERS,
     "temperatures": TEMPERATURES,
+    "operating?": OPERATING,
     "distilled?": FLAG,
     "client?": TEXT,
     "kind?": Kind("'global', 'personal' or 'adapted'", lambda value: value in KINDS_OF_MODELS),

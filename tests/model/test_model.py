@@ -278,7 +278,12 @@ def test_damaged_model_folders_are_refused(folder: Path, tmp_path: Path) -> None
         ("model.safetensors", b"", "cannot be read"),
         ("config.json", b"{", "cannot be read"),
         ("config.json", b"[]", "is a list, not a table"),
-        ("config.json", json.dumps({**config, "format": 2}).encode(), "has format 2, this version reads 1"),
+        (
+            "config.json",
+            json.dumps({**config, "format": 3}).encode(),
+            "has format 3, this version reads 1 and 2",
+        ),
+        ("config.json", json.dumps({**config, "format": 2}).encode(), "has format 2 and no operating point"),
         ("config.json", json.dumps({**config, "temperatures": {}}).encode(), "is damaged"),
         ("labels.json", b"{}", "is damaged"),
         ("schema.json", b'{"columns": [{}]}', r"schema\.json.*is damaged"),

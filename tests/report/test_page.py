@@ -43,10 +43,17 @@ class Page(HTMLParser):
         return [attrs.get("data-name") for found, attrs in self.tags if found == tag]
 
 
+def figures(page: Page) -> tuple[list[str], int]:
+    """The figures of a page, and beside them the number of confusion matrices."""
+    names = [str(name) for name in page.names("svg")]
+    confusions = [name for name in names if name.startswith("confusion-")]
+    return [name for name in names if name not in confusions], len(confusions)
+
+
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing is most of the time, and some tests do not look."""
-    monkeypatch.setattr(plots, "_svg", lambda *_: "<svg></svg>")
+    monkeypatch.setattr(plots, "svg_of", lambda *_: "<svg></svg>")
 
 
 @pytest.fixture
@@ -60,7 +67,7 @@ def test_the_page_has_every_section(comparison: Path) -> None:
     path = build_report(comparison)
     assert path == comparison / "report.html"
     page = Page(path.read_text(encoding="utf-8"))
-    assert page.names("svg") == FIGURES
+    assert figures(page) == (FIGURES, 3)
     assert page.names("table")[0] == "summary-headline-pooled"
     assert {"cost", "clients", "runs"} <= set(page.names("table"))
     for text in (
@@ -110,7 +117,7 @@ def test_one_run_without_a_global_model_says_so(write_run: WriteRun) -> None:
     page = Page(build_report(write_run("a", has_global=False, prunes=False)).read_text(encoding="utf-8"))
     assert "Test scores of the clients' personal models in percent" in page.text
     assert "FedEPD: no edges are pruned." in page.text
-    assert page.names("svg") == [name for name in FIGURES if name != "purification"]
+    assert figures(page) == ([name for name in FIGURES if name != "purification"], 1)
 
 
 def test_what_noise_has_spent_stands_beside_the_protocol(write_run: WriteRun) -> None:
@@ -128,7 +135,7 @@ def test_many_datasets_get_a_section_each_and_unfinished_runs_are_named(write_ru
     half = write_run("half", seed=9)
     (half / "summary.json").unlink()
     html = build_report(half.parent).read_text(encoding="utf-8")
-    assert Page(html).names("svg") == 2 * FIGURES
+    assert figures(Page(html)) == (2 * FIGURES, 2)
     assert "Unfinished runs that are not shown: half." in html
     assert html.count('<span class="badge">proxy features</span>') == 1
     ids = re.findall(r'\bid="([^"]+)"', html)
@@ -259,7 +266,7 @@ def test_poisoned_figures_are_whole_and_show_the_names(part: int, write_run: Wri
     ]
     html = build_report(folders[0].parent).read_text(encoding="utf-8")
     figures = re.findall(r"<svg .*?</svg>", html, re.DOTALL)
-    assert len(figures) == 6
+    assert len(figures) == 6 + len(folders)  # each has a confusion matrix
     trees = [ET.fromstring(svg) for svg in figures]
     kinds = {element.tag.rpartition("}")[2] for tree in trees for element in tree.iter()}
     assert kinds <= {

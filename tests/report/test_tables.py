@@ -214,18 +214,21 @@ def test_cost_and_hashes(three_methods: Path) -> None:
 def test_clients(three_methods: Path) -> None:
     table = clients(group(read_runs(three_methods)))
     assert table.headers[7:12] == ["Homophily", "Isolated", "Edges kept", "Homophily after", "Isolated after"]
-    assert table.headers[12:] == ["Acc FedAvg", "Acc FedEPD", "Acc FedGTA †"]
+    scores = [f"{score} {who}" for who in ("FedAvg", "FedEPD", "FedGTA †") for score in ("Acc", "bAcc", "F1")]
+    assert table.headers[12:] == scores
     assert (
         " ".join(cell.text for cell in table.sections[0][1][:12])
         == "1 484 1000 290 96 96 12 57.0 1 680 77.0 5"
     )
 
 
-def test_client_accuracy_is_a_dash_without_test_nodes(write_run: WriteRun) -> None:
+def test_client_scores_are_dashes_without_test_nodes(write_run: WriteRun) -> None:
+    """Three of four nodes of the one class that occurs are right: recall 3/4, F1 = 2 · 3 / (4 + 3) = 6/7."""
     confusion = np.zeros((2, 2, 2), dtype=np.int64)
     confusion[0] = [[3, 1], [0, 0]]
     table = clients(group(read_runs(write_run("a", sizes=(20, 5), clients=2, confusion=confusion))))
-    assert [row[-1].text for row in table.sections[0]] == ["75.0", "–"]
+    texts = [[cell.text for cell in row[-3:]] for row in table.sections[0]]
+    assert texts == [["75.0", "75.0", "85.7"], ["–", "–", "–"]]
 
 
 def test_the_tier_rule_counts_classes(three_methods: Path) -> None:

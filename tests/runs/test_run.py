@@ -35,12 +35,13 @@ QUICK: dict[str, Any] = {"rounds": 3, "hidden": 8, "clients": 3, "evaluate_every
 
 FILES = {
     "config.json", "env.json", "rounds.jsonl", "confusion.npz", "partition.npz", "clients.json",
-    "model.safetensors", "final.safetensors", "summary.json",
+    "model.safetensors", "final.safetensors", "ranking.json", "summary.json",
 }  # fmt: skip
 SUMMARY = {
     "method", "method_label", "preset", "dataset", "proxy_features", "seed", "rounds", "best_round",
     "metrics", "headline", "tiers", "test_without_local_train", "bytes_up", "bytes_down", "seconds",
     "cpu_seconds", "peak_rss_mb", "config_hash", "weights_sha256", "partition_sha256", "protocol",
+    "by_class", "by_tier", "by_client",
 }  # fmt: skip
 
 

@@ -104,14 +104,53 @@ def export(arguments: list[str]) -> int:
         action="store_true",
         help="with --client: the model of all clients as this client has adapted it, in a run with --adapt",
     )
+    _add_aim_options(parser)
     _add_data_options(parser)
     values = parser.parse(arguments)
+    from fedepd.model.aim import Aim
     from fedepd.model.export import export as write_model
+    from fedepd.model.pointed import point_in_words
 
-    own = {"client": values.client, "adapted": values.adapted}
+    aim = Aim.of_words(values.cost, values.recall, values.alerts, values.per)
+    own = {"client": values.client, "adapted": values.adapted, "aim": aim}
     out = write_model(values.folder, values.out, values.data, values.data_dir, values.distil, **own)
+    for line in point_in_words(out):
+        say(line)
     say(f"model: {out}; model card: {out / 'README.md'}; to use it: 'fedepd predict {out} --data FILE.npz'")
     return 0
+
+
+def _add_aim_options(parser: Parser) -> None:
+    group = parser.add_argument_group(
+        "operating point", "how probabilities become decisions, chosen on validation nodes; give one of them"
+    )
+    group.add_argument(
+        "--cost",
+        default=None,
+        metavar="FILE.csv",
+        help="call what costs least: a row per called class, a column per true class",
+    )
+    group.add_argument(
+        "--recall",
+        action="append",
+        default=[],
+        metavar="CLASS=SHARE",
+        help="find this share of a class, such as takeover=0.8 (may be repeated)",
+    )
+    group.add_argument(
+        "--alerts",
+        action="append",
+        default=[],
+        metavar="N|CLASS=N",
+        help="alert so many nodes: of all classes but the largest, or of one class (may be repeated)",
+    )
+    group.add_argument(
+        "--per",
+        type=int,
+        default=None,
+        metavar="NODES",
+        help="the alerts are so many of this many nodes (default: the nodes of the run's graph)",
+    )
 
 
 def predict(arguments: list[str]) -> int:
@@ -219,7 +258,8 @@ def stoppable(how_to_continue: Callable[[], str]) -> Iterator[None]:
 
 
 def show_result(result: RunResult, as_json: bool) -> int:
-    for warning in result.summary["warnings"]:
+    said = [result.summary["one_class"]] if "one_class" in result.summary else []
+    for warning in [*said, *result.summary["warnings"]]:
         complain(f"warning: {warning}")
     if as_json:
         say_json(result.summary)

@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedepd.cli.console import console, progress_bar, say
+from fedepd.cli.console import complain, console, progress_bar, say
 from fedepd.cli.parser import Parser, add_checkpoint_option, add_settings
 from fedepd.errors import BadConfig
 
@@ -250,14 +250,18 @@ def report(arguments: list[str]) -> int:
 
 
 def _report(folder: Path, out: str | None = None) -> int:
+    from fedepd.report.decisions import notices
     from fedepd.report.page import build_report
-    from fedepd.report.runs import read_runs
+    from fedepd.report.runs import group, read_runs
     from fedepd.report.tables import rich_table
 
     runs = read_runs(folder)
     console().print(rich_table(runs))
     if any(run.adapted for run in runs):
         console().print(rich_table(runs, model="adapted"))
+    for each in group(runs):
+        for line in notices(each):
+            complain(f"warning: {line}")
     say(f"report: {build_report(folder, out, runs)}")
     return 0
 

@@ -8,6 +8,7 @@ from math import isnan
 from typing import Any
 
 from fedepd.metrics import METRICS
+from fedepd.model.card_numbers import by_class, operating_point, table
 from fedepd.model.model import Model
 from fedepd.report.runs import Run
 from fedepd.rounds.calibrate import MIN_NODES
@@ -86,11 +87,12 @@ def model_card(
     origin: str,
     scores: dict[str, dict[str, Any]] | None = None,
     owned: Owned | None = None,
+    point: dict[str, Any] | None = None,
 ) -> str:
     """The card in Markdown. Names from the data are escaped, so they are shown as text.
 
     ``scores`` are the model's own on test nodes, if they are not the run's. ``owned``: of a model that was
-    made for one client.
+    made for one client. ``point``: what its operating point does, if it has one.
     """
     data, settings, s, env = run.dataset, run.config["experiment"]["method"], run.summary, run.env
     proxy = (
@@ -114,7 +116,8 @@ def model_card(
         else f"The graph's sha256 is {markdown_code(data['sha256'])}"
     )
     calibrated = [] if "unmeasured" in calibration else LIMITS_OF_CALIBRATION
-    warnings = [markdown_text(sentence(warning)) for warning in s.get("warnings", [])]
+    said = [s["one_class"]] if "one_class" in s and scores is None else []
+    warnings = [markdown_text(sentence(warning)) for warning in [*said, *s.get("warnings", [])]]
     versions = f"fedepd {_name(env.get('fedepd'))}, torch {_name(env.get('torch'))}"
     parts = [
         f"# {method} on {graph}{f', model of {_name(model.client)}' if owned else ''}",
@@ -131,6 +134,8 @@ def model_card(
             f"Settings of the method: {', '.join(chosen) or 'none'}.",
         ),
         *_section("Test metrics", _scores(run, scores, owned), _tiers(model)),
+        *(_section("Test metrics by class", *classes) if (classes := _by_class(run, model, scores)) else []),
+        *(_section("Operating point", *operating_point(point, model)) if point else []),
         *_section("Calibration", *_calibration(calibration)),
         *_section(
             "Limits",
@@ -146,6 +151,11 @@ def model_card(
         ),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _by_class(run: Run, model: Model, scores: dict[str, Any] | None) -> list[str]:
+    """The run's numbers by class, unless the model is another one than the run measured."""
+    return by_class(run, model) if scores is None else []
 
 
 def _what(run: Run, model: Model, owned: Owned | None) -> str:
@@ -238,12 +248,6 @@ def _list(lines: Iterable[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join(
-        f"| {' | '.join(cells)} |" for cells in (header, [":---", *["---:"] * (len(header) - 1)], *rows)
-    )
-
-
 def _metrics(of_run: dict[str, dict[str, Any]], distilled: dict[str, dict[str, Any]] | None) -> str:
     """The model's scores. Beside those of a distilled model stand those of the run's, as its price."""
     named = {how.replace("_", " "): values for how, values in (distilled or of_run).items()}
@@ -254,7 +258,7 @@ def _metrics(of_run: dict[str, dict[str, Any]], distilled: dict[str, dict[str, A
 
 def _table_of_scores(named: dict[str, dict[str, Any]]) -> str:
     rows = [[_name(how), *(_percent(values[name]) for name in METRICS)] for how, values in named.items()]
-    return _table(["in percent", *(name.replace("_", " ") for name in METRICS)], rows)
+    return table(["in percent", *(name.replace("_", " ") for name in METRICS)], rows)
 
 
 def _percent(value: float | None) -> str:
@@ -291,7 +295,7 @@ def _calibration(calibration: dict[str, Any]) -> list[str]:
         "Brier before",
         "Brier after",
     ]
-    return [_table(header, rows), _how(calibration)]
+    return [table(header, rows), _how(calibration)]
 
 
 def _interval(triple: Sequence[float] | None) -> str:

@@ -14,10 +14,12 @@ from fedepd.datasets.tables import FeatureSchema
 from fedepd.errors import BadConfig, BadData
 from fedepd.files import write_json
 from fedepd.methods import Server
+from fedepd.model.aim import Aim
 from fedepd.model.calibration import calibrate
 from fedepd.model.held_out import OTHERWISE, HeldOut, check_reproduced, measured, needed_only
 from fedepd.model.model import PROBE_NODES, Model, check_model, probe
 from fedepd.model.of_client import export_of_client, tiers_of
+from fedepd.model.pointed import pointed
 from fedepd.model.writing import write_model
 from fedepd.report.agreement import CHANGED
 from fedepd.report.runs import Run, read_run
@@ -63,6 +65,7 @@ def export(
     distil: bool = False,
     client: str | int | None = None,
     adapted: bool = False,
+    aim: Aim | None = None,
 ) -> Path:
     """Write the model of a finished run to a new folder.
 
@@ -81,13 +84,16 @@ def export(
             again, once.
         adapted: With ``client``, write the model of all clients as this client has adapted it. The run must
             have had the setting ``adapt``.
+        aim: What the model's decisions shall reach: costs, a recall or a number of alerts. The operating
+            point is chosen on validation nodes, saved with the model, and applied where it predicts.
+            Without it a node is called its likeliest class.
 
     Returns:
         The new folder.
 
     Raises:
-        BadConfig: ``out`` is there already, the method has no model for all clients, or there is no such
-            client.
+        BadConfig: ``out`` is there already, the method has no model for all clients, there is no such
+            client, or validation nodes cannot say how to reach the aim.
         BadData: The run folder is damaged or unfinished, or its data have changed.
 
     Examples:
@@ -103,6 +109,11 @@ def export(
     check_new_run(out)
     check_whole(run)
     if "sites" in run.config:
+        if aim is not None:
+            raise BadConfig(
+                f"'{folder}' is the run of a federation, and an operating point needs the scores of single "
+                "validation nodes, which stay at its sites; export it without --cost, --recall and --alerts"
+            )
         for name, given in (("--data", data is not None), ("--distil", distil)):
             if given:
                 raise BadConfig(
@@ -120,7 +131,7 @@ def export(
     if client is not None:
         if distil:
             raise BadConfig("a distilled model is one of all clients; give either --distil or --client")
-        export_of_client(run, simulation, client, "adapted" if adapted else "personal", out)
+        export_of_client(run, simulation, client, "adapted" if adapted else "personal", out, aim)
         return out
     graph = simulation.graph
     model = uncalibrated(run, simulation.experiment, simulation.server.info, graph.label_names, graph.schema)
@@ -136,12 +147,16 @@ def export(
     calibration = calibrate(
         predicted.validation_sums(model.tiers, privacy, opened), predicted.test(), model.tiers
     )
-    write_model(run, model, calibration, out, predicted.scores(model.tiers) if distil or guarded else None)
-    # The report draws a diagram from this file, of the run's own model. If the run folder is read-only, only
-    # that diagram is missing.
+    model, point = pointed(model, aim, predicted, calibration["temperatures"], graph.num_nodes)
+    own_scores = predicted.scores(model.tiers) if distil or guarded else None
+    write_model(run, model, calibration, out, own_scores, point=point)
+    # The report draws diagrams from these files, of the run's own model. If the run folder is read-only, only
+    # these diagrams are missing.
     with suppress(BadConfig):
         if not distil:
             write_json(run.path / run_folder.CALIBRATION, calibration)
+            if point is not None:
+                write_json(run.path / run_folder.OPERATING, point)
     return out
 
 

@@ -58,7 +58,11 @@ class HeldOut:
 
     def test(self) -> tuple[Any, Any]:
         """Logits [n, C] and classes [n] of the test nodes of all clients."""
-        logits, y = (torch.cat(part).numpy() for part in zip(*self.rows["test"], strict=True))
+        return self.split("test")
+
+    def split(self, name: str) -> tuple[Any, Any]:
+        """Logits [n, C] and classes [n] of all clients' nodes of a split."""
+        logits, y = (torch.cat(part).numpy() for part in zip(*self.rows[name], strict=True))
         return logits.astype(np.float64), y
 
     def validation_sums(self, tiers: Tiers, privacy: Privacy, opened: Sequence[int] | None) -> Vector:

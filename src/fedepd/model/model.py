@@ -25,6 +25,7 @@ from fedepd.errors import BadConfig, BadData
 from fedepd.files import clean, encoded, read_json, read_tensors, write_bytes
 from fedepd.longtail import Tiers
 from fedepd.model.calibration import probabilities
+from fedepd.model.operating import Operating
 from fedepd.rng import seeded
 from fedepd.rounds.calibrate import tier_of_class
 from fedepd.runs.experiment import Experiment
@@ -35,10 +36,12 @@ from fedepd.shapes import EXPORT_AGAIN, LABELS_FIELDS, MODEL_CONFIG, SCHEMA_FIEL
 from fedepd.shown import csv_text, listed, shown, whole
 from fedepd.types import ClientData, Graph, TaskInfo, Tensors
 
-FORMAT = 1
-"""The format of a model folder. It is raised when an older version would misread the folder."""
+FORMAT, FORMAT_OPERATING = 1, 2
+"""The format of a model folder. It is raised when an older version would misread the folder: a version that
+does not know operating points would call nodes otherwise."""
 CONFIG, WEIGHTS, LABELS, SCHEMA = "config.json", "model.safetensors", "labels.json", "schema.json"
 METRICS, CALIBRATION, CARD = "metrics.json", "calibration.json", "README.md"
+OPERATING, OPERATING_CURVE = "operating.json", "operating.svg"
 """The files of a model folder. A run folder is another one, even where a file has the same name."""
 PROBE_NODES = 64
 
@@ -47,15 +50,19 @@ PROBE_NODES = 64
 class Predictions:
     node_ids: tuple[str, ...]
     classes: NDArray[np.int64]
-    """The likeliest class of each node: [n]."""
+    """What each node is called: the likeliest class, or what the model's operating point decides: [n]."""
     probabilities: NDArray[np.float64]
     """Calibrated probabilities: [n, C]."""
     label_names: tuple[str, ...]
     abstain_below: float = 0.0
+    ranks: NDArray[np.int64] | None = None
+    """With an operating point: the order in which to look at the nodes, 1 first, [n]."""
+    alerts: NDArray[np.bool_] | None = None
+    """With an operating point: which nodes are alerted, [n]."""
 
     @property
     def labels(self) -> list[str | None]:
-        """The name of the likeliest class. None where its probability is below ``abstain_below``."""
+        """What each node is called. None where its likeliest class is less likely than ``abstain_below``."""
         sure = self.probabilities.max(1) >= self.abstain_below
         return [
             self.label_names[c] if known else None
@@ -70,16 +77,27 @@ class Predictions:
             raise BadData(f"there is no node '{shown(unknown[0])}'; nodes are called '{first}' to '{last}'")
         rows = [place[node] for node in ids]
         return replace(
-            self, node_ids=tuple(ids), classes=self.classes[rows], probabilities=self.probabilities[rows]
+            self,
+            node_ids=tuple(ids),
+            classes=self.classes[rows],
+            probabilities=self.probabilities[rows],
+            ranks=None if self.ranks is None else self.ranks[rows],
+            alerts=None if self.alerts is None else self.alerts[rows],
         )
 
     def table(self) -> dict[str, list[Any]]:
-        """The columns id, label and probability of the label, and then a probability for each class."""
+        """The columns id, label and probability of the label, and then a probability for each class.
+
+        With an operating point also its rank, and whether it is an alert.
+        """
         columns: dict[str, list[Any]] = {
             "id": list(self.node_ids),
             "label": self.labels,
-            "probability": self.probabilities.max(1).tolist(),
+            "probability": self.probabilities[np.arange(len(self.classes)), self.classes].tolist(),
         }
+        if self.ranks is not None and self.alerts is not None:
+            columns["rank"] = self.ranks.tolist()
+            columns["alert"] = ["yes" if each else "no" for each in self.alerts.tolist()]
         return columns | {
             f"p({name})": self.probabilities[:, c].tolist() for c, name in enumerate(self.label_names)
         }
@@ -118,6 +136,8 @@ class Model:
     """Whose model it is, if it was made for one client. Empty if it is the model of all."""
     kind: str = "global"
     """The model of all, the client's ``personal`` one, or the global one ``adapted`` to the client."""
+    operating: Operating | None = None
+    """How probabilities become decisions. None: a node is called its likeliest class."""
 
     def predict(self, graph: Graph, abstain_below: float = 0.0) -> Predictions:
         """Classify every node. The graph's own labels are not looked at.
@@ -130,7 +150,8 @@ class Model:
             abstain_below: A node whose likeliest class has a smaller probability gets no label.
 
         Returns:
-            The likeliest class and the calibrated probabilities of every node.
+            The likeliest class and the calibrated probabilities of every node. A model with an operating
+            point decides by that, and also gives ranks and alerts.
 
         Raises:
             BadConfig: ``abstain_below`` is not a probability.
@@ -150,9 +171,23 @@ class Model:
                 "scales than the model's; give the tables themselves with --nodes and --edges"
             )
         own = self.logits(with_features(graph, self.experiment.protocol.features)).numpy().astype(np.float64)
-        p = probabilities(own, self.temperatures, tier_of_class(self.tiers, self.info.num_classes))
+        p = self.calibrated(own)
         ids = tuple(map(str, range(graph.num_nodes) if graph.node_ids is None else graph.node_ids.tolist()))
-        return Predictions(ids, own.argmax(1), p, self.label_names, abstain_below)
+        if self.operating is None:
+            return Predictions(ids, own.argmax(1), p, self.label_names, abstain_below)
+        said = self.operating.decide(p)
+        return Predictions(ids, said.classes, p, self.label_names, abstain_below, said.ranks, said.alerts)
+
+    def calibrated(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Calibrated probabilities [n, C] from logits [n, C].
+
+        Args:
+            logits: As ``logits`` gives them.
+
+        Returns:
+            [n, C].
+        """
+        return probabilities(logits, self.temperatures, tier_of_class(self.tiers, self.info.num_classes))
 
     def logits(self, graph: Graph) -> Tensor:
         """Logits of a graph, as a client without any training node would have them.
@@ -198,10 +233,13 @@ def load_model(folder: str | Path) -> Model:
     """
     folder = Path(folder)
     config, where = _read(folder, CONFIG, {}), f"'{shown(folder, 300)}/{CONFIG}'"
-    if config.get("format") != FORMAT:
-        found = shown(config.get("format"), 20)
-        raise BadData(f"{where} has format {found}, this version reads {FORMAT}; export the run again")
+    if config.get("format") not in (FORMAT, FORMAT_OPERATING):
+        found, known = shown(config.get("format"), 20), f"{FORMAT} and {FORMAT_OPERATING}"
+        raise BadData(f"{where} has format {found}, this version reads {known}; export the run again")
     expect(config, MODEL_CONFIG, where, EXPORT_AGAIN)
+    if ("operating" in config) != (config["format"] == FORMAT_OPERATING):
+        has = "an" if "operating" in config else "no"
+        raise BadData(f"{where} has format {config['format']} and {has} operating point; {EXPORT_AGAIN}")
     tensors = read_tensors(folder / WEIGHTS, EXPORT_AGAIN)
     if weights_sha256(tensors) != config["weights_sha256"]:
         raise BadData(
@@ -219,9 +257,17 @@ def load_model(folder: str | Path) -> Model:
         distilled=config.get("distilled", False),
         client=config.get("client", ""),
         kind=config.get("kind", "global"),
+        operating=Operating.of_json(config["operating"]) if _regular(config.get("operating")) else None,
     )
+    if ("operating" in config) != (model.operating is not None):
+        raise BadData(f"{where}: the operating point has rows of different lengths; {EXPORT_AGAIN}")
     check_model(model, f"'{shown(folder, 300)}'", EXPORT_AGAIN)
     return model
+
+
+def _regular(operating: dict[str, Any] | None) -> bool:
+    """Whether there is an operating point whose costs, if it has any, are a table."""
+    return operating is not None and len({len(row) for row in operating.get("costs", [])}) <= 1
 
 
 def _read(folder: Path, name: str, shape: Any) -> dict[str, Any]:
@@ -246,6 +292,8 @@ def check_model(model: Model, where: str, cure: str) -> None:
         or len(set(classes)) < len(classes)
     ):
         raise BadData(f"{where}: the labels or tiers do not fit {info.num_classes} classes; {cure}")
+    if model.operating is not None and not model.operating.fits(info.num_classes):
+        raise BadData(f"{where}: the operating point does not fit {info.num_classes} classes; {cure}")
     if model.schema is not None and len(model.schema.feature_names) != info.num_features:
         raise BadData(f"{where}: the columns do not make {info.num_features} features; {cure}")
     shapes = model.experiment.model.shapes(info)

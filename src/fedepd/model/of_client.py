@@ -13,10 +13,12 @@ from fedepd.datasets.tables import FeatureSchema
 from fedepd.errors import BadConfig, BadData, UnknownName
 from fedepd.longtail import Tiers
 from fedepd.metrics import pooled
+from fedepd.model.aim import Aim
 from fedepd.model.calibration import calibrate
 from fedepd.model.card import Owned
 from fedepd.model.held_out import OTHERWISE, HeldOut, measured, needed_only
 from fedepd.model.model import Model
+from fedepd.model.pointed import pointed
 from fedepd.model.writing import write_model
 from fedepd.report.runs import Run
 from fedepd.rounds.calibrate import grid_sums, tier_of_class
@@ -33,7 +35,9 @@ from fedepd.shown import shown
 from fedepd.types import ClientData, Tensors
 
 
-def export_of_client(run: Run, simulation: Simulation, client: str | int, kind: str, out: Path) -> None:
+def export_of_client(
+    run: Run, simulation: Simulation, client: str | int, kind: str, out: Path, aim: Aim | None = None
+) -> None:
     """Write the personal or adapted model of a client, if it predicts as was measured in the run."""
     method = simulation.experiment.method
     if method.merges_clients:
@@ -47,7 +51,7 @@ def export_of_client(run: Run, simulation: Simulation, client: str | int, kind: 
     models = made(run, simulation, names, wanted)
     check_measured(run, simulation, models, sums_only)
     model, data, opened = models[number], simulation.clients[number], run.summary.get("open_classes")
-    write_own(run, model, data, names, out, opened, global_scores(run, model, number))
+    write_own(run, model, data, names, out, opened, global_scores(run, model, number), aim)
 
 
 def client_names(run: Run, simulation: Simulation) -> list[str]:
@@ -172,6 +176,7 @@ def write_own(
     out: Path,
     opened: list[int] | None = None,
     others_scores: dict[str, dict[str, Any]] | None = None,
+    aim: Aim | None = None,
 ) -> None:
     """Calibrate and measure a client's model on its own nodes, and write the model folder."""
     said, counts = one_client(model, data), sizes(data)
@@ -191,4 +196,5 @@ def write_own(
         test=int(counts.test.sum()),
         held=tuple(own_only),
     )
-    write_model(run, model, calibration, out, scores, owned)
+    model, point = pointed(model, aim, said, calibration["temperatures"], data.graph.num_nodes)
+    write_model(run, model, calibration, out, scores, owned, point)

@@ -9,7 +9,21 @@ from typing import Any
 from fedepd.files import write_json, write_text
 from fedepd.folders import new_folder
 from fedepd.model.card import Owned, model_card
-from fedepd.model.model import CALIBRATION, CARD, CONFIG, FORMAT, LABELS, METRICS, SCHEMA, WEIGHTS, Model
+from fedepd.model.model import (
+    CALIBRATION,
+    CARD,
+    CONFIG,
+    FORMAT,
+    FORMAT_OPERATING,
+    LABELS,
+    METRICS,
+    OPERATING,
+    OPERATING_CURVE,
+    SCHEMA,
+    WEIGHTS,
+    Model,
+)
+from fedepd.report.curves import operating_picture
 from fedepd.report.runs import Run
 from fedepd.runs.folder import weights_sha256
 from fedepd.runs.record import write_tensors
@@ -22,8 +36,11 @@ def write_model(
     out: Path,
     own_scores: dict[str, dict[str, Any]] | None = None,
     owned: Owned | None = None,
+    point: dict[str, Any] | None = None,
 ) -> None:
     """Write the model folder. ``owned``: of a model that was made for one client.
+
+    ``point``: what the model's operating point does, where it has one.
 
     Everything is computed before anything is written, and a failure removes the folder. The configuration is
     written last, because a folder without it does not count as a model.
@@ -32,7 +49,7 @@ def write_model(
     names = ("protocol", "dataset", "proxy_features", "best_round", "test_without_local_train", "warnings")
     scores = own_scores or run.summary["metrics"][run.headline]
     config: dict[str, Any] = {
-        "format": FORMAT,
+        "format": FORMAT if model.operating is None else FORMAT_OPERATING,
         "config_hash": run.config["config_hash"],
         "weights_sha256": weights_sha256(tensors),
         "experiment": run.config["experiment"],
@@ -40,11 +57,13 @@ def write_model(
         "tiers": asdict(model.tiers),
         "temperatures": calibration["temperatures"],
     }
+    if model.operating is not None:
+        config["operating"] = model.operating.as_json()
     if model.distilled:
         config["distilled"] = True
     if owned is not None:
         config |= {"client": model.client, "kind": model.kind}
-    card = model_card(run, model, calibration, run.path.name, own_scores, owned)
+    card = model_card(run, model, calibration, run.path.name, own_scores, owned, point)
     files = {
         LABELS: {"labels": model.label_names},
         SCHEMA: {
@@ -53,10 +72,14 @@ def write_model(
         },
         METRICS: {"test": scores, **{name: run.summary.get(name) for name in names}},
         CALIBRATION: calibration,
+        **({} if point is None else {OPERATING: point}),
         CONFIG: config,
     }
-    with new_folder(out, (WEIGHTS, CARD, *files)):
+    pictures = {} if point is None else {OPERATING_CURVE: operating_picture(point, model.label_names)}
+    with new_folder(out, (WEIGHTS, CARD, *pictures, *files)):
         write_tensors(out / WEIGHTS, tensors)
         write_text(out / CARD, card)
+        for name, picture in pictures.items():
+            write_text(out / name, picture)
         for name, content in files.items():
             write_json(out / name, content)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fedepd.errors import BadData
 from fedepd.longtail import Tiers, tiers
-from fedepd.metrics import client_mean, pooled
+from fedepd.metrics import class_numbers, client_mean, pooled
 from fedepd.runs.folder import CONFIG, CONFUSION, PARTITION, SHARED, SUMMARY
 from fedepd.shapes import DAMAGED
 
@@ -80,6 +80,33 @@ def check_numbers(
                         f"{average}), but its confusion matrices give {ours}; {CHANGED}"
                     )
 
+    _check_classes(summary, config, confusion, cut, where)
+
+
+def _check_classes(summary: Json, config: Json, confusion: Arrays, cut: Tiers, where: str) -> None:
+    """Check the numbers by class, tier and client, if the summary has them.
+
+    A ranking's numbers do not follow from the matrices. Their form is all that can be checked.
+    """
+    if "by_class" not in summary:
+        return
+    secure = config["experiment"].get("privacy", {}).get("secure", False)
+    found = class_numbers(confusion[f"{summary['headline']}_test"], cut, not secure)
+    for part, ours in found.items():
+        stated = summary.get(part, [])
+        if not _agrees(stated, ours):
+            raise BadData(f"{where}: '{part}' does not follow from its confusion matrices; {CHANGED}")
+
+
+def _agrees(stated: Any, found: Any) -> bool:
+    """Whether every number of ``found`` is in ``stated``, up to rounding. More may be there."""
+    if isinstance(found, dict):
+        return found.keys() <= stated.keys() and all(_agrees(stated[name], found[name]) for name in found)
+    if isinstance(found, list):
+        same = stated is not None and len(stated) == len(found)
+        return same and all(map(_agrees, stated, found))
+    return stated is None if found is None else stated is not None and _same(stated, found)
+
 
 def _same(stated: float | None, found: float) -> bool:
     return isnan(found) if stated is None else abs(stated - found) <= TOLERANCE
@@ -99,6 +126,29 @@ def _tiers(summary: Json, is_federation: bool, class_sizes: npt.NDArray[Any], wh
     if not fits:
         raise BadData(f"{where}: 'tiers' are not those of the class sizes in {PARTITION}; {CHANGED}")
     return stated
+
+
+def check_ranking(ranking: Json, summary: Json, confusion: Arrays, where: str) -> None:
+    """Check that a ranking is of the headline model, and of the test nodes that confusion.npz counts."""
+    matrices = confusion[f"{summary['headline']}_test"]
+    nodes = matrices.sum((0, 2)).tolist()
+    fits = (
+        ranking["model"] == summary["headline"]
+        and [each["nodes"] for each in ranking["classes"]] == nodes
+        and len(ranking["clients"]) == len(matrices)
+        and ranking["nodes"] == sum(nodes)
+    )
+    if not fits:
+        raise BadData(f"{where} is not about the test nodes of {CONFUSION}; {CHANGED}")
+    stated = [each.get("average_precision") for each in summary.get("by_class", [])]
+    if not _agrees(stated, [each["average_precision"] for each in ranking["classes"]]):
+        raise BadData(f"{where} and {SUMMARY} differ in average precision; {CHANGED}")
+    for own, count in zip(ranking["classes"], nodes, strict=True):
+        for alerts, found in [*own["at_alerts"], *own["curve"]]:
+            if not 0 < alerts <= sum(nodes) or found > min(alerts, count):
+                raise BadData(f"{where} finds more nodes than there are; {CHANGED}")
+        if (own["average_precision"] is None) != (count == 0) or bool(own["curve"]) != (count > 0):
+            raise BadData(f"{where} lacks numbers of a class that was tested; {CHANGED}")
 
 
 def check_rounds(summary: Json, config: Json, lines: Sequence[Json], where: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fedepd.metrics import class_accuracy, wilson
+from fedepd.metrics import class_scores, mean_with_interval
 from fedepd.report.runs import Group
 from fedepd.runs.folder import Json
 
@@ -32,9 +32,8 @@ def bin_accuracy(
 
     Choice: the interval uses the counts of an average seed. Seeds test overlapping nodes of one graph, so
     three seeds do not have three times the information.
-    Choice: each class has Wilson's interval. The interval of a bin's mean adds their half-widths in
-    quadrature, on each side (MOVER, Zou & Donner 2008). For a bin of one class that is Wilson's interval. The
-    paper shows no intervals.
+    Choice: each class has Wilson's interval, and a bin's mean has what ``metrics.mean_with_interval`` makes
+    of them. The paper shows no intervals.
     """
     counts = np.sum([run.confusion[f"{run.kind(model)}_test"].sum(0) for run in group.runs], axis=0)  # [C, C]
     result = np.array([mean_accuracy(counts, classes, len(group.runs)) for classes in bins])
@@ -48,15 +47,7 @@ def mean_accuracy(
 
     Classes without nodes are left out. ``seeds``: how many runs the counts are the sum of.
     """
-    accuracy = class_accuracy(counts)  # [C]
-    low, high = wilson(counts.diagonal() / seeds, counts.sum(1) / seeds)  # [C], [C]
-    tested = [c for c in classes if not np.isnan(accuracy[c])]
-    if not tested:
-        return float("nan"), float("nan"), float("nan")
-    mean = float(accuracy[tested].mean())
-    below = np.sqrt(((accuracy - low)[tested] ** 2).sum()) / len(tested)
-    above = np.sqrt(((high - accuracy)[tested] ** 2).sum()) / len(tested)
-    return mean, mean - float(below), mean + float(above)
+    return mean_with_interval(class_scores(counts, seeds)["recall"], classes)
 
 
 def convergence(group: Group) -> tuple[list[int], Floats, Floats]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fedepd.errors import BadConfig
 from fedepd.files import write_text
-from fedepd.report import plots, tables
+from fedepd.report import curves, decisions, matrices, plots, tables
 from fedepd.report.adaptations import adaptations
 from fedepd.report.measured import measured
 from fedepd.report.numbers import same_clients
@@ -187,6 +187,7 @@ def _scores(groups: Sequence[Group]) -> list[str]:
             "<details><summary>Test accuracy of every class</summary>"
             f"{tables.html_table(tables.classes(groups))}</details>",
         ),
+        section("Found and false alarms", _decisions(groups)),
         section("Head, medium and tail", _figure(plots.tier_bars(groups), _TIERS + _whose(groups))),
         *(
             [section("Calibration", _calibration(groups))]
@@ -198,6 +199,49 @@ def _scores(groups: Sequence[Group]) -> list[str]:
     ]
 
 
+def _decisions(groups: Sequence[Group]) -> str:
+    """Precision and recall by tier, and then everything about each method, folded if there are several."""
+    parts = [tables.html_table(decisions.by_tier(groups))]
+    for each in groups:
+        content = "".join(_of_one(each))
+        if len(groups) > 1:
+            content = f"<details><summary>{html_text(each.label)}</summary>{content}</details>"
+        parts.append(content)
+    return "".join(parts)
+
+
+def _of_one(each: Group) -> list[str]:
+    figures = {_CONFUSION: matrices.confusion_map(each), _PRECISION: curves.precision_recall(each)}
+    folded = {"Every class at every client": decisions.by_client(each)}
+    alerts = decisions.at_alerts(each)
+    point = curves.operating_curve(each)
+    return [
+        *([_figure(point, _POINT)] if point else []),
+        tables.html_table(decisions.by_class(each)),
+        *(_figure(svg, caption + _whose([each])) for caption, svg in figures.items() if svg),
+        *([tables.html_table(alerts)] if alerts else []),
+        *(
+            f"<details><summary>{title}</summary>{tables.html_table(table)}</details>"
+            for title, table in folded.items()
+            if table
+        ),
+    ]
+
+
+_POINT = (
+    "The operating point of the model that was exported last: found cases against false alarms on test "
+    "nodes. Its threshold was chosen on validation nodes. Whiskers: 95 % intervals by bootstrap, in which "
+    "the threshold is chosen anew. Band: 95 % interval of the curve, by bootstrap of the test nodes."
+)
+_CONFUSION = (
+    "Test nodes of each true class (row) and what they are called (column), mean over seeds. Colour: share "
+    "of the true class. Up to 20 classes run from the largest to the smallest; more are put in clusters, so "
+    "that classes that are mixed up stand side by side."
+)
+_PRECISION = (
+    "Precision against recall as the number of alerts grows from one to all test nodes. Of many classes, "
+    "some from the largest to the smallest are shown."
+)
 _NO_SCORES = "<p>No node was scored in these runs, so there are no figures of scores and classes.</p>"
 _PER_CLASS = (
     "Classes run from the largest on the left to the smallest on the right, in at most ten bins of equal "
@@ -258,7 +302,9 @@ def _summary(groups: Sequence[Group]) -> str:
     rule = f'<p class="note">{html_text(tables.tier_rule(groups[0].first))}</p>'
     if decided := adaptations(groups):
         hidden.insert(0, f"<details><summary>Adaptation</summary>{tables.html_table(decided)}</details>")
-    return tables.html_table(tables.summary(groups)) + rule + "".join(hidden)
+    said = [line for each in groups for line in decisions.notices(each)]
+    warned = "".join(f'<p class="warned">{html_text(sentence(line))}</p>' for line in said)
+    return warned + tables.html_table(tables.summary(groups)) + rule + "".join(hidden)
 
 
 def _calibration(groups: Sequence[Group]) -> str:

@@ -105,7 +105,7 @@ def per_class(groups: Sequence[Group]) -> str:
         axis.yaxis.tick_left()
         axis.yaxis.set_label_position("left")
         axis.set_ylabel("test accuracy (%)")
-        _legend(figure, axis)
+        legend(figure, axis)
 
     return _svg("per-class", "Test accuracy by class size", 4.4, draw, groups[0].first)
 
@@ -175,7 +175,7 @@ def tier_bars(groups: Sequence[Group]) -> str:
         axis.set_ylim(0, 100)
         axis.grid(axis="y")
         axis.set_ylabel("test accuracy (%)")
-        _legend(figure, axis)
+        legend(figure, axis)
 
     return _svg("tiers", "Head, medium and tail accuracy", 3.4, draw, groups[0].first)
 
@@ -207,7 +207,7 @@ def convergence_lines(groups: Sequence[Group]) -> str:
         axis.set_xlabel("round")
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.set_ylabel("validation macro-F1 (%)")
-        _legend(figure, axis)
+        legend(figure, axis)
 
     return _svg("convergence", "Validation macro-F1 by round", 3.8, draw, groups[0].first)
 
@@ -275,7 +275,7 @@ def purification(groups: Sequence[Group]) -> str:
             axis.set_xticks(
                 *ticks_of([drawn(client["client"]) for client in found[0][1]], most=20, offset=0.0)
             )
-        _legend(figure, share_axis)
+        legend(figure, share_axis)
 
     return (
         _svg("purification", "Edges pruned and homophily by client", 3.6, draw, groups[0].first)
@@ -313,7 +313,7 @@ def communication(groups: Sequence[Group]) -> str:
             axis.set_xlabel(f"MiB, {title}")
             axis.grid(axis="x")
         axes[0].invert_yaxis()
-        _legend(figure, axes[0])
+        legend(figure, axes[0])
 
     return _svg("communication", "Bytes by message field", 1.5 + 0.3 * len(groups), draw, groups[0].first)
 
@@ -352,7 +352,7 @@ def reliability(group: Group) -> str:
             axis.set_xlabel("mean confidence of a bin (%)")
             axis.grid()
         axes[0].set_ylabel("accuracy of a bin (%)")
-        _legend(figure, axes[0])
+        legend(figure, axes[0])
 
     return _svg(
         f"reliability-{zlib.crc32(group.label.encode()):08x}", f"Reliability of {group.label}", 3.8, draw, run
@@ -369,7 +369,7 @@ def ticks_of(labels: list[str], most: int, offset: float = 0.5) -> tuple[list[fl
     return [place + offset for place in places], [labels[place] for place in places]
 
 
-def _legend(figure: Any, axis: Any) -> None:
+def legend(figure: Any, axis: Any) -> None:
     handles, labels = axis.get_legend_handles_labels()
     longest = max((len(label) for label in labels), default=1)
     columns = max(1, min(len(labels), 110 // (longest + 7)))

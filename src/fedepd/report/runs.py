@@ -14,7 +14,7 @@ from typing import Any
 import fedepd.runs.folder as run_folder
 from fedepd.errors import BadData
 from fedepd.files import absolute
-from fedepd.report.agreement import check_arrays, check_numbers, check_rounds
+from fedepd.report.agreement import check_arrays, check_numbers, check_ranking, check_rounds
 from fedepd.runs.folder import Arrays, Json
 from fedepd.shown import drawn, shown
 
@@ -111,6 +111,28 @@ class Run:
         """What ``fedepd export`` has measured. None if the run was not exported."""
         path = self.path / run_folder.CALIBRATION
         return run_folder.read(self.path, run_folder.CALIBRATION) if path.is_file() else None
+
+    @cached_property
+    def operating(self) -> Json | None:
+        """What the operating point of an exported model does. None if no such model was exported."""
+        if not (self.path / run_folder.OPERATING).is_file():
+            return None
+        found: Json = run_folder.read(self.path, run_folder.OPERATING)
+        named = [c for rule in found["measured"] for c in rule["classes"]]
+        if max([found["usual"], *named]) >= len(self.partition["class_sizes"]):
+            name = run_folder.called(self.path, run_folder.OPERATING)
+            raise BadData(f"'{name}' names a class that is none; export the run again")
+        return found
+
+    @cached_property
+    def ranking(self) -> Json | None:
+        """How well the headline model ranks test nodes. None if scores of single nodes were not at hand."""
+        if not (self.path / run_folder.RANKING).is_file():
+            return None
+        found: Json = run_folder.read(self.path, run_folder.RANKING)
+        name = run_folder.called(self.path, run_folder.RANKING)
+        check_ranking(found, self.summary, self.confusion, f"'{name}'")
+        return found
 
     @cached_property
     def partition(self) -> Arrays:

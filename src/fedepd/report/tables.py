@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING
 
-from fedepd.longtail import class_order
+from fedepd.longtail import Tiers, class_order
+from fedepd.metrics import scores
 from fedepd.report.numbers import bin_accuracy, mean_std, prunings
 from fedepd.report.runs import Group, Run, by_dataset, group
 from fedepd.shown import html_text, listed, markdown_text, plain, sentence, shown
@@ -147,17 +148,16 @@ def clients(groups: Sequence[Group]) -> Table:
             row += [_integer(c["edges_kept"]), _percent(c["homophily_after"]), _integer(c["isolated_after"])]
     for each in groups:
         run = each.first
-        headers.append(f"Acc {marked_label(each)}")
         matrices = run.confusion[f"{run.headline}_test"]
-        scores = [m.trace() / m.sum() if m.sum() else None for m in matrices]
-        if run.sums_only:
-            scores = [None] * len(rows)
-        for row, score in zip(rows, scores, strict=True):
-            row.append(_percent(score))
+        own = [scores(m, Tiers((), (), ())) for m in matrices] if not run.sums_only else [{}] * len(rows)
+        for title, name in {"Acc": "acc", "bAcc": "bacc", "F1": "macro_f1"}.items():
+            headers.append(f"{title} {marked_label(each)}")
+            for row, score in zip(rows, own, strict=True):
+                row.append(_percent(score.get(name)))
     notes = [
         f"Seed {groups[0].first.seed}. Homophily: share of a client's edges that join two nodes of the same "
-        "class, in percent. Isolated: nodes without edges. Acc: accuracy on the client's test nodes, in "
-        "percent."
+        "class, in percent. Isolated: nodes without edges. Acc, bAcc, F1: accuracy, balanced accuracy and "
+        "macro-F1 on the client's test nodes, in percent."
     ]
     notes += [
         f"The same edges are pruned by {', '.join(each.label for each in pruning)}."

@@ -246,6 +246,17 @@ class Participant:
         """Of all nodes' logits [n, C] those of the validation nodes, and their classes."""
         return held_out(logits, self._true)["val"]
 
+    def tested(self, round: int, tensors: Tensors) -> tuple[Tensor, Tensor, Tensor]:
+        """What a model says of the test nodes: its confusion matrix, the nodes' logits and their classes."""
+        tensors = self._received(tensors)
+        try:
+            logits = self.method.predict(self._client(round), tensors)
+        except KeyError:  # the model is not whole, and the caller knows why
+            raise
+        except Exception as cause:
+            raise self._failure(round, "evaluate", cause) from cause
+        return confusions(logits, self._true)["test"], *held_out(logits, self._true)["test"]
+
     def adapter(self, message: Tensors) -> Adapter:
         """What the client can make of a global model (``rounds.adapt``), kept for the next call."""
         if self._adapter is None or not same_tensors(self._adapter.message, message):

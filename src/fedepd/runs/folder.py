@@ -63,8 +63,13 @@ ADAPTED = "adapted.safetensors"
 ``adapt``, if adapted models are used. ``rounds.adapt.adapted_logits`` predicts with them."""
 SUMMARY = "summary.json"
 """The numbers. It is written last, so a folder with a summary is complete."""
+RANKING = "ranking.json"
+"""How well the headline model ranks test nodes, class by class. It is there after a simulated run without
+guard, secure sums and noise: it needs the scores of single nodes."""
 CALIBRATION = "calibration.json"
 """What ``fedepd export`` has measured. It is there only after an export."""
+OPERATING = "operating.json"
+"""What the operating point of an exported model does to test nodes. It is there only after such an export."""
 PERSONAL = "personal.safetensors"
 """The clients' own models, if they are not in ``MODEL``. It is there only after an export of one of them."""
 AUDIT, AUDIT_PAGE = "audit.json", "audit.html"
@@ -146,14 +151,44 @@ STATISTICS_FIELDS: Table = {
 }
 """What the clients measured together before the first round."""
 
+
+def _several(count: int, kind: Kind) -> Kind:
+    return Kind(
+        f"a list of {count} times {kind.words}",
+        lambda value: isinstance(value, list) and len(value) == count and all(map(kind.fits, value)),
+    )
+
+
+_HEADLINE = Kind("'global' or 'personal'", lambda value: value in HEADLINES)
+INTERVAL = (_several(3, SHARE),)
+"""A value and both ends of its 95 % interval, or null."""
+_FOUND = [_several(2, number(0))]
+"""Pairs of alerts and of nodes found among them."""
+_OF_A_CLASS: Table = dict.fromkeys(("precision", "recall", "f1", "average_precision?"), INTERVAL)
+BY_CLASS_FIELDS: Table = {
+    "by_class?": [{"class": WHOLE, "nodes": WHOLE, "predicted": WHOLE, **_OF_A_CLASS, "at_alerts?": _FOUND}],
+    "by_tier?": dict.fromkeys(TIERS, _OF_A_CLASS),
+    "by_client?": [{"client": WHOLE, "nodes": WHOLE, **dict.fromkeys(_OF_A_CLASS, (SHARE,))}],
+}
+"""What ``metrics.class_numbers`` gives of the headline model's test nodes, and what ``RANKING`` adds."""
+RANKING_FIELDS: Table = {
+    "model": _HEADLINE,
+    "nodes": WHOLE,
+    "classes": [
+        {"nodes": WHOLE, "average_precision": INTERVAL, "at_alerts": _FOUND, "curve": [_several(2, WHOLE)]},
+    ],
+    "clients": [(SHARE,)],
+}
+
 SUMMARY_FIELDS: Table = {
     **dict.fromkeys(("method", "method_label", "preset", "dataset", "protocol"), TEXT),
     "seed": WHOLE,
     "rounds": ROUND_NUMBER,
     "best_round": ROUND_NUMBER,
     "metrics": {EVERY: {EVERY: {EVERY: (SHARE,)}}},  # by model, by average, by metric
-    "headline": Kind("'global' or 'personal'", lambda value: value in HEADLINES),
+    "headline": _HEADLINE,
     "tiers": CLASSES_OF_TIERS,
+    **BY_CLASS_FIELDS,
     "best_rounds?": {EVERY: ROUND_NUMBER},
     "config_hash?": TEXT,
     "weights_sha256?": TEXT,
@@ -171,6 +206,7 @@ SUMMARY_FIELDS: Table = {
     },
     "proxy_features?": FLAG,
     "test_without_local_train?": (SHARE,),
+    "one_class?": TEXT,  # said of a model that says one class for everything
     "warnings?": [TEXT],
     "privacy?": SPENT_FIELDS,
     "adapted?": ADAPTED_FIELDS,
@@ -217,6 +253,35 @@ CALIBRATION_FIELDS: Table = {
     "unmeasured?": TEXT,
 }
 
+_WITH_ENDS = Kind(
+    "a number and its interval",
+    lambda value: (
+        isinstance(value, list) and len(value) == 3 and all(v is None or number(0).fits(v) for v in value)
+    ),
+)
+OPERATING_FIELDS: Table = {
+    "usual": WHOLE,
+    "aim": {
+        "cost?": TEXT,
+        "recall?": {EVERY: SHARE},
+        "alerts?": Kind("a whole number or a table", lambda value: isinstance(value, int | dict)),
+        "per?": (WHOLE,),
+    },
+    **dict.fromkeys(("validation_nodes", "test_nodes", "resamples"), WHOLE),
+    "measured": [
+        {
+            "classes": [WHOLE],
+            "threshold": NUMBER,
+            "nodes": WHOLE,
+            **dict.fromkeys(("found", "false_alarms", "recall", "precision"), _WITH_ENDS),
+            "curve": [_several(4, number(0))],
+        }
+    ],
+    "costs_per_node?": {EVERY: _WITH_ENDS},
+    "likeliest": {EVERY: (SHARE,)},
+    "decided": {EVERY: (SHARE,)},
+}
+
 CHECKPOINT_FIELDS: Table = {
     "lines": [{**ROUND_FIELDS, "bytes_up": {EVERY: WHOLE}, "bytes_down": {EVERY: WHOLE}}],
     "best": {EVERY: {"score": SCORE, "round": ROUND_NUMBER}},
@@ -231,6 +296,8 @@ _FIELDS: dict[str, Any] = {
     ENV: ENV_FIELDS,
     CLIENTS: [CLIENT_FIELDS],
     CALIBRATION: CALIBRATION_FIELDS,
+    RANKING: RANKING_FIELDS,
+    OPERATING: OPERATING_FIELDS,
     RELEASES: RELEASES_FIELDS,
 }
 

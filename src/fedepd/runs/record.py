@@ -22,6 +22,7 @@ from safetensors.torch import save
 
 from fedepd.files import append_line, as_line, write_bytes, write_json
 from fedepd.longtail import imbalance_ratio
+from fedepd.metrics import class_numbers, mean_with_interval, one_class_notice
 from fedepd.network import kernels
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.folder import (
@@ -33,6 +34,7 @@ from fedepd.runs.folder import (
     FINAL,
     MODEL,
     PARTITION,
+    RANKING,
     RELEASES,
     ROUNDS,
     SHARED,
@@ -106,10 +108,23 @@ def describe_data(
 
 
 def summarise(
-    config: Json, progress: Progress, elapsed: tuple[float, float], warnings: Sequence[str], **own: Any
+    config: Json,
+    progress: Progress,
+    elapsed: tuple[float, float],
+    warnings: Sequence[str],
+    ranking: Json | None = None,
+    **own: Any,
 ) -> Json:
-    """The summary. ``elapsed``: seconds on the wall and on the CPU clock. ``own``: as in ``describe``."""
+    """The summary. ``elapsed``: seconds on the wall and on the CPU clock. ``own``: as in ``describe``.
+
+    ``ranking``: of the headline model, where single nodes' scores are at hand (``runs.ranked``).
+    """
     headline, cut = "global" if config["has_global"] else "personal", progress.tiers
+    tiers: Json = {"head": cut.head, "medium": cut.medium, "tail": cut.tail}
+    test = progress.best[headline].confusions[f"{headline}_test"]
+    said = one_class_notice(test.sum(0), config["dataset"]["label_names"])
+    # Under secure sums, the matrix is that of all clients together.
+    numbers = class_numbers(test, cut, not config["experiment"]["privacy"]["secure"])
     return {
         **{name: config[name] for name in SHARED},
         "dataset": config["dataset"]["name"],
@@ -119,7 +134,8 @@ def summarise(
         "best_rounds": best_rounds(progress),
         "metrics": progress.metrics(),
         **({} if progress.opened is None else {"open_classes": progress.opened}),
-        "tiers": {"head": cut.head, "medium": cut.medium, "tail": cut.tail},
+        "tiers": tiers,
+        **with_ranking(numbers, ranking, tiers),
         "bytes_up": sum(sum(line["bytes_up"].values()) for line in progress.lines),
         "bytes_down": sum(sum(line["bytes_down"].values()) for line in progress.lines),
         "seconds": elapsed[0],
@@ -129,7 +145,37 @@ def summarise(
         **own,
         **({"privacy": progress.spent} if progress.spent else {}),
         **({} if progress.adapted is None else {"adapted": progress.adapted.about}),
+        **({"one_class": said[0]} if said else {}),
         "warnings": [*warnings, *stop_notice(progress.spent, config["rounds"]), *adapt_notice(config)],
+    }
+
+
+ADDED = ("average_precision", "at_alerts")
+"""What the summary takes from a ranking. The curves are in a file of their own."""
+
+
+def with_ranking(numbers: Json, ranking: Json | None, tiers: Json) -> Json:
+    """The numbers of ``metrics.class_numbers``, with what a ranking adds to them."""
+    if ranking is None:
+        return numbers
+    nothing = [float("nan")] * 3
+    parts = np.array([each["average_precision"] or nothing for each in ranking["classes"]]).T  # [3, C]
+    means = {
+        tier: mean_with_interval((parts[0], parts[1], parts[2]), members) for tier, members in tiers.items()
+    }
+    return {
+        "by_class": [
+            {**own, **{name: more[name] for name in ADDED}}
+            for own, more in zip(numbers["by_class"], ranking["classes"], strict=True)
+        ],
+        "by_tier": {
+            tier: {**own, "average_precision": None if np.isnan(means[tier][0]) else list(means[tier])}
+            for tier, own in numbers["by_tier"].items()
+        },
+        "by_client": [
+            {**own, "average_precision": more}
+            for own, more in zip(numbers["by_client"], ranking["clients"], strict=True)
+        ],
     }
 
 
@@ -189,11 +235,17 @@ def write_releases(folder: Path, made: int) -> None:
 
 
 def write_results(
-    folder: Path, clients: Sequence[Json], progress: Progress, summary: Json, adapted: Tensors | None = None
+    folder: Path,
+    clients: Sequence[Json],
+    progress: Progress,
+    summary: Json,
+    adapted: Tensors | None = None,
+    ranking: Json | None = None,
 ) -> None:
     """What is known after the last round; the summary last, so that a folder with one is complete.
 
-    ``adapted``: the clients' adapted models, where there are any and they are at hand.
+    ``adapted``: the clients' adapted models, where there are any and they are at hand. ``ranking``: how well
+    test nodes are ranked, likewise.
     """
     write_json(folder / CLIENTS, clients)
     write_arrays(folder / CONFUSION, progress.confusions())
@@ -201,6 +253,8 @@ def write_results(
     write_tensors(folder / MODEL, progress.best[summary["headline"]].tensors)
     if adapted:
         write_tensors(folder / ADAPTED, adapted)
+    if ranking is not None:
+        write_json(folder / RANKING, ranking)
     write_json(folder / SUMMARY, summary)
 
 

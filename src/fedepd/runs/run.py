@@ -22,6 +22,7 @@ from fedepd.runs.asking import adapts
 from fedepd.runs.drive import drive, now, since
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.folder import Json, claim_folder
+from fedepd.runs.ranked import ranked
 from fedepd.runs.selection import Confusions, Progress
 from fedepd.runs.settings import nameless
 from fedepd.runs.simulation import Simulation, build, warnings_of
@@ -196,18 +197,23 @@ def complete(
         )
         if adapts(simulation.experiment):
             adapt(simulation.course(), progress)
+        ranking = ranked(simulation, progress)
     finally:
         simulation.exchange.close()
-    summary, adapted = summarise(simulation, progress, started, notes), simulation.adapted_models()
+    summary, adapted = summarise(simulation, progress, started, notes, ranking), simulation.adapted_models()
     if out is not None:
-        record.write_results(out, simulation.facts(progress.tensors), progress, summary, adapted)
+        record.write_results(out, simulation.facts(progress.tensors), progress, summary, adapted, ranking)
         checkpoint.remove(out)
     best = progress.best[summary["headline"]]
     return RunResult(summary, progress.lines, progress.confusions(), best.tensors, out, adapted)
 
 
 def summarise(
-    simulation: Simulation, progress: Progress, started: tuple[float, float], notes: Sequence[str] = ()
+    simulation: Simulation,
+    progress: Progress,
+    started: tuple[float, float],
+    notes: Sequence[str] = (),
+    ranking: Json | None = None,
 ) -> Json:
     """The summary, with what only a simulation knows."""
     own: Json = {
@@ -219,4 +225,4 @@ def summarise(
     if simulation.statistics is not None:
         own["statistics"] = simulation.statistics
     warnings = [*warnings_of(simulation.clients), *notes]
-    return record.summarise(simulation.config, progress, since(started), warnings, **own)
+    return record.summarise(simulation.config, progress, since(started), warnings, ranking, **own)

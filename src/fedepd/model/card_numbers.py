@@ -1,0 +1,129 @@
+"""The parts of a model card that a decision needs: numbers by class, and the operating point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fedepd.metrics import OF_A_CLASS
+from fedepd.model.model import OPERATING_CURVE, Model
+from fedepd.report.curves import rule_name
+from fedepd.report.runs import Run
+from fedepd.shown import markdown_text, shown
+
+MOST = 40
+"""Most classes of the table. Of more, the largest and the smallest are shown."""
+TITLES = {"precision": "precision", "recall": "recall", "f1": "F1", "average_precision": "average precision"}
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown, its first column to the left."""
+    return "\n".join(
+        f"| {' | '.join(cells)} |" for cells in (header, [":---", *["---:"] * (len(header) - 1)], *rows)
+    )
+
+
+def by_class(run: Run, model: Model) -> list[str]:
+    """Precision, recall, F1 and average precision of every class of the run's headline model."""
+    classes = run.summary.get("by_class")
+    if not classes:
+        return []
+    known = [name for name in TITLES if name in OF_A_CLASS or name in classes[0]]
+    order = [c for tier in ("head", "medium", "tail") for c in getattr(model.tiers, tier)]
+    kept = order if len(order) <= MOST else [*order[: MOST // 2], *order[-MOST // 2 :]]
+    rows = [
+        [
+            _name(model.label_names[c]),
+            f"{classes[c]['nodes']:,}",
+            f"{classes[c]['predicted']:,}",
+            *(_interval(classes[c][name]) for name in known),
+        ]
+        for c in kept
+    ]
+    header = ["class, in percent", "test nodes", "called so", *(TITLES[name] for name in known)]
+    left = f" {len(order) - len(kept)} classes between them are left out." if len(kept) < len(order) else ""
+    how = (
+        "Each class is called where it is the likeliest. Brackets hold Wilson's 95 % intervals; that of F1 "
+        "is the one of TP / (TP + FP + FN), and that of average precision has the class's test nodes as "
+        "trials."
+    )
+    return [table(header, rows), how + left]
+
+
+def operating_point(point: dict[str, Any] | None, model: Model) -> list[str]:
+    """What was aimed at, what it comes to on test nodes, and the picture."""
+    if point is None:
+        return []
+    names, rows = model.label_names, []
+    for rule in point["measured"]:
+        what = markdown_text(rule_name(rule["classes"], point["usual"], names))
+        limit = "saves more than 0" if "costs" in point else f"{rule['threshold']:.4g}"
+        found = f"{_count(rule['found'])} of {rule['nodes']:,}"
+        shares = [_interval(rule[name]) for name in ("recall", "precision")]
+        rows.append([what, limit, found, _count(rule["false_alarms"]), *shares])
+    header = ["alerts to", "threshold", "found", "false alarms", "recall in %", "precision in %"]
+    return [
+        f"{_aimed(point)} The point was chosen on {point['validation_nodes']:,} validation nodes. On "
+        f"{point['test_nodes']:,} test nodes it comes to:",
+        table(header, rows),
+        f"Brackets hold 95 % intervals from {point['resamples']:,} bootstrap resamples of "
+        f"{_resampled(point)} Without the point, a node is called its likeliest class: "
+        f"{_in_total(point['likeliest'])}; with it, {_in_total(point['decided'])}.",
+        *_costs(point, model),
+        f"![Found cases against false alarms]({OPERATING_CURVE})",
+    ]
+
+
+def _aimed(point: dict[str, Any]) -> str:
+    aim = point["aim"]
+    if "cost" in aim:
+        return f"Nodes are called what costs least, by the costs in {_name(aim['cost'])}."
+    if "recall" in aim:
+        shares = [f"{100 * share:g} % of {_name(name)}" for name, share in aim["recall"].items()]
+        return f"The model shall find {' and '.join(shares)}."
+    alerts = aim["alerts"] if isinstance(aim["alerts"], dict) else {"": aim["alerts"]}
+    counts = [f"{count:,} alerts{f' to {_name(name)}' if name else ''}" for name, count in alerts.items()]
+    return f"The model shall raise {' and '.join(counts)} in {aim['per']:,} nodes."
+
+
+def _in_total(scores: dict[str, Any]) -> str:
+    return f"balanced accuracy {_percent(scores['bacc'])}, macro-F1 {_percent(scores['macro_f1'])}"
+
+
+def _resampled(point: dict[str, Any]) -> str:
+    if "costs" in point:
+        return "the test nodes."
+    return "validation and test nodes; the threshold is chosen anew in each of them."
+
+
+def _costs(point: dict[str, Any], model: Model) -> list[str]:
+    if "costs_per_node" not in point:
+        return []
+    calls = {"decided": "by this point", "likeliest": "by the likeliest class"}
+    calls["usual"] = f"if every node is called {_name(model.label_names[point['usual']])}"
+    told = [
+        f"{low_high[0]:.4g} ({low_high[1]:.4g} to {low_high[2]:.4g}) {calls[name]}"
+        for name, low_high in sorted(
+            point["costs_per_node"].items(), key=lambda each: list(calls).index(each[0])
+        )
+    ]
+    return [f"Mean cost of a test node: {', '.join(told)}."]
+
+
+def _name(text: object) -> str:
+    return markdown_text(shown(text))
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None or value != value else f"{100 * value:.1f} %"
+
+
+def _interval(triple: Sequence[float | None] | None) -> str:
+    if triple is None or triple[0] is None:
+        return "–"
+    ends = ["–" if end is None else f"{100 * end:.0f}" for end in triple[1:]]
+    return f"{100 * triple[0]:.1f} ({ends[0]} to {ends[1]})"
+
+
+def _count(triple: Sequence[float | None]) -> str:
+    return f"{triple[0]:,.0f} ({triple[1] or 0:,.0f} to {triple[2] or 0:,.0f})"

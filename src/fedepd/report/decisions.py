@@ -1,0 +1,194 @@
+"""Tables for decisions: what is found and what is a false alarm, by class, tier and client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from fedepd.longtail import class_order
+from fedepd.metrics import OF_A_CLASS, Interval, class_scores, mean_with_interval, one_class_notice, wilson
+from fedepd.report.numbers import mean_std
+from fedepd.report.runs import Group, Run
+from fedepd.report.tables import NOTHING, Cell, Table, measured
+from fedepd.shown import shown
+
+TITLES = {"precision": "Precision", "recall": "Recall", "f1": "F1", "average_precision": "AP"}
+MOST_ROWS = 400
+"""Most rows of the table of classes at clients."""
+MOST_ALERTED = 20
+"""Most classes of the table of alerts."""
+_INTERVALS = (
+    "In percent, with 95 % intervals (Wilson's; of F1, those of TP / (TP + FP + FN); of AP, with the class's "
+    "test nodes as trials). Precision: of the nodes that are called so, how many are. Recall: of the nodes "
+    "that are so, how many are called so. AP (average precision): the mean precision over all numbers of "
+    "alerts, from the order of the scores alone."
+)
+_NO_RANKING = "AP is not there for runs that kept no scores of single nodes."
+
+
+def class_names(run: Run) -> list[str]:
+    """What the classes are called, fit to be shown."""
+    names = run.dataset.get("label_names") or range(len(run.partition["class_sizes"]))
+    return [shown(name) for name in names]
+
+
+def total(group: Group) -> npt.NDArray[np.int64]:
+    """The headline model's test confusion matrix over clients and seeds, [C, C]."""
+    counts: npt.NDArray[np.int64] = np.sum(
+        [run.confusion[f"{run.headline}_test"].sum(0) for run in group.runs], axis=0
+    )
+    return counts
+
+
+def notices(group: Group) -> list[str]:
+    """Sentences about runs whose model says one class for everything."""
+    out: dict[str, list[int]] = {}
+    for run in group.runs:
+        counts = run.confusion[f"{run.headline}_test"].sum(0)
+        for line in one_class_notice(counts, run.dataset.get("label_names") or ()):
+            out.setdefault(line, []).append(run.seed)
+    lines = []
+    for line, seeds in out.items():
+        which = f" (seed {', '.join(map(str, seeds))})" if len(group.runs) > 1 else ""
+        lines.append(f"{group.label}{which}: {line}")
+    return lines
+
+
+def numbers(group: Group) -> dict[str, Interval]:
+    """Precision, recall, F1 and, where it was measured, average precision: three arrays [C] each."""
+    counts, seeds = total(group), len(group.runs)
+    found = class_scores(counts, seeds)
+    rankings = [run.ranking for run in group.runs if run.ranking is not None]
+    if rankings:
+        each = [[(c["average_precision"] or [np.nan])[0] for c in one["classes"]] for one in rankings]
+        value = np.array([mean_std(column)[0] for column in zip(*each, strict=True)])  # [C]
+        nodes = counts.sum(1) / seeds
+        found["average_precision"] = (value, *wilson(value * nodes, nodes))
+    return found
+
+
+def by_class(group: Group) -> Table:
+    """Every class, the largest first, with test nodes, calls, precision, recall, F1 and AP."""
+    run, counts, found = group.first, total(group), numbers(group)
+    names, seeds = class_names(run), len(group.runs)
+    tier_of = {c: tier for tier, members in run.summary["tiers"].items() for c in members}
+    rows = []
+    for c in class_order(run.partition["class_sizes"]):
+        sizes = [float(counts[c].sum()) / seeds, float(counts[:, c].sum()) / seeds]
+        rows.append(
+            [
+                Cell(names[c]),
+                Cell(tier_of.get(c, NOTHING)),
+                *(Cell(f"{size:.0f}" if size == int(size) else f"{size:.1f}", size) for size in sizes),
+                *(_share(part[c] for part in found[name]) for name in TITLES if name in found),
+            ]
+        )
+    headers = ["Class", "Tier", "Test nodes", "Called so", *(TITLES[name] for name in found)]
+    over = f" Mean over {seeds} seeds, intervals of an average one." if seeds > 1 else ""
+    note = _INTERVALS + over + ("" if "average_precision" in found else f" {_NO_RANKING}")
+    return Table("by-class", headers, [rows], note)
+
+
+def by_tier(groups: Sequence[Group]) -> Table:
+    """Precision, recall, F1 and AP of each tier, one block per group."""
+    sections, known = [], list(OF_A_CLASS)
+    for group in groups:
+        found = numbers(group)
+        known = list(TITLES) if "average_precision" in found else known
+        rows = []
+        for tier, members in group.first.summary["tiers"].items():
+            if members:
+                means = [
+                    _share(mean_with_interval(found[name], members)) if name in found else Cell(NOTHING)
+                    for name in TITLES
+                ]
+                rows.append([Cell(group.label), Cell(tier), Cell(str(len(members)), len(members)), *means])
+        sections.append(rows)
+    width = 3 + len(known)
+    sections = [[row[:width] for row in rows] for rows in sections]
+    headers = ["Method", "Tier", "Classes", *(TITLES[name] for name in known)]
+    return Table(
+        "by-tier", headers, sections, "Plain means over the classes of a tier, with 95 % intervals (MOVER)."
+    )
+
+
+def by_client(group: Group) -> Table | None:
+    """Every class at every client, in the first run. None if no client's own numbers are known.
+
+    Beyond ``MOST_ROWS`` the table has one row for each client, with means over its classes.
+    """
+    run = group.first
+    if run.sums_only:
+        return None
+    matrices, names = run.confusion[f"{run.headline}_test"], class_names(run)
+    owners = run.dataset.get("owner_names") or []
+    owners = (
+        [shown(o) for o in owners] if len(owners) == len(matrices) else list(map(str, range(len(matrices))))
+    )
+    order = class_order(run.partition["class_sizes"])
+    whole = len(matrices) * len(order) > MOST_ROWS
+    sections = []
+    for owner, counts in zip(owners, matrices, strict=True):
+        found, rows = class_scores(counts), []
+        if whole:
+            occurring = np.flatnonzero(counts.sum(1)).tolist()
+            means = [_share(mean_with_interval(found[name], occurring)) for name in OF_A_CLASS]
+            nodes = int(counts.sum())
+            rows = [[Cell(owner), Cell(str(len(occurring)), len(occurring)), Cell(str(nodes), nodes), *means]]
+        else:
+            for c in order:
+                nodes, said = int(counts[c].sum()), int(counts[:, c].sum())
+                if nodes or said:
+                    shares = (_share(part[c] for part in found[name]) for name in OF_A_CLASS)
+                    sizes = (Cell(str(nodes), nodes), Cell(str(said), said))
+                    rows.append([Cell(owner), Cell(names[c]), *sizes, *shares])
+        sections.append(rows)
+    first = ["Client", "Classes", "Test nodes"] if whole else ["Client", "Class", "Test nodes", "Called so"]
+    headers = [*first, *(TITLES[name] for name in OF_A_CLASS)]
+    what = "Plain means over the classes that occur at a client" if whole else "Every class at every client"
+    note = f"{what}, seed {run.seed}, in percent with 95 % intervals. A dash: there is no node to measure on."
+    return Table("by-client", headers, [rows for rows in sections if rows], note)
+
+
+def at_alerts(group: Group) -> Table | None:
+    """Precision and recall if so many nodes of a class are looked at. None if it was not measured."""
+    rankings = [run.ranking for run in group.runs if run.ranking is not None]
+    if not rankings:
+        return None
+    order = class_order(group.first.partition["class_sizes"])[1:]  # nobody is alerted to the usual class
+    chosen, names = order[-MOST_ALERTED:], class_names(group.first)
+    steps = sorted({int(k) for one in rankings for c in one["classes"] for k, _ in c["at_alerts"]})[:8]
+    rows = []
+    for c in chosen:
+        found = [{int(k): f for k, f in one["classes"][c]["at_alerts"]} for one in rankings]
+        nodes = [one["classes"][c]["nodes"] for one in rankings]
+        if any(nodes):
+            rows.append([Cell(names[c]), Cell(f"{np.mean(nodes):g}", float(np.mean(nodes)))])
+            for k in steps:
+                pairs = [(f[k] / k, f[k] / n) for f, n in zip(found, nodes, strict=True) if n and k in f]
+                rows[-1].append(_pair(pairs))
+    if not rows or not steps:
+        return None
+    left = len(order) - len(chosen)
+    note = (
+        "Precision / recall in percent if the nodes with the highest scores of a class are looked at: of so "
+        "many alerts, how many are right, and how many of the class they find. The largest class is left out"
+        f"{f', and the {left} next ones' if left else ''}."
+    )
+    return Table("at-alerts", ["Class", "Test nodes", *(f"{k:,} alerts" for k in steps)], [rows], note)
+
+
+def _pair(pairs: Sequence[tuple[float, float]]) -> Cell:
+    if not pairs:
+        return Cell(NOTHING, float("-inf"))
+    precision, recall = np.mean(pairs, axis=0)
+    return Cell(f"{100 * precision:.0f} / {100 * recall:.0f}", float(recall))
+
+
+def _share(values: Iterable[float]) -> Cell:
+    """A share and both ends of its interval, in percent."""
+    value, low, high = (100 * float(each) for each in values)
+    cell = measured(value, float("nan"), digits=1)
+    return cell if np.isnan(value) else Cell(cell.text, cell.value, f"{low:.0f}-{high:.0f}")

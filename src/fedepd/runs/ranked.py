@@ -1,0 +1,69 @@
+"""How well the selected model of a simulated run ranks test nodes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from fedepd.rounds.ranking import mean_average_precision, ranked_classes
+from fedepd.runs.drive import notices
+from fedepd.runs.folder import Json
+from fedepd.runs.selection import Progress, below
+from fedepd.runs.simulation import Simulation
+from fedepd.types import Tensors
+
+Rows = list[tuple[NDArray[np.float64], NDArray[np.int64]]]
+
+
+def ranked(simulation: Simulation, progress: Progress) -> Json | None:
+    """What ``RANKING`` holds, or None where it cannot be told.
+
+    Choice: guard, secure sums and noise are promises about what leaves a client, and scores of single nodes
+    are none of it. So a run with one of them has no ranking.
+
+    Choice: nodes are ranked by the softmax of their logits. Temperatures are found at an export only.
+    """
+    privacy = simulation.experiment.privacy
+    if privacy.guard or privacy.secure or privacy.noisy:
+        return None
+    kind = "global" if simulation.experiment.method.has_global else "personal"
+    if kind not in progress.best:
+        return None
+    rows = _rows(simulation, progress, kind)
+    if rows is None:
+        return None
+    logits, y = (np.concatenate(part) for part in zip(*rows, strict=True))
+    return {
+        "model": kind,
+        "nodes": len(y),
+        "classes": ranked_classes(softmax(logits, axis=1), y),
+        "clients": [mean_average_precision(softmax(z, axis=1), own) for z, own in rows],
+    }
+
+
+def _rows(simulation: Simulation, progress: Progress, kind: str) -> Rows | None:
+    """Logits [n, C] and classes [n] of each client's test nodes, by the selected model.
+
+    None if it does not predict as was measured: a method without a model for all may need a message of its
+    selected round that nobody has kept.
+    """
+    best, out = progress.best[kind], []
+    for participant, measured in zip(simulation.participants, best.confusions[f"{kind}_test"], strict=True):
+        try:
+            tensors = _tensors(simulation, progress, kind, participant.client_id)
+            matrix, logits, y = participant.tested(best.round, tensors)
+        except KeyError:
+            return None
+        if not np.array_equal(matrix.numpy(), measured):
+            return None
+        out.append((logits.numpy().astype(np.float64), y.numpy()))
+    return out
+
+
+def _tensors(simulation: Simulation, progress: Progress, kind: str, client: int) -> Tensors:
+    method, best = simulation.experiment.method, progress.best[kind]
+    if kind == "global":
+        return {**method.message(best.tensors, client), **notices(progress)}
+    last = {**method.message(progress.tensors, client), **notices(progress)}
+    return {**last, **below(best.tensors, f"client{client}.")}
