@@ -47,10 +47,27 @@ def test_when_all_look_alike_everyone_gets_the_plain_mean() -> None:
 
 def test_epsilon_one_is_isolated_training() -> None:
     """No cosine is above 1, and a client accepts itself: every average is the client's own model."""
-    _, mine = run_rounds(FedGTA(epsilon=1.0), toy_clients())
+    _, mine = run_rounds(FedGTA(epsilon=1.0, score="trained"), toy_clients())
     _, alone = run_rounds(Isolated(), toy_clients())
     for k in range(3):
         assert_same(mine.participants[k].state, alone.participants[k].state)
+
+
+def test_what_is_scored() -> None:
+    """By default the average that the server made in this round, as the authors do; OpenFGL the trained model.
+
+    The training itself is the same: the server has the same tensors, bit for bit.
+    """
+    clients = toy_clients()
+    default, mine = run_rounds(FedGTA(), clients)
+    trained, theirs = run_rounds(FedGTA(score="trained"), clients)
+    assert_same(default[-1].tensors, trained[-1].tensors)
+    for k in range(3):
+        averaged = FedGTA().message(default[-1].tensors, k)
+        assert not model_part(mine.participants[k].state)
+        own = model_part(theirs.participants[k].state)
+        assert own.keys() == averaged.keys()
+        assert not torch.equal(own["encoder.weight"], averaged["encoder.weight"])
 
 
 def test_confidence_by_hand() -> None:
@@ -241,7 +258,7 @@ def test_awkward_federations(preset: str, moments: Any) -> None:
 
 def test_it_learns() -> None:
     rounds, exchange = run_rounds(
-        FedGTA(), [toy_client(k, nodes=60, edges=False) for k in range(2)], rounds=20
+        FedGTA(score="trained"), [toy_client(k, nodes=60, edges=False) for k in range(2)], rounds=20
     )
     right = [
         float(c["personal_test"].trace() / c["personal_test"].sum())
