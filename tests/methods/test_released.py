@@ -193,7 +193,7 @@ def test_hiertail_is_its_authors() -> None:
 
 
 def test_hiertails_contrast_but_for_its_mixed_numberings() -> None:
-    """The authors label nodes by node number and centres by position: 2.24 and 1.40 instead of 1.90 and 1.21."""
+    """The authors label nodes by number and centres by position: 2.24 and 1.40 instead of 1.90 and 1.21."""
     found, method, client, params = hiertail()
     logits = method.predict(client, params)[client.prepared.inputs.train]
     near(balanced_contrast(logits, client.prepared.inputs.labels, 1.0), found["contrast_logits"])

@@ -100,9 +100,10 @@ def test_a_methods_later_settings_are_not_in_the_hash_at_their_default() -> None
     del settings["protocol"]["adapt"], settings["method"]["dropout_own"]
     text = json.dumps([settings, "data"], sort_keys=True)
     assert Experiment.make("fedspray").config_hash("data") == hashlib.sha256(text.encode()).hexdigest()[:12]
-    assert Experiment.make("fedspray", dropout_own=True).config_hash("data") != hashlib.sha256(
-        text.encode()
-    ).hexdigest()[:12]
+    assert (
+        Experiment.make("fedspray", dropout_own=True).config_hash("data")
+        != hashlib.sha256(text.encode()).hexdigest()[:12]
+    )
 
 
 def test_a_method_whose_results_changed_has_another_identity(monkeypatch: pytest.MonkeyPatch) -> None:

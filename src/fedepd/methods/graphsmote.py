@@ -113,7 +113,7 @@ class GraphSMOTE(Method[Prepared]):
     rec_weight: float = option(1e-6, "lambda: weight of the edge reconstruction in the loss")
     pretrain_rounds: int = option(
         10,
-        "first rounds that train encoder and decoder on the reconstruction alone, at most half of all; 0: none",
+        "first rounds that train encoder and decoder on the reconstruction alone, at most half of all",
     )
     optimizer_own: bool = option(False, "the official Adam, lr 0.001, in place of the run's optimiser")
     dropout_own: bool = option(False, "the authors' dropout, 0.1, in place of the run's")
