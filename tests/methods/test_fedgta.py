@@ -69,7 +69,8 @@ def test_what_is_scored() -> None:
     for k in range(3):
         averaged = FedGTA().message(default[-1].tensors, k)
         assert not model_part(mine.participants[k].state)
-        own = model_part(theirs.participants[k].state)
+        assert_same(model_part(mine.participants[k].own), averaged)  # what is saved as the client's model
+        own = model_part(theirs.participants[k].own)
         assert own.keys() == averaged.keys()
         assert not torch.equal(own["encoder.weight"], averaged["encoder.weight"])
 
