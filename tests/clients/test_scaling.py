@@ -182,8 +182,8 @@ def test_a_number_that_cannot_be_scaled_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_rows_are_divided_by_their_sum_of_absolute_values(sparse: bool) -> None:
-    """|1| + |-3| = 4; a row of zeros stays one."""
+def test_features_are_row_normalised_or_binary(sparse: bool) -> None:
+    """|1| + |-3| = 4; a row of zeros stays one. Binary: 1 for 1 and .5, the rest as it is."""
     x = torch.tensor([[1.0, -3.0], [0.0, 0.0], [0.0, 0.5]])
     features = csr_tensor(sp.csr_matrix(x.numpy())) if sparse else x
     graph = Graph.make(features, torch.tensor([[0], [1]]), torch.tensor([0, 1, 0]), 2)
@@ -191,3 +191,8 @@ def test_rows_are_divided_by_their_sum_of_absolute_values(sparse: bool) -> None:
     found = with_features(graph, "row_normalised")
     assert found.is_sparse == sparse
     assert found.x.to_dense().tolist() == [[0.25, -0.75], [0.0, 0.0], [0.0, 1.0]]
+    found = with_features(graph, "binary")
+    assert found.is_sparse == sparse
+    assert found.x.dtype == torch.float32
+    assert found.x.to_dense().tolist() == [[1.0, -3.0], [0.0, 0.0], [0.0, 1.0]]
+    assert graph.x.to_dense().tolist() == x.tolist()

@@ -122,7 +122,11 @@ def test_a_run_outside_is_refused_by_the_line_that_forbids_it(
         ({"backbones": ("gcn", "sage")}, {"backbone": "gat"}, 'backbones = ["gcn", "sage"]'),
         ({"backbones": ("gcn", "sage")}, {"backbone": "auto"}, "backbones"),
         ({"min_dropout": 0.3}, {"dropout": 0.0}, "min_dropout = 0.3"),
-        ({"own_optimizers": False}, {"method": "creff", "preset": "official"}, "own_optimizers = false"),
+        (
+            {"own_optimizers": False},
+            {"method": "creff", "preset": "authors_values"},
+            "own_optimizers = false",
+        ),
         (
             {"own_optimizers": False},
             {"method": "graphsmote", "optimizer_own": True},

@@ -321,7 +321,7 @@ def test_the_retrained_head_classifies_real_nodes(model: Backbone) -> None:
 
 def test_official_values_run() -> None:
     rounds, _ = run_rounds(
-        CReFF(**{**CReFF.presets["official"], "retrain_epochs": 3}), toy_clients(), rounds=2
+        CReFF(**{**CReFF.presets["authors_values"], "retrain_epochs": 3}), toy_clients(), rounds=2
     )
     assert all(bool(value.isfinite().all()) for value in rounds[-1].tensors.values())
 

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+import fedepd
 from fedepd.errors import BadConfig
+from fedepd.methods import fedgta
 from fedepd.methods.fedgta import FedGTA, confidence, moments_of, sharing
 from fedepd.methods.isolated import Isolated
 from fedepd.methods.steps import model_part
@@ -47,10 +51,28 @@ def test_when_all_look_alike_everyone_gets_the_plain_mean() -> None:
 
 def test_epsilon_one_is_isolated_training() -> None:
     """No cosine is above 1, and a client accepts itself: every average is the client's own model."""
-    _, mine = run_rounds(FedGTA(epsilon=1.0), toy_clients())
+    _, mine = run_rounds(FedGTA(epsilon=1.0, score="trained"), toy_clients())
     _, alone = run_rounds(Isolated(), toy_clients())
     for k in range(3):
         assert_same(mine.participants[k].state, alone.participants[k].state)
+
+
+def test_what_is_scored() -> None:
+    """By default the average that the server made now, as by its authors; by OpenFGL the trained model.
+
+    The training itself is the same: the server has the same tensors, bit for bit.
+    """
+    clients = toy_clients()
+    default, mine = run_rounds(FedGTA(), clients)
+    trained, theirs = run_rounds(FedGTA(score="trained"), clients)
+    assert_same(default[-1].tensors, trained[-1].tensors)
+    for k in range(3):
+        averaged = FedGTA().message(default[-1].tensors, k)
+        assert not model_part(mine.participants[k].state)
+        assert_same(model_part(mine.participants[k].own), averaged)  # what is saved as the client's model
+        own = model_part(theirs.participants[k].own)
+        assert own.keys() == averaged.keys()
+        assert not torch.equal(own["encoder.weight"], averaged["encoder.weight"])
 
 
 def test_confidence_by_hand() -> None:
@@ -194,6 +216,29 @@ def test_unlike_clients_do_not_share() -> None:
     assert torch.allclose(sharing(replies, 0.5), torch.tensor(expected, dtype=torch.float64))
 
 
+def test_epsilon_accepts_few_on_email_and_both_propagations_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten clients: each accepts itself, and 14 of the 90 other pairs have a cosine above 0.5.
+
+    Both propagations leave 60 % one-hot rows and flatten the rest, so that they give the same weights.
+    """
+    folder = Path(os.environ.get("FEDEPD_DATA") or Path(__file__).parents[2] / "../shared/data")
+    if not (folder / "graphs" / "email.npz").is_file():
+        pytest.skip(f"no email.npz in {folder}; set FEDEPD_DATA to the folder that holds graphs/")
+    seen: list[Tensor] = []
+
+    def watched(replies: Any, epsilon: float) -> Tensor:
+        seen.append(sharing(replies, epsilon))
+        return seen[-1]
+
+    monkeypatch.setattr(fedgta, "sharing", watched)
+    for propagation in ("official", "openfgl"):
+        fedepd.run("email", "fedgta", propagation=propagation, rounds=1, data_dir=folder)
+    first, second = seen
+    assert int((first > 0).sum()) == 10 + 14
+    assert torch.equal(first > 0, second > 0)
+    assert float((first - second).abs().max()) < 1e-6
+
+
 def test_every_client_is_sent_its_own_model() -> None:
     method = FedGTA()
     tensors = {
@@ -241,7 +286,7 @@ def test_awkward_federations(preset: str, moments: Any) -> None:
 
 def test_it_learns() -> None:
     rounds, exchange = run_rounds(
-        FedGTA(), [toy_client(k, nodes=60, edges=False) for k in range(2)], rounds=20
+        FedGTA(score="trained"), [toy_client(k, nodes=60, edges=False) for k in range(2)], rounds=20
     )
     right = [
         float(c["personal_test"].trace() / c["personal_test"].sum())

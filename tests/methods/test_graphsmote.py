@@ -58,14 +58,14 @@ def test_without_a_minority_and_reconstruction_it_is_fedavg() -> None:
                 test_mask=torch.zeros_like(train),
             )
         )
-    ours, _ = run_rounds(GraphSMOTE(rec_weight=0.0), clients)
+    ours, _ = run_rounds(GraphSMOTE(rec_weight=0.0, pretrain_rounds=0), clients)
     theirs, _ = run_rounds(FedAvg(), clients)
     assert_near(model_part(ours[-1].tensors), theirs[-1].tensors)
 
 
 def test_it_differs_from_fedavg_where_there_is_a_minority() -> None:
     clients = toy_clients(2, one_node_class=True)
-    ours, _ = run_rounds(GraphSMOTE(rec_weight=0.0), clients)
+    ours, _ = run_rounds(GraphSMOTE(rec_weight=0.0, pretrain_rounds=0), clients)
     theirs, _ = run_rounds(FedAvg(), clients)
     assert not torch.equal(ours[-1].tensors["encoder.weight"], theirs[-1].tensors["encoder.weight"])
 
@@ -192,7 +192,8 @@ def test_a_zero_decoder_keeps_every_candidate() -> None:
 VARIANTS: list[dict[str, Any]] = [
     {"wiring": "soft"},
     {"up_scale": 1.0, "interpolate": "pass"},
-    {"pretrain_rounds": 1},
+    {"pretrain_rounds": 0},
+    {"dropout_own": True},
     {"optimizer_own": True, "rec_weight": 0.0},
 ]
 SHAPES: list[dict[str, Any]] = [
@@ -225,6 +226,27 @@ def test_pretraining_leaves_the_classifier_alone() -> None:
     answer, _ = method.client_step(make_client(method, data), message, {})
     moved = {name for name, value in answer.tensors.items() if not torch.equal(value, message[name])}
     assert moved == {"encoder.weight", "encoder.bias", "decoder.weight"}
+
+
+def test_pretraining_takes_at_most_half_of_the_rounds() -> None:
+    """The authors' two stages are equally long. Rounds of the first one are never selected."""
+    method = GraphSMOTE(pretrain_rounds=10)
+    assert [method.pretraining(rounds) for rounds in (1, 6, 20, 200)] == [0, 3, 10, 10]
+    assert [method.complete_from(rounds) for rounds in (1, 6, 20, 200)] == [1, 4, 11, 11]
+
+
+def test_the_authors_dropout_takes_the_place_of_the_runs() -> None:
+    """Dropout .1 by ``dropout_own`` is dropout .1 of the run, bit for bit; .5 is another training."""
+    data, wanted = toy_client(one_node_class=True), Backbone(hidden=8, dropout=0.1)
+    message = initial(GraphSMOTE(), make_server([data], wanted, Training()))
+
+    def trained(method: GraphSMOTE, model: Backbone) -> Tensor:
+        client = make_client(method, data, model, round=2)
+        return method.client_step(client, message, {})[0].tensors["encoder.weight"]
+
+    usual, own = Backbone(hidden=8), GraphSMOTE(dropout_own=True)
+    assert torch.equal(trained(own, usual), trained(GraphSMOTE(), wanted))
+    assert not torch.equal(trained(own, usual), trained(GraphSMOTE(), usual))
 
 
 def test_what_is_sent() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedepd.errors import BadConfig, UnknownName
-from fedepd.methods import METHODS, make_method
+from fedepd.methods import METHODS, make_method, preset_now
 from fedepd.methods.fedlc import FedLC
 
 
@@ -20,6 +20,18 @@ def test_settings_win_over_the_preset() -> None:
 def test_labels_differ() -> None:
     labels = [cls.label for cls in METHODS.values()]
     assert len(set(labels)) == len(labels)
+
+
+def test_an_old_name_of_a_preset_is_refused_with_the_new_one() -> None:
+    for name, cls in METHODS.items():
+        assert "official" not in cls.presets
+        if "authors_values" in cls.presets:
+            with pytest.raises(BadConfig, match=f"'official' of {name} is now called 'authors_values'"):
+                make_method(name, "official")
+            assert preset_now(cls, "official") == "authors_values"
+    with pytest.raises(UnknownName, match="official"):
+        make_method("fedavg", "official")
+    assert preset_now(FedLC, "default") == "default"
 
 
 def test_unknown_names_are_guessed() -> None:

@@ -93,6 +93,33 @@ def test_what_came_later_is_not_in_the_hash_at_its_default() -> None:
     assert Experiment.make("fedavg", layers=3).config_hash("data") != before
 
 
+def test_a_methods_later_settings_are_not_in_the_hash_at_their_default() -> None:
+    settings = Experiment.make("fedspray").resolved()
+    del settings["method"]["preset"], settings["model"]["layers"]
+    del settings["defence"], settings["attack"], settings["privacy"]
+    del settings["protocol"]["adapt"], settings["method"]["dropout_own"]
+    text = json.dumps([settings, "data"], sort_keys=True)
+    assert Experiment.make("fedspray").config_hash("data") == hashlib.sha256(text.encode()).hexdigest()[:12]
+    assert (
+        Experiment.make("fedspray", dropout_own=True).config_hash("data")
+        != hashlib.sha256(text.encode()).hexdigest()[:12]
+    )
+
+
+def test_a_method_whose_results_changed_has_another_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = Experiment.make("hiertail").config_hash("data")
+    monkeypatch.setattr(type(Experiment.make("hiertail").method), "revision", 1)
+    before = Experiment.make("hiertail").config_hash("data")
+    assert now != before
+
+
+def test_old_files_may_name_a_preset_by_its_old_name() -> None:
+    """People get the new name instead."""
+    assert Experiment.recorded("lws", "official", {}) == Experiment.make("lws", "authors_values")
+    with pytest.raises(BadConfig, match="is now called 'authors_values'"):
+        Experiment.make("lws", "official")
+
+
 @dataclass(frozen=True)
 class Mine(MLP):  # type: ignore[misc]
     steps: int = 1

@@ -19,6 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedepd.clients.client_file import ClientFile
 from fedepd.datasets.tables import FeatureSchema
@@ -171,11 +172,24 @@ def scaled_together(clients: Sequence[Owned]) -> list[Owned]:
 
 
 def with_features(graph: Graph, features: str) -> Graph:
-    """Features as published, or each row divided by its sum of absolute values (a zero row stays zero)."""
+    """Features as published, each row divided by its sum of absolute values (a zero row stays zero), or 1 for
+    every positive value.
+    """
     if features == "raw":
         return graph
+    if features == "binary":
+        return replace(graph, x=_binary(graph.x))
     if not graph.is_sparse:
         return replace(graph, x=graph.x / graph.x.abs().sum(1, keepdim=True).clamp(min=1e-12))
     rows = to_scipy(graph.x)
     total = np.asarray(abs(rows).sum(1)).reshape(-1)
     return replace(graph, x=csr_tensor(sp.csr_matrix(sp.diags(1.0 / np.maximum(total, 1e-12)) @ rows)))
+
+
+def _binary(x: Tensor) -> Tensor:
+    """1 where a value is positive. All others stay, as torch_geometric leaves them."""
+    if x.layout == torch.strided:
+        return torch.where(x > 0, 1.0, x)
+    rows = to_scipy(x).copy()
+    rows.data = np.where(rows.data > 0, np.float32(1), rows.data)
+    return csr_tensor(rows)

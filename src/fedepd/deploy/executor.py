@@ -243,8 +243,8 @@ class SiteExecutor(Executor):  # type: ignore[misc]
             self._admitted.check(task_name, round, message)
             self._begin(self._admitted, task_name, round)
             if task_name == EVALUATE:
-                self._admitted.states.keep_evaluated(round, participant.state)
                 matrices = participant.evaluate(round, message)
+                self._admitted.states.keep_evaluated(round, participant.own)
                 return self._leaving("evaluate", round, confusions_record(round, matrices))
             reply = participant.step(round, message)
             self._end(self._admitted, round)
@@ -348,8 +348,9 @@ class SiteExecutor(Executor):  # type: ignore[misc]
             # when it was lost.
             participant.state = site.states.before(used + 1)
             if name == EVALUATE:
-                site.states.keep_evaluated(round, participant.state)
-                return participant.matrices_vector(round, message)
+                matrices = participant.matrices_vector(round, message)
+                site.states.keep_evaluated(round, participant.own)
+                return matrices
             # Under noise: this answer is counted already, so that no crash makes it a gift.
             participant.releases = site.tally.steps - 1
             found = participant.step_vector(round, message, len(sums.sites(which)))

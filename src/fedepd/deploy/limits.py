@@ -81,7 +81,7 @@ class Limits:
         "optimisers that may run here; add 'sgd' only for a coordinator you trust with your features",
     )
     own_optimizers: bool = option(
-        True, "whether presets 'official' may use their authors' optimiser (CReFF: sgd)"
+        True, "whether presets 'authors_values' may use their authors' optimiser (CReFF: sgd)"
     )
     max_hidden: int = option(256, "widest hidden layer; each of its units can reveal one node")
     min_dropout: float = option(0.0, "smallest dropout")
@@ -220,6 +220,8 @@ class Limits:
             settings |= {"count": e.privacy.min_count, "holders": e.privacy.min_holders}
         if own.get("optimizer_own") and not self.own_optimizers:
             yield "optimizer_own", True, "own_optimizers"
+        if own.get("dropout_own") and self.min_dropout > 0:
+            yield "dropout_own", True, "min_dropout"
         for name, value in settings.items():
             # "not >=" instead of "<", so that NaN is outside as well.
             if hasattr(self, f"min_{name}") and not value >= getattr(self, f"min_{name}"):

@@ -33,6 +33,8 @@ from fedepd.shown import shown
 
 CLASS_NAME = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.<>]*")
 """``module:Class``, as a run folder names a method that was given as an object."""
+RENAMED_PRESETS = {"official": "authors_values"}
+"""Old names of presets, each with its new one. People are told the new one, and old files are still read."""
 _OURS: dict[str, type[Method[Any]]] = {
     "fedepd": FedEPD,
     "fedavg": FedAvg,
@@ -84,9 +86,17 @@ def name_of(method: Method[Any]) -> str:
     return METHODS.name_of(cls) or f"{cls.__module__}:{cls.__qualname__}"
 
 
+def preset_now(cls: type[Method[Any]], preset: str) -> str:
+    """What a preset is called now. Any name but an old one is what it was."""
+    now = RENAMED_PRESETS.get(preset, preset)
+    return preset if preset in cls.presets or now not in cls.presets else now
+
+
 def make_method(name: str, preset: str = "default", settings: Mapping[str, Any] | None = None) -> Method[Any]:
     """A method by name: its preset's values, overridden by ``settings``."""
     cls = method_class(name)
+    if (now := preset_now(cls, preset)) != preset:
+        raise BadConfig(f"the preset '{preset}' of {name} is now called '{now}'; give that name")
     if preset not in cls.presets:
         raise UnknownName(f"preset of {name}", preset, cls.presets)
     settings = {**cls.presets[preset], **(settings or {})}
@@ -102,3 +112,4 @@ def make_method(name: str, preset: str = "default", settings: Mapping[str, Any] 
 
 
 __all__ = ["METHODS", "Client", "Method", "Server", "check_class", "make_method", "method_class", "name_of"]
+__all__ += ["preset_now"]

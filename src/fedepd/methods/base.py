@@ -49,6 +49,8 @@ class Client(Generic[P]):
         >>> client = Client(data, method.prepare(data, model), TaskInfo(3, 2, 1), model, Training(), 0, 1, 10)
         >>> client.trained_by(lr=0.5).training.lr
         0.5
+        >>> client.dropping(0.1).model.dropout
+        0.1
         >>> again = replace(client)
         >>> bool(client.draws("edges").random() == again.draws("edges").random())
         True
@@ -81,6 +83,17 @@ class Client(Generic[P]):
             A changed copy.
         """
         return replace(self, training=replace(self.training, **changes))
+
+    def dropping(self, share: float) -> Client[P]:
+        """The same client with another dropout, such as that of a method's authors.
+
+        Args:
+            share: The share of hidden units that a training step drops.
+
+        Returns:
+            A changed copy.
+        """
+        return replace(self, model=replace(self.model, dropout=share))
 
     def draws(self, purpose: str) -> np.random.Generator:
         """Random numbers that depend on seed, purpose, round and client, and on nothing else.
@@ -176,6 +189,13 @@ class Method(ABC, Generic[P]):
     """
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
     """Named settings of the fields."""
+    revision: ClassVar[int] = 1
+    """Raised where the same settings give other results than before.
+
+    Above 1 it is part of a run's identity, so that old and new runs are told apart.
+    """
+    added: ClassVar[frozenset[str]] = frozenset()
+    """Settings that came later. At their defaults they are left out of a run's identity."""
     retired: ClassVar[Mapping[str, Any]] = {}
     """Removed settings, each with the value that the method still has.
 

@@ -52,7 +52,7 @@ class CReFF(Method[Inputs]):
     last_layer: ClassVar[str] = "head"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
-        "official": {
+        "authors_values": {
             "refresh": 1,
             "features_per_class": 100,
             "retrain_epochs": 300,

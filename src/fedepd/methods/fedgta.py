@@ -55,7 +55,7 @@ class FedGTA(Method[Prepared]):
     has_global: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
-        "openfgl": {"propagation": "openfgl"},
+        "openfgl": {"propagation": "openfgl", "score": "trained"},
     }
 
     epsilon: float = option(
@@ -70,6 +70,12 @@ class FedGTA(Method[Prepared]):
         "official",
         "start from one-hot labels at training nodes and soft labels elsewhere (official), "
         "or from soft labels at training nodes alone, and clamp (OpenFGL)",
+    )
+
+    score: Literal["aggregated", "trained"] = option(
+        "aggregated",
+        "a client's own model: the average that the server makes for it (authors), "
+        "or its model after its local epochs (OpenFGL)",
     )
 
     def __post_init__(self) -> None:
@@ -120,7 +126,8 @@ class FedGTA(Method[Prepared]):
             # nodes.
             "confidence": (confidence(soft, prepared.degrees) / soft.shape[0]).to(torch.float32).reshape(1),
         }
-        return reply(client, {**params, **about}, loss=loss), {**state, **params}
+        own = params if self.score == "trained" else {}
+        return reply(client, {**params, **about}, loss=loss), {**state, **own}
 
     def _propagate(self, prepared: Prepared, soft: Tensor) -> Tensor:
         """Y after ``steps`` steps of Y <- alpha · Ã Y + (1 - alpha) · Y⁰, [n, C]."""

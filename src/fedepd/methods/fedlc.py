@@ -6,7 +6,7 @@ No official code was found. tau and the clamp on absent classes are those of Kar
 (src/client/fedlc.py; read, not used).
 Down: the model.  Up: the model.  Bytes each way per client: 4 |Θ|. The counts stay at the client.
 Ours: the true class stays in the denominator (``form``), and an absent class counts as one node (``absent``).
-The preset "official" has both as published.
+The preset "authors_values" has both as published.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class FedLC(Method[Prepared]):
     label: ClassVar[str] = "FedLC"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
-        "official": {"tau": 1.0, "form": "paper", "absent": "clamp"},
+        "authors_values": {"tau": 1.0, "form": "paper", "absent": "clamp"},
         "fl_bench": {"tau": 1.0, "absent": "clamp"},
     }
 

@@ -58,7 +58,7 @@ class FedProto(Method[Prepared]):
     has_global: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
-        "official": {"common_start": False, "optimizer_own": True},
+        "authors_values": {"common_start": False, "optimizer_own": True},
         "openfgl": {
             "form": "openfgl",
             "class_weights": "zeros",

@@ -74,10 +74,11 @@ class Prepared:
 @dataclass(frozen=True)
 class GraphFedMig(Method[Prepared]):
     label: ClassVar[str] = "GraphFedMig"
+    revision: ClassVar[int] = 2  # before, the divergence was not divided by C and its middle had a gradient
     has_global: ClassVar[bool] = False  # one model per cluster, and the authors score each client's own
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
-        "official": {"mi": "official", "initial": "uniform"},
+        "authors_values": {"mi": "official", "initial": "uniform", "dropout_own": True},
     }
 
     mi: Literal["histogram", "official"] = option(
@@ -99,6 +100,7 @@ class GraphFedMig(Method[Prepared]):
     initial: Literal["glorot", "uniform"] = option(
         "glorot", "first weights: Glorot like every method, or the program's U(0, 1)"
     )
+    dropout_own: bool = option(False, "no dropout, as in the authors' program, in place of the run's")
 
     def __post_init__(self) -> None:
         if self.warm_up < 0 or self.discriminator_steps < 0:
@@ -146,6 +148,8 @@ class GraphFedMig(Method[Prepared]):
         # Choice: the warm-up belongs to round 1. A client that joins later starts from a trained model and
         # needs none.
         epochs = client.training.epochs + (self.warm_up if client.round == 1 else 0)
+        if self.dropout_own:
+            client = client.dropping(0.0)
         params, state, loss = fit(
             client, model_part(message), state, self._loss(client, message), epochs=epochs
         )
@@ -171,14 +175,12 @@ class GraphFedMig(Method[Prepared]):
 
         The divergence needs a mean judgement, so it begins in round 2.
         """
-        judgement, size = message["judged.mean"], float(message["cluster.size"])
-        if size == 0 or self.gan_weight == 0:
+        judgement = message["judged.mean"]
+        if float(message["cluster.size"]) == 0 or self.gan_weight == 0:
             return cross_entropy(client, client.prepared.inputs)
 
         def criterion(logits: Tensor, labels: Tensor) -> Tensor:
-            return F.cross_entropy(logits, labels) + self.gan_weight * divergence(
-                logits.mean(0), judgement, size
-            )
+            return F.cross_entropy(logits, labels) + self.gan_weight * divergence(logits.mean(0), judgement)
 
         return of_logits(client, client.prepared.inputs, criterion)
 
@@ -311,16 +313,16 @@ def mean_judgement(params: Tensors, fake: Tensor, fallback: Tensor) -> Tensor:
     return torch.softmax(judged(params, fake), dim=1).mean(0) if fake.shape[0] else fallback
 
 
-def divergence(mean_logit: Tensor, judgement: Tensor, size: float) -> Tensor:
-    """KL(m || p) + size KL(m || p̄), where p is the softmax of the mean training logit and m = (p + p̄) / 2.
+def divergence(mean_logit: Tensor, judgement: Tensor) -> Tensor:
+    """KL(m || p) / C, where p is the softmax of the mean training logit and m = (p + p̄) / 2 has no gradient.
 
-    The program's constant is left out.
-    Choice: p̄ is a mean of probabilities already. The program's second softmax over it would move the minimum
-    away from p = p̄.
+    So its gradient in the mean logit is (p - p̄) / 2 C. The program takes C for the size of a batch.
+    Choice: the program adds the cluster's size times KL(m || softmax p̄) / C and a constant. Neither has a
+    gradient, because m is detached, so both are left out.
     """
-    p, other = (q.clamp(min=1e-12) for q in (torch.softmax(mean_logit, dim=0), judgement))
-    middle = (p + other) / 2
-    return (middle * (middle / p).log()).sum() + size * (middle * (middle / other).log()).sum()
+    log_p = torch.log_softmax(mean_logit, dim=0)
+    middle = ((log_p.exp() + judgement) / 2).clamp(min=1e-12).detach()
+    return (middle * (middle.log() - log_p)).sum() / mean_logit.shape[0]
 
 
 def mutual_information(predicted: Tensor, labels: Tensor, num_classes: int) -> Tensor:

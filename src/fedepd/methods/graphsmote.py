@@ -36,7 +36,7 @@ from fedepd.network.training import Loss
 from fedepd.options import option
 from fedepd.types import ClientData, Fields, Reply, Tensors, same_fields
 
-OWN_LR = 1e-3
+OWN_LR, OWN_DROPOUT = 1e-3, 0.1
 _CHUNK = 1024
 """Rows of a class whose distances are held at a time."""
 _BATCH = 1 << 18
@@ -89,7 +89,13 @@ class GraphSMOTE(Method[Prepared]):
     label: ClassVar[str] = "GraphSMOTE"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
-        "official": {"up_scale": 1.0, "interpolate": "pass", "optimizer_own": True},
+        "authors_values": {
+            "up_scale": 1.0,
+            "interpolate": "pass",
+            "pretrain_rounds": 100,
+            "optimizer_own": True,
+            "dropout_own": True,
+        },
     }
 
     up_scale: float = option(
@@ -106,9 +112,11 @@ class GraphSMOTE(Method[Prepared]):
     )
     rec_weight: float = option(1e-6, "lambda: weight of the edge reconstruction in the loss")
     pretrain_rounds: int = option(
-        0, "first rounds that train encoder and decoder on the reconstruction alone"
+        10,
+        "first rounds that train encoder and decoder on the reconstruction alone, at most half of all",
     )
     optimizer_own: bool = option(False, "the official Adam, lr 0.001, in place of the run's optimiser")
+    dropout_own: bool = option(False, "the authors' dropout, 0.1, in place of the run's")
 
     def __post_init__(self) -> None:
         for name in ("up_scale", "rec_weight", "pretrain_rounds"):
@@ -141,6 +149,10 @@ class GraphSMOTE(Method[Prepared]):
             labels=torch.cat([inputs.labels, data.graph.y[parents]]),
         )
 
+    def pretraining(self, last_round: int) -> int:
+        """The rounds that pretrain: never more than half of a run, as in the authors' two equal stages."""
+        return min(self.pretrain_rounds, last_round // 2)
+
     def _plan(self, data: ClientData, members: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """The parents of all synthetic nodes and the passes they belong to.
 
@@ -163,8 +175,10 @@ class GraphSMOTE(Method[Prepared]):
     ) -> tuple[Reply, Tensors]:
         if self.optimizer_own:
             client = client.trained_by(optimizer="adam", lr=OWN_LR)
+        if self.dropout_own:
+            client = client.dropping(OWN_DROPOUT)
         params = with_prefix(message, "encoder.", "classifier.", "decoder.")
-        if client.round <= self.pretrain_rounds:
+        if client.round <= self.pretraining(client.last_round):
             names = sorted(with_prefix(params, "encoder.", "decoder."))
             params, state, loss = fit(
                 client, params, state, self._pretraining_loss(client), trainable=names, stage="pretrain"
@@ -265,7 +279,7 @@ class GraphSMOTE(Method[Prepared]):
         }
 
     def complete_from(self, last_round: int) -> int:
-        return min(self.pretrain_rounds + 1, last_round)
+        return min(self.pretraining(last_round) + 1, last_round)
 
     def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
         return average(server.info, tensors, replies)

@@ -50,7 +50,12 @@ class LWS(Method[Inputs]):
     label: ClassVar[str] = "LWS"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
-        "official": {"stage_two": 0.05, "optimizer_own": True, "nonnegative": False, "averaging": "naive"},
+        "authors_values": {
+            "stage_two": 0.05,
+            "optimizer_own": True,
+            "nonnegative": False,
+            "averaging": "naive",
+        },
     }
 
     # Choice: 0.2 instead of 0.05, by the search that every method had (docs/methods.md).

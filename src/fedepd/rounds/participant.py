@@ -16,7 +16,7 @@ from torch import Tensor
 from fedepd.clients.scaling import scaled_by, with_features
 from fedepd.errors import BadMessage, ClientFailed, FedEPDError
 from fedepd.methods.base import Client, Method, Server
-from fedepd.methods.steps import with_prefix
+from fedepd.methods.steps import model_part, with_prefix
 from fedepd.network.backbones import Backbone
 from fedepd.network.training import Training
 from fedepd.rounds.adapt import Adapter, adapted_logits
@@ -82,6 +82,7 @@ class Participant:
         self.releases = 0
         """Under noise: how many noisy vectors the client has given out. A resumed run sets it."""
         self.state: Tensors = {}
+        self._scored: Tensors = {}
         self.adapted: Tensors = {}
         """What the client keeps of its adapted model, once it has one."""
         self._adapter: Adapter | None = None
@@ -221,8 +222,18 @@ class Participant:
             home = with_prefix(self.state, HOME)
             message = with_own_columns(message, self._fields(round, message), home, opened, self._held)
             message = refitted(self.method, self._client(round), message, ~opened & self._held)
+        if not self.method.has_global:
+            self._scored = model_part(message)
         out = {"personal": {**message, **self.state}}
         return {**out, "global": message} if self.method.has_global else out
+
+    @property
+    def own(self) -> Tensors:
+        """The client's state, with the network of its own model.
+
+        Where the state has none, as with FedGTA's averages, it is that of the last message that was scored.
+        """
+        return {**self._scored, **self.state}
 
     def taken_home(self, message: Tensors) -> tuple[Tensor, Tensor]:
         """Logits [n, C] of the model that is exported for all, and the classes that it knows, bool [C].

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_type_hints
 from fedepd.clients.partition import PartitionConfig
 from fedepd.clients.split import SplitConfig
 from fedepd.errors import BadConfig, UnknownName
-from fedepd.methods import METHODS, Method, make_method, method_class, name_of
+from fedepd.methods import METHODS, Method, make_method, method_class, name_of, preset_now
 from fedepd.network.backbones import Backbone, described, network_name
 from fedepd.network.training import Training
 from fedepd.options import idle_settings, option
@@ -36,8 +36,10 @@ class Protocol:
         "val_macro_f1",
         "the reported round: best pooled validation macro-F1, best validation accuracy, or the last",
     )
-    features: Literal["raw", "row_normalised"] = option(
-        "raw", "features as published, or each row divided by its sum of absolute values"
+    features: Literal["raw", "row_normalised", "binary"] = option(
+        "raw",
+        "features as published, each row divided by its sum of absolute values, or 1 for every positive "
+        "value, as torch_geometric reads bags of words",
     )
     adapt: bool = option(
         False,
@@ -126,6 +128,8 @@ class Experiment:
             BadConfig: A value cannot be used, a setting changes nothing under the others, or the object is no
                 method that can be run.
         """
+        if isinstance(method, str):
+            make_method(method, preset)  # refuses an old name of a preset, which files may still have
         made = cls.recorded(method, preset, settings)
         made.check_given(settings)
         return made
@@ -138,7 +142,7 @@ class Experiment:
 
         Args:
             method: A name among ``fedepd.METHODS``, or an object, which brings its own settings.
-            preset: A named set of the method's values. An object has none.
+            preset: A named set of the method's values, by its name or an old one. An object has none.
             settings: Names and values. A removed setting must have the value that is left.
             trained: The model is only to predict, so settings removed from training may have any value.
 
@@ -152,6 +156,7 @@ class Experiment:
         chosen = None if isinstance(method, str) else plain_object(method, preset)
         own = method_class(method) if isinstance(method, str) else type(method)
         owners, settings = setting_owners(own), without_retired(own, settings, trained)
+        preset = preset_now(own, preset)
         for name in settings:
             if name not in owners:
                 raise UnknownName("setting", name, owners)
@@ -243,6 +248,8 @@ class Experiment:
         """
         settings = self.resolved()
         del settings["method"]["preset"]  # a preset is a name for values that are there in full
+        if self.method.revision > 1:
+            settings["method"]["revision"] = self.method.revision
         for name in ADDED:
             group, _, setting = name.partition(".")
             mine, default = getattr(self, group), GROUPS[group]()
@@ -250,6 +257,9 @@ class Experiment:
                 del settings[group][setting]
             elif not setting and mine == default:
                 del settings[group]
+        for f in fields(self.method):
+            if f.name in self.method.added and getattr(self.method, f.name) == f.default:
+                del settings["method"][f.name]
         text = json.dumps([settings, graph_sha256], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

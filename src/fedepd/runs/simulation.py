@@ -90,7 +90,7 @@ class Simulation:
 
     def personal_models(self) -> Tensors:
         """Every client's own model, as "client3.encoder.weight"; moments stay out."""
-        return _of_clients({p.client_id: p.state for p in self.participants})
+        return _of_clients({p.client_id: p.own for p in self.participants})
 
     def adapted_models(self) -> Tensors:
         """The same for what every client keeps of its adapted model. Empty where none was adapted."""
