@@ -164,6 +164,7 @@ LABELS_FIELDS: Table = {"labels": [TEXT]}
 SCHEMA_FIELDS: Table = {
     "features?": WHOLE,
     "columns?": ([{"name": TEXT, "mean?": NUMBER, "std?": number(1e-300), "categories": ([TEXT],)}],),
+    "roles?": {EVERY: TEXT},
 }
 
 MANIFEST: Table = {"complete": FLAG, "files": {EVERY: {"bytes": WHOLE, "sha256": SHA256}}}

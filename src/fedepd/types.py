@@ -83,6 +83,8 @@ class Graph:
     """[n]: the ids of the nodes in the tables that they came from."""
     schema: str = ""
     """How columns of these tables become features, as JSON of ``datasets.tables.FeatureSchema``."""
+    roles: str = ""
+    """Which columns of these tables were ids, classes, owners and ends, as ``datasets.remembered`` has it."""
 
     @property
     def num_nodes(self) -> int:

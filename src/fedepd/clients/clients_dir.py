@@ -223,5 +223,6 @@ def joined(clients: Sequence[ClientData | ClientFile]) -> Graph:
         owner=owner[back],
         node_ids=np.concatenate(names)[back.numpy()] if len(names) == len(graphs) else None,
         schema=graphs[0].schema,
+        roles=graphs[0].roles,
         proxy_features=any(graph.proxy_features for graph in graphs),
     )

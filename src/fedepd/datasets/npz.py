@@ -4,8 +4,8 @@ Required arrays: ``edge_index``, ``y`` and the features. Features are dense (``x
 ``x_indices``, ``x_indptr``, ``x_shape``).
 
 Optional arrays: ``label_values`` (original label ids) or ``label_names``, ``num_classes``, ``owner`` with
-``owner_names``, ``proxy_features``, ``node_ids`` (names of the nodes) and ``schema`` (JSON text that says how
-columns of a table become features).
+``owner_names``, ``proxy_features``, ``node_ids`` (names of the nodes), ``schema`` (JSON text that says how
+columns of a table become features) and ``roles`` (JSON text that says which columns were ids and classes).
 
 Nothing is unpickled. Memory is allocated only after the declared sizes have been checked.
 """
@@ -45,6 +45,7 @@ OPTIONAL = (
     "proxy_features",
     "node_ids",
     "schema",
+    "roles",
 )
 
 MAX_CLASSES = 10_000
@@ -70,7 +71,7 @@ def read_npz(path: str | Path, part: bool = False) -> Graph:
 def read_unlabelled(path: str | Path, num_classes: int) -> Graph:
     """The graph in an npz file whose nodes are to be classified. Labels are not needed and not read."""
     path = Path(path)
-    arrays = read_arrays(path, ("edge_index",), ("x", *CSR_PARTS, "node_ids", "schema"))
+    arrays = read_arrays(path, ("edge_index",), ("x", *CSR_PARTS, "node_ids", "schema", "roles"))
     try:
         y = np.full(_features(arrays).shape[0], HIDDEN)
         return _graph(
@@ -113,6 +114,8 @@ def write_npz(graph: Graph, path: str | Path, more: Mapping[str, NDArray[Any]] |
         arrays["node_ids"] = graph.node_ids
     if graph.schema:
         arrays["schema"] = np.array([graph.schema], dtype=np.str_)
+    if graph.roles:
+        arrays["roles"] = np.array([graph.roles], dtype=np.str_)
     arrays |= more or {}
     try:
         with swapped_in(path) as file:
@@ -153,6 +156,7 @@ def _graph(arrays: Mapping[str, NDArray[Any]], name: str, part: bool) -> Graph:
         owner_names=owner_names,
         node_ids=_unicode(arrays, "node_ids") if "node_ids" in arrays else None,
         schema="".join(_names(arrays, "schema")),
+        roles="".join(_names(arrays, "roles")),
         proxy_features=name.endswith("_proxy")
         or ("proxy_features" in arrays and bool(integers(arrays, "proxy_features", "b").any())),
     )

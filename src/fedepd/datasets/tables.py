@@ -22,6 +22,7 @@ from fedepd import memory
 from fedepd.arrays import reason
 from fedepd.datasets.columns import Column, Table, arrow_table, listed, needs, read_table
 from fedepd.datasets.npz import MAX_CLASSES
+from fedepd.datasets.remembered import remembered
 from fedepd.errors import BadData
 from fedepd.files import parse_json
 from fedepd.shown import shown
@@ -257,6 +258,7 @@ def import_tables(
             owner_names=owner_names,
             node_ids=np.array(ids, dtype=np.str_),
             schema=schema,
+            roles=remembered(vars(roles)),
         )
     except BadData as error:
         raise BadData(f"{nodes.name}: {error}") from None

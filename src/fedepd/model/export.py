@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from fedepd.datasets.remembered import recalled
 from fedepd.datasets.tables import FeatureSchema
 from fedepd.errors import BadConfig, BadData
 from fedepd.files import write_json
@@ -124,6 +125,7 @@ def export(
         return out
     graph = simulation.graph
     model = uncalibrated(run, simulation.experiment, simulation.server.info, graph.label_names, graph.schema)
+    model = replace(model, roles=recalled(graph.roles))
     model, predicted = fit_for_all(simulation, model)
     guarded = simulation.experiment.privacy.guard
     if not guarded:  # there the clients measured with their own columns of closed classes

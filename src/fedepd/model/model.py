@@ -6,8 +6,8 @@ import io
 import json
 import math
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedepd.clients.scaling import with_features
-from fedepd.datasets.columns import needs, read_table
-from fedepd.datasets.tables import MISSING, FeatureSchema, Roles, new_graph
+from fedepd.datasets.columns import Table, needs
+from fedepd.datasets.remembered import recalled
+from fedepd.datasets.tables import MISSING, FeatureSchema, Roles
 from fedepd.errors import BadConfig, BadData
 from fedepd.files import clean, encoded, read_json, read_tensors, write_bytes
 from fedepd.longtail import Tiers
@@ -116,6 +117,8 @@ class Model:
     """Whose model it is, if it was made for one client. Empty if it is the model of all."""
     kind: str = "global"
     """The model of all, the client's ``personal`` one, or the global one ``adapted`` to the client."""
+    roles: Mapping[str, str] = field(default_factory=dict)
+    """Which columns of the training tables were the ids, classes and ends, where that is known."""
 
     def predict(self, graph: Graph, abstain_below: float = 0.0) -> Predictions:
         """Classify every node. The graph's own labels are not looked at.
@@ -136,6 +139,21 @@ class Model:
         """
         if not 0 <= abstain_below <= 1:
             raise BadConfig(f"abstain_below is {abstain_below}; a probability lies between 0 and 1")
+        self.check_features(graph)
+        own = self.logits(with_features(graph, self.experiment.protocol.features)).numpy().astype(np.float64)
+        p = probabilities(own, self.temperatures, tier_of_class(self.tiers, self.info.num_classes))
+        ids = ids_of(graph)
+        return Predictions(ids, own.argmax(1), p, self.label_names, abstain_below)
+
+    def check_features(self, graph: Graph) -> None:
+        """Refuse a graph with other features than the model was trained on.
+
+        Args:
+            graph: Any graph.
+
+        Raises:
+            BadData: Their number, or how they were made from columns, is another.
+        """
         if graph.num_features != self.info.num_features:
             raise BadData(
                 f"graph '{shown(graph.name)}' has {graph.num_features} features but the model was trained on "
@@ -146,10 +164,6 @@ class Model:
                 f"the features of graph '{shown(graph.name)}' were made from other columns, categories or "
                 "scales than the model's; give the tables themselves with --nodes and --edges"
             )
-        own = self.logits(with_features(graph, self.experiment.protocol.features)).numpy().astype(np.float64)
-        p = probabilities(own, self.temperatures, tier_of_class(self.tiers, self.info.num_classes))
-        ids = tuple(map(str, range(graph.num_nodes) if graph.node_ids is None else graph.node_ids.tolist()))
-        return Predictions(ids, own.argmax(1), p, self.label_names, abstain_below)
 
     def logits(self, graph: Graph) -> Tensor:
         """Logits of a graph, as a client without any training node would have them.
@@ -172,6 +186,11 @@ class Model:
             [n, C], not calibrated.
         """
         return logits_at(self.experiment, self.info, self.tensors, data)
+
+
+def ids_of(graph: Graph) -> tuple[str, ...]:
+    """What the nodes are called: as in their tables, or by their numbers."""
+    return tuple(map(str, range(graph.num_nodes) if graph.node_ids is None else graph.node_ids.tolist()))
 
 
 def load_model(folder: str | Path) -> Model:
@@ -204,7 +223,8 @@ def load_model(folder: str | Path) -> Model:
         raise BadData(
             f"'{shown(folder, 300)}/{WEIGHTS}' is not what was exported (its sha256 differs); {EXPORT_AGAIN}"
         )
-    columns = _read(folder, SCHEMA, SCHEMA_FIELDS).get("columns")
+    made_from = _read(folder, SCHEMA, SCHEMA_FIELDS)
+    columns = made_from.get("columns")
     model = Model(
         experiment=experiment_of(config, where, EXPORT_AGAIN, trained=True),
         info=TaskInfo(**{name: config["info"][name] for name in MODEL_CONFIG["info"]}),
@@ -216,6 +236,7 @@ def load_model(folder: str | Path) -> Model:
         distilled=config.get("distilled", False),
         client=config.get("client", ""),
         kind=config.get("kind", "global"),
+        roles=recalled(json.dumps(made_from.get("roles", {}))),
     )
     check_model(model, f"'{shown(folder, 300)}'", EXPORT_AGAIN)
     return model
@@ -272,28 +293,30 @@ def probe(info: TaskInfo) -> Graph:
     return Graph.make(x, edges, torch.arange(n) % info.num_classes, info.num_classes, part=True)
 
 
-def read_tables(model: Model, nodes: str | Path, edges: str | Path, roles: Roles) -> tuple[Graph, list[str]]:
-    """A new graph from two tables, with features made as in training, and a note for everything that is
-    not used."""
+def schema_of(model: Model) -> FeatureSchema:
+    """How columns become features, or one sentence if the model does not know that."""
     if model.schema is None:
         raise BadConfig(
             "the model does not know how columns become features (its data did not come from tables); give "
             "--data FILE.npz"
         )
-    table = read_table(nodes)
-    graph = new_graph(table, read_table(edges), model.schema, model.info.num_classes, roles)
-    known = {roles.id, roles.label, *(rule.name for rule in model.schema.rules)}
+    return model.schema
+
+
+def table_notes(schema: FeatureSchema, table: Table, roles: Roles) -> list[str]:
+    """A sentence about everything in a table of nodes that a model does not use or does not know."""
+    known = {roles.id, roles.label, roles.owner, *(rule.name for rule in schema.rules)}
     unused = [name for name in table.columns if name not in known]
     notes = (
         [f"columns that are ignored, because training had none such: {listed(unused, 20)}"] if unused else []
     )
-    for rule in model.schema.rules:
+    for rule in schema.rules:
         texts = table.columns[rule.name].texts() if rule.categories is not None else []
         unknown = [text for text in texts if text not in MISSING and text not in (rule.categories or ())]
         if unknown:
             what = f"{len(unknown):,} rows have a '{shown(rule.name)}' that was not seen in training"
             notes.append(f"{what}, such as '{shown(unknown[0])}'; it is encoded as zeros")
-    return graph, notes
+    return notes
 
 
 def as_csv(predictions: Predictions, fit: Callable[[str], str] = whole) -> str:

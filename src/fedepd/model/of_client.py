@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedepd.datasets.remembered import recalled
 from fedepd.datasets.tables import FeatureSchema
 from fedepd.errors import BadConfig, BadData, UnknownName
 from fedepd.longtail import Tiers
@@ -131,6 +132,7 @@ def _model(
         schema=FeatureSchema.from_json(graph.schema) if graph.schema else None,
         client=names[data.client_id],
         kind=kind,
+        roles=recalled(graph.roles),
     )
     return needed_only(model, data.graph)
 

@@ -51,6 +51,7 @@ def write_model(
         SCHEMA: {
             "features": model.info.num_features,
             "columns": json.loads(schema.to_json()) if schema else None,
+            **({"roles": dict(model.roles)} if model.roles else {}),
         },
         METRICS: {"test": scores, **{name: run.summary.get(name) for name in names}},
         CALIBRATION: calibration,
