@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -67,5 +68,7 @@ def _text(values: NDArray[np.float64], rule: FeatureRule | None) -> float | str:
     if rule is None:
         return float(values[0])
     if rule.categories is None:
-        return float(f"{values[0] * rule.std + rule.mean:.6g}")  # float32 has no more digits
+        value = float(values[0] * rule.std + rule.mean)
+        largest = max(abs(value), abs(rule.mean), rule.std)
+        return round(value, 5 - math.floor(math.log10(largest)))  # float32 has no more digits
     return rule.categories[int(values.argmax())] if len(values) and values.max() > 0 else OTHER

@@ -19,6 +19,7 @@ from fedepd.model.calibration import calibrate
 from fedepd.model.held_out import OTHERWISE, HeldOut, check_reproduced, measured, needed_only
 from fedepd.model.model import PROBE_NODES, Model, check_model, probe
 from fedepd.model.of_client import export_of_client, tiers_of
+from fedepd.model.reference import FEW, write_reference
 from fedepd.model.writing import write_model
 from fedepd.report.agreement import CHANGED
 from fedepd.report.runs import Run, read_run
@@ -139,6 +140,8 @@ def export(
         predicted.validation_sums(model.tiers, privacy, opened), predicted.test(), model.tiers
     )
     write_model(run, model, calibration, out, predicted.scores(model.tiers) if distil or guarded else None)
+    trained = torch.cat([client.global_ids[client.train_mask] for client in simulation.clients])
+    write_reference(out, model, graph, trained.sort().values.numpy(), max(FEW, privacy.min_count))
     # The report draws a diagram from this file, of the run's own model. If the run folder is read-only, only
     # that diagram is missing.
     with suppress(BadConfig):

@@ -18,6 +18,7 @@ from fedepd.model.calibration import calibrate
 from fedepd.model.card import Owned
 from fedepd.model.held_out import OTHERWISE, HeldOut, measured, needed_only
 from fedepd.model.model import Model
+from fedepd.model.reference import write_reference
 from fedepd.model.writing import write_model
 from fedepd.report.runs import Run
 from fedepd.rounds.calibrate import grid_sums, tier_of_class
@@ -194,3 +195,4 @@ def write_own(
         held=tuple(own_only),
     )
     write_model(run, model, calibration, out, scores, owned)
+    write_reference(out, model, data.graph, data.train_mask.nonzero().reshape(-1).numpy())
