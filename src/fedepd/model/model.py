@@ -30,13 +30,21 @@ from fedepd.runs.experiment import Experiment
 from fedepd.runs.folder import weights_sha256
 from fedepd.runs.predict import logits, logits_at
 from fedepd.runs.resume import experiment_of
-from fedepd.shapes import EXPORT_AGAIN, LABELS_FIELDS, MODEL_CONFIG, SCHEMA_FIELDS, TIERS, expect
+from fedepd.shapes import (
+    EXPORT_AGAIN,
+    LABELS_FIELDS,
+    MODEL_CONFIG,
+    MODEL_FOLDER,
+    SCHEMA_FIELDS,
+    TIERS,
+    expect,
+)
 from fedepd.shown import csv_text, listed, shown, whole
 from fedepd.types import ClientData, Graph, TaskInfo, Tensors
 
 FORMAT = 1
 """The format of a model folder. It is raised when an older version would misread the folder."""
-CONFIG, WEIGHTS, LABELS, SCHEMA = "config.json", "model.safetensors", "labels.json", "schema.json"
+CONFIG, WEIGHTS, LABELS, SCHEMA = MODEL_FOLDER.values()
 METRICS, CALIBRATION, CARD = "metrics.json", "calibration.json", "README.md"
 """The files of a model folder. A run folder is another one, even where a file has the same name."""
 PROBE_NODES = 64

@@ -1,7 +1,7 @@
 """What a model folder keeps of its training rows, so that later rows can be held against them.
 
 Nothing but shares is kept: of bins and categories that stand for at least ``FEW`` rows each. Borders of bins
-are rounded, so that none of them is a row's own value.
+are rounded to about a hundredth of the column's deviation.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Bins:
     borders: tuple[float, ...]
     """Of a column of numbers: where one bin ends and the next begins."""
     categories: tuple[str, ...] | None
-    """Of categories: their names; what is none of them is in one more bin, the last."""
+    """Of categories: their names; what is none of them is in one more bin, the last. Classes have no such."""
     shares: tuple[float, ...]
 
     def counts(self, values: Sequence[Any]) -> Ints:
@@ -67,12 +67,12 @@ class Bins:
             return np.bincount(places, minlength=len(self.shares))
         place = {name: number for number, name in enumerate(self.categories)}
         found = np.array([place.get(value, len(place)) for value in values], dtype=np.int64)
-        return np.bincount(found, minlength=len(self.shares))
+        return np.bincount(found, minlength=len(self.shares))[: len(self.shares)]
 
     def names(self) -> list[str]:
         """What the bins are called."""
         if self.categories is not None:
-            return [*self.categories, RARE]
+            return [*self.categories, RARE][: len(self.shares)]
         ends = [f"{border:.4g}" for border in self.borders]
         if not ends:
             return ["all"]
@@ -165,7 +165,7 @@ def numbers_of(name: str, values: Floats, few: int, borders: Sequence[float] | N
     """Bins of about equally many rows, or between given borders; neighbours with too few are joined."""
     if borders is None:
         quantiles = np.quantile(values, np.arange(1, BINS) / BINS)
-        # Rounded to a hundredth of the deviation, so that no border is a row's own value.
+        # Rounded, so that no border gives all digits of a row's own value.
         spread = float(values.std())
         digits = 2 - math.floor(math.log10(spread)) if spread > 0 else 0
         borders = sorted({float(np.round(each, digits)) for each in quantiles})
@@ -190,7 +190,8 @@ def categories_of(name: str, values: Sequence[str], few: int, all_names: Sequenc
     known = {str(each): int(count) for each, count in zip(found, counts, strict=True) if str(each)}
     kept = [each for each in (all_names or known) if all_names or known[each] >= few]
     rows = [known.get(each, 0) for each in kept]
-    rows.append(len(values) - sum(rows))
+    if not all_names:
+        rows.append(len(values) - sum(rows))
     shares = [(count if count >= few else few / 2) / len(values) for count in rows]
     return Bins(name, (), tuple(kept), tuple(round(min(share, 1.0), 4) for share in shares))
 
@@ -211,7 +212,7 @@ def read_reference(folder: Path) -> Reference | None:
     columns = []
     for each in content["columns"]:
         names = None if each["categories"] is None else tuple(each["categories"])
-        parts = 1 + len(each["borders"] if names is None else names)
+        parts = len(each["borders"] if names is None else names) + (each["name"] != CLASSES)
         where = f"'{REFERENCE}': the number of shares of a column"
         expect(len(each["shares"]), whole(parts, parts), where, EXPORT_AGAIN)
         columns.append(Bins(each["name"], tuple(each["borders"]), names, tuple(each["shares"])))
