@@ -27,6 +27,13 @@ def test_the_index_by_hand() -> None:
     assert math.isfinite(stability_index([1.0, 0.0], np.array([0, 4])))
 
 
+def test_a_share_that_is_not_known_is_no_shift_by_itself() -> None:
+    """Below 10 % anything is possible: 5 of 100 shift nothing, and 40 of 100 are held against 10 %."""
+    assert stability_index([0.95, None], np.array([95, 5]), 0.1) == pytest.approx(0, abs=1e-9)
+    shifted = stability_index([0.9, None], np.array([60, 40]), 0.1)
+    assert shifted == pytest.approx(stability_index([0.9, 0.1], np.array([60, 40])))
+
+
 def test_chance_covers_the_index_of_samples_without_drift() -> None:
     """Of 400 samples of 60 rows from ten equal bins, about 1 % lies above; by the normal rule at most 3 %."""
     draws = seeded_numpy("chance")

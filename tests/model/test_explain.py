@@ -11,6 +11,7 @@ import torch
 
 import fedepd
 from fedepd.errors import BadConfig, BadData, UnknownName
+from fedepd.methods.fedepd.method import FedEPD
 from fedepd.model.explain import TOLERANCE, Explainer, explain, frequent_class
 from fedepd.model.export import export
 from fedepd.model.model import Model, load_model
@@ -85,7 +86,8 @@ def test_taking_away_what_is_named_changes_more_than_taking_away_anything(model:
 
     Pruning is switched off, so that removing an edge changes no other edge.
     """
-    method = replace(model.experiment.method, purify=False)  # type: ignore[type-var]
+    assert isinstance(model.experiment.method, FedEPD)
+    method = replace(model.experiment.method, purify=False)
     plain = replace(model, experiment=replace(model.experiment, method=method))
     explainer, draws = Explainer(plain, graph), seeded_numpy("faithful")
     lost: list[tuple[float, float]] = []

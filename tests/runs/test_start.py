@@ -133,7 +133,7 @@ def test_what_cannot_begin_so_is_refused_with_what_to_do(folder: Path, tmp_path:
         (experiment(folder), graph_of(("x", "y")), "knows none of them"),
         (experiment(folder), graph_of(("clean", "mule"), (FeatureRule("z"),)), "no column that the model"),
         (experiment(folder), replace(narrow, schema=""), "nobody knows which"),
-        (experiment(folder, dp_epsilon=5.0, guard=True, secure=True), graph, "budget does not cover"),
+        (experiment(folder, dp_epsilon=5.0, secure=True), graph, "budget does not cover"),
         (Experiment.make("fedavg", start=str(tmp_path)), graph, "is no model folder"),
     ]
     for made, data, words in cases:

@@ -80,8 +80,8 @@ class Figure:
     limit: float
     """What the value may not pass, chance included."""
     passed: bool
-    shares: tuple[tuple[str, float, float], ...] = ()
-    """Each bin with its share before and now."""
+    shares: tuple[tuple[str, float | None, float], ...] = ()
+    """Each bin with its share before, if it is known, and now."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,13 +130,13 @@ def watch(
         if number >= len(watched):
             raise BadData("the model's reference has fewer columns than its schema; export the run again")
         values[str(number)] = column
-    figures, m = [], reference.rows
+    figures, few, psi = [], reference.few, limits.psi
     for number, bins in enumerate(watched):
-        figures.append(_index(bins, values[str(number)], m, limits.psi, "column"))
-    figures.append(_index(reference.columns[-2], degrees_of(graph, rows).tolist(), m, limits.psi, "degree"))
+        figures.append(_index(bins, values[str(number)], few, psi, "column"))
+    figures.append(_index(reference.columns[-2], degrees_of(graph, rows).tolist(), few, psi, "degree"))
     said = [model.label_names[c] for c in predictions.classes[rows].tolist()]
-    figures.append(_index(reference.columns[-1], said, m, limits.psi, "classes"))
-    figures.append(_alerts(model, reference.columns[-1], said, m, limits.alerts))
+    figures.append(_index(reference.columns[-1], said, few, psi, "classes"))
+    figures.append(_alerts(model, reference.columns[-1], said, limits.alerts))
     figures.append(_alike(reference, subject, predictions.classes, rows, limits.homophily))
     known = None
     if labels is not None:
@@ -149,11 +149,17 @@ def watch(
     return Watched(len(rows), tuple(figures), known, tuple(notes))
 
 
-def stability_index(before: Sequence[float], counts: NDArray[np.int64]) -> float:
-    """PSI of counts against shares. A bin without a row counts as half a row."""
+def stability_index(before: Sequence[float | None], counts: NDArray[np.int64], few: float = 0.0) -> float:
+    """PSI of counts against shares. A bin without a row counts as half a row.
+
+    ``few``: a share that is not known lies below this one. It counts as the nearest one to the new share, so
+    that nothing is called a shift that may be none.
+    """
     n = max(int(counts.sum()), 1)
-    r = np.maximum(np.array(before, dtype=np.float64), 1e-6)
     a = np.maximum(counts, HALF) / n
+    known = np.array([share is not None for share in before])
+    r = np.where(known, [share or 0.0 for share in before], np.minimum(a, few))
+    r = np.maximum(r, 1e-6)
     r, a = r / r.sum(), a / a.sum()
     return float(((a - r) * np.log(a / r)).sum())
 
@@ -163,20 +169,20 @@ def chance(bins: int, n: int, m: int) -> float:
     return float(chi2.ppf(SURE, bins - 1)) * (1 / max(n, 1) + 1 / m) if bins > 1 else 0.0
 
 
-def _index(bins: Bins, values: Sequence[Any], m: int, limit: float, kind: str) -> Figure:
+def _index(bins: Bins, values: Sequence[Any], few: int, limit: float, kind: str) -> Figure:
     counts = bins.counts(values)
-    value, most = stability_index(bins.shares, counts), max(limit, chance(len(bins.shares), len(values), m))
+    value = stability_index(bins.shares, counts, few / bins.rows)
+    most = max(limit, chance(len(bins.shares), len(values), bins.rows))
     now = counts / max(len(values), 1)
     shares = tuple(zip(bins.names(), bins.shares, now.tolist(), strict=True))
     return Figure(bins.name, kind, value, None, most, value > most, shares)
 
 
-def _alerts(model: Model, bins: Bins, said: Sequence[str], m: int, limit: float) -> Figure:
+def _alerts(model: Model, bins: Bins, said: Sequence[str], limit: float) -> Figure:
     """The share of nodes that are predicted to be of another class than the most frequent one."""
     usual = model.label_names[frequent_class(model)]
-    total = sum(bins.shares)
-    before = 1 - dict(zip(bins.names(), bins.shares, strict=True)).get(usual, 0.0) / total
-    now, n = float(np.mean([each != usual for each in said])), len(said)
+    before = 1 - (dict(zip(bins.names(), bins.shares, strict=True)).get(usual) or 0.0)
+    now, n, m = float(np.mean([each != usual for each in said])), len(said), bins.rows
     noise = 3 * math.sqrt(max(before * (1 - before), 1 / n) * (1 / n + 1 / m))
     far = now > limit * before or now < before / limit
     return Figure("alert rate", "alerts", now, before, limit * before, far and abs(now - before) > noise)

@@ -169,7 +169,7 @@ class Explainer:
         by_x, by_mask = torch.zeros(x.shape, dtype=torch.float64), torch.zeros(e, dtype=torch.float64)
         at_once = max(1, CHUNK // ((s + 2 * e) * width))
         points = (torch.arange(steps) + 0.5) / steps
-        for t in points.split(at_once):
+        for t in torch.split(points, at_once):
             mixed = torch.lerp(self.usual, x, t[:, None, None]).reshape(-1, x.shape[1]).requires_grad_()
             mask = t.repeat_interleave(e).requires_grad_()
             score = self._log_odds(around, mixed, mask, place, label).sum()

@@ -200,9 +200,10 @@ def _shares(watched: Watched) -> str:
     return f'<section><h2 id="shares">Shares</h2>{"".join(blocks)}</section>\n'
 
 
+def _share(share: float | None) -> Cell:
+    return Cell("few", 0.0) if share is None else Cell(f"{100 * share:.1f}", share)
+
+
 def _bins(figure: Figure) -> Table:
-    rows = [
-        [Cell(shown(name)), Cell(f"{100 * a:.1f}", a), Cell(f"{100 * b:.1f}", b)]
-        for name, a, b in figure.shares
-    ]
+    rows = [[Cell(shown(name)), _share(a), _share(b)] for name, a, b in figure.shares]
     return Table("bins", ["Values", "Before (%)", "Now (%)"], [rows])

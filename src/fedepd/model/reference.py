@@ -44,7 +44,9 @@ RARE = "(rare or unknown)"
 SHAPE: dict[str, Any] = {
     "rows": whole(1),
     "few": whole(1),
-    "columns": [{"name": TEXT, "borders": [NUMBER], "categories": ([TEXT],), "shares": [SHARE]}],
+    "columns": [
+        {"name": TEXT, "rows": whole(1), "borders": [NUMBER], "categories": ([TEXT],), "shares": [(SHARE,)]}
+    ],
     "homophily": (SHARE,),
 }
 
@@ -58,7 +60,10 @@ class Bins:
     """Of a column of numbers: where one bin ends and the next begins."""
     categories: tuple[str, ...] | None
     """Of categories: their names; what is none of them is in one more bin, the last. Classes have no such."""
-    shares: tuple[float, ...]
+    shares: tuple[float | None, ...]
+    """None where there are too few rows to say how many."""
+    rows: int
+    """How many rows there were."""
 
     def counts(self, values: Sequence[Any]) -> Ints:
         """How many values are in each bin."""
@@ -177,14 +182,14 @@ def numbers_of(name: str, values: Floats, few: int, borders: Sequence[float] | N
         if sums[-1] >= few and left >= few:
             kept.append(float(borders[place]))
             sums.append(0)
-    return Bins(name, tuple(kept), None, tuple(round(each / len(values), 4) for each in sums))
+    shares = tuple(round(each / len(values), 4) for each in sums)
+    return Bins(name, tuple(kept), None, shares, len(values))
 
 
 def categories_of(name: str, values: Sequence[str], few: int, all_names: Sequence[str] = ()) -> Bins:
     """Every category with enough rows, and one share for all others.
 
-    ``all_names``: these are kept by name in any case. Where one has too few rows, its share is stated as that
-    of half of the fewest, whatever it is.
+    ``all_names``: these are kept by name in any case. The share of one with too few rows is not given.
     """
     found, counts = np.unique(np.array(values, dtype=np.str_), return_counts=True)
     known = {str(each): int(count) for each, count in zip(found, counts, strict=True) if str(each)}
@@ -192,8 +197,8 @@ def categories_of(name: str, values: Sequence[str], few: int, all_names: Sequenc
     rows = [known.get(each, 0) for each in kept]
     if not all_names:
         rows.append(len(values) - sum(rows))
-    shares = [(count if count >= few else few / 2) / len(values) for count in rows]
-    return Bins(name, (), tuple(kept), tuple(round(min(share, 1.0), 4) for share in shares))
+    shares = tuple(round(count / len(values), 4) if count >= few else None for count in rows)
+    return Bins(name, (), tuple(kept), shares, len(values))
 
 
 def write_reference(folder: Path, model: Model, graph: Graph, training: Ints, few: int = FEW) -> None:
@@ -215,7 +220,8 @@ def read_reference(folder: Path) -> Reference | None:
         parts = len(each["borders"] if names is None else names) + (each["name"] != CLASSES)
         where = f"'{REFERENCE}': the number of shares of a column"
         expect(len(each["shares"]), whole(parts, parts), where, EXPORT_AGAIN)
-        columns.append(Bins(each["name"], tuple(each["borders"]), names, tuple(each["shares"])))
+        shares = tuple(each["shares"])
+        columns.append(Bins(each["name"], tuple(each["borders"]), names, shares, each["rows"]))
     if [each.name for each in columns[-2:]] != [DEGREE, CLASSES]:
         raise BadData(f"'{REFERENCE}' lacks degrees or classes; {EXPORT_AGAIN}")
     return Reference(content["rows"], content["few"], tuple(columns), content["homophily"])

@@ -91,9 +91,9 @@ def read_beginning(folder: Path) -> Beginning:
             f"start is {where}, which is no model folder; make one with 'fedepd export RUN -o MODEL'"
         )
     files = {}
-    for what, shape in (("config", MODEL_CONFIG), ("labels", LABELS_FIELDS), ("schema", SCHEMA_FIELDS)):
+    for what, fields in (("config", MODEL_CONFIG), ("labels", LABELS_FIELDS), ("schema", SCHEMA_FIELDS)):
         files[what] = read_json(folder / names[what], cure=EXPORT_AGAIN)
-        expect(files[what], shape, f"{where}: '{names[what]}'", EXPORT_AGAIN)
+        expect(files[what], fields, f"{where}: '{names[what]}'", EXPORT_AGAIN)
     config, columns = files["config"], files["schema"].get("columns")
     tensors = read_tensors(folder / names["weights"], EXPORT_AGAIN)
     if weights_sha256(tensors) != config["weights_sha256"]:
@@ -187,7 +187,7 @@ def _changes(one: str, many: str, known: Sequence[str], mine: Sequence[str], how
 
 def _rows_at(weight: Tensor, rows: Sequence[int], width: int) -> Tensor:
     """Rows for the graph's features; sage has a second half for a node's own row. A new row is 0."""
-    padded = [torch.cat([part, torch.zeros(1, part.shape[1])]) for part in weight.split(width)]
+    padded = [torch.cat([part, torch.zeros(1, part.shape[1])]) for part in torch.split(weight, width)]
     return torch.cat([part[torch.tensor(rows)] for part in padded])  # -1 is the row of zeros
 
 
