@@ -37,7 +37,7 @@ def test_a_share_that_is_not_known_is_no_shift_by_itself() -> None:
 def test_chance_covers_the_index_of_samples_without_drift() -> None:
     """Of 400 samples of 60 rows from ten equal bins, about 1 % lies above; by the normal rule at most 3 %."""
     draws = seeded_numpy("chance")
-    shares = np.full(10, 0.1)
+    shares = [0.1] * 10
     above = [
         stability_index(shares, draws.multinomial(60, shares)) > chance(10, 60, 10**9) for _ in range(400)
     ]
