@@ -142,6 +142,14 @@ TEMPERATURES: Table = dict.fromkeys(TIERS, TEMPERATURE)
 
 # --- the model folder ---------------------------------------------------------------------------------------
 
+MODEL_FOLDER = {
+    "config": "config.json",
+    "weights": "model.safetensors",
+    "labels": "labels.json",
+    "schema": "schema.json",
+}
+"""The files that a model is made of. The others tell about it."""
+
 KINDS_OF_MODELS = ("global", "personal", "adapted")
 """The model of all clients, a client's own one, and the global one after further training at a client."""
 
@@ -174,6 +182,7 @@ SCHEMA_FIELDS: Table = {
     "features?": WHOLE,
     "columns?": ([{"name": TEXT, "mean?": NUMBER, "std?": number(1e-300), "categories": ([TEXT],)}],),
     "tables?": {"decimal?": TEXT, "missing?": [TEXT], "unknown_ends?": TEXT},
+    "roles?": {EVERY: TEXT},
 }
 
 MANIFEST: Table = {"complete": FLAG, "files": {EVERY: {"bytes": WHOLE, "sha256": SHA256}}}

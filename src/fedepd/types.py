@@ -87,6 +87,8 @@ class Graph:
     """float64 [n]: when each node appeared, if it is split by time; NaN where unknown."""
     time_name: str = ""
     """The column that says so."""
+    roles: str = ""
+    """Which columns of these tables were ids, classes, owners and ends, as ``datasets.remembered`` has it."""
 
     @property
     def num_nodes(self) -> int:

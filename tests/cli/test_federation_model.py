@@ -103,7 +103,7 @@ def test_an_owner_predicts_on_new_tables(
 def test_the_folder_is_like_that_of_export(over: Path, tmp_path: Path) -> None:
     assert run(over / "fed" / "ada", "-o", tmp_path / "model") == 0
     files = {"model.safetensors", "config.json", "labels.json", "schema.json", "metrics.json"}
-    files |= {"calibration.json", "README.md"}
+    files |= {"calibration.json", "reference.json", "README.md"}
     assert {path.name for path in (tmp_path / "model").iterdir()} == files
     columns = json.loads((tmp_path / "model" / "schema.json").read_text())["columns"]
     assert [column["name"] for column in columns] == ["amount", "kind"]

@@ -36,6 +36,7 @@ FILES = {
     "schema.json",
     "metrics.json",
     "calibration.json",
+    "reference.json",
     "README.md",
 }
 

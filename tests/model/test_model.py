@@ -21,7 +21,8 @@ from fedepd.errors import BadConfig, BadData
 from fedepd.longtail import Tiers
 from fedepd.methods import METHODS
 from fedepd.model.export import export
-from fedepd.model.model import Model, Predictions, as_csv, load_model, read_tables, write_predictions
+from fedepd.model.model import Model, Predictions, as_csv, load_model, write_predictions
+from fedepd.model.subject import Files, read_subject
 from fedepd.rng import seeded
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.run import run
@@ -66,6 +67,11 @@ def edge_rows(nodes: int = NODES) -> list[dict[str, Any]]:
     ]
 
 
+def read_tables(model: Model, nodes: Path, edges: Path) -> tuple[Graph, list[str]]:
+    found = read_subject(model, Files(nodes=str(nodes), edges=str(edges)))
+    return found.graph, list(found.notes)
+
+
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tables")
@@ -95,7 +101,7 @@ def predict(folder: Path, *more: object) -> int:
 
 
 def test_tables_and_the_file_made_of_them_are_classified_alike(model: Model, tables: Path) -> None:
-    graph, notes = read_tables(model, tables / "nodes.csv", tables / "edges.csv", Roles())
+    graph, notes = read_tables(model, tables / "nodes.csv", tables / "edges.csv")
     assert notes == []
     one, two = model.predict(graph), model.predict(fedepd.load(tables / "my.npz"))
     assert one.node_ids == two.node_ids == tuple(f"n{i}" for i in range(NODES))
@@ -167,7 +173,7 @@ def test_other_columns_are_refused(model: Model, tables: Path, tmp_path: Path) -
         model.predict(other)
     rows = [{name: value for name, value in row.items() if name != "amount"} for row in node_rows()]
     with pytest.raises(BadData, match="amount"):
-        read_tables(model, write_csv(tmp_path / "less.csv", rows), tables / "edges.csv", Roles())
+        read_tables(model, write_csv(tmp_path / "less.csv", rows), tables / "edges.csv")
 
 
 def test_unseen_columns_and_categories_are_named(model: Model, tables: Path, tmp_path: Path) -> None:
@@ -180,7 +186,7 @@ def test_unseen_columns_and_categories_are_named(model: Model, tables: Path, tmp
         }
         for i, row in enumerate(node_rows())
     ]
-    graph, notes = read_tables(model, write_csv(tmp_path / "nodes.csv", rows), tables / "edges.csv", Roles())
+    graph, notes = read_tables(model, write_csv(tmp_path / "nodes.csv", rows), tables / "edges.csv")
     assert notes == [
         "columns that are ignored, because training had none such: colour",
         "2 rows have a 'country' that was not seen in training, such as 'XX'; it is encoded as zeros",
@@ -264,7 +270,7 @@ def test_mistakes_are_one_sentence(
 
 def test_a_model_without_schema_asks_for_a_file(model: Model, tables: Path) -> None:
     with pytest.raises(BadConfig, match=r"give --data FILE\.npz"):
-        read_tables(replace(model, schema=None), tables / "nodes.csv", tables / "edges.csv", Roles())
+        read_tables(replace(model, schema=None), tables / "nodes.csv", tables / "edges.csv")
 
 
 def test_damaged_model_folders_are_refused(folder: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def other_value(name: str, kind: Any, value: Any) -> Any:
     if get_origin(kind) is Literal:
         return next(choice for choice in get_args(kind) if choice != value)
     if kind is str:
-        return {"partition": "balanced"}[name]
+        return {"partition": "balanced", "start": "model"}[name]
     if name == "backbone":
         return "sage"
     if kind is bool:
@@ -86,7 +86,7 @@ def test_what_came_later_is_not_in_the_hash_at_its_default() -> None:
     settings = Experiment.make("fedavg").resolved()
     del settings["method"]["preset"], settings["model"]["layers"]
     del settings["defence"], settings["attack"], settings["privacy"]
-    del settings["protocol"]["adapt"]
+    del settings["protocol"]["adapt"], settings["protocol"]["start"]
     text = json.dumps([settings, "data"], sort_keys=True)
     before = hashlib.sha256(text.encode()).hexdigest()[:12]
     assert Experiment.make("fedavg", layers=2).config_hash("data") == before

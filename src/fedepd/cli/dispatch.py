@@ -40,6 +40,14 @@ COMMANDS = {
         "fedepd.cli.model:export",
     ),
     "predict": ("classify the nodes of a new graph with an exported model", "fedepd.cli.model:predict"),
+    "explain": (
+        "say which features and neighbours moved a model's decisions",
+        "fedepd.cli.explain:explain",
+    ),
+    "monitor": (
+        "compare new nodes with those that a model was trained on",
+        "fedepd.cli.monitor:monitor",
+    ),
     "data": ("list, show or fetch graphs; import, check or split your own", "fedepd.cli.data:run_action"),
     "methods": ("list the methods", "fedepd.cli.runs:methods"),
     "federation": ("train across sites that keep their graphs to themselves", "fedepd.cli.federation:main"),

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from fedepd.cli.console import complain, console, progress_bar, say, say_json, say_table
-from fedepd.cli.parser import Parser, add_checkpoint_option, add_edge_columns
-from fedepd.errors import BadConfig
+from fedepd.cli.parser import Parser, add_checkpoint_option
+from fedepd.cli.subject import add_subject_options, subject_of
 from fedepd.shown import plain, shown
 
 if TYPE_CHECKING:
@@ -155,27 +155,15 @@ def _add_aim_options(parser: Parser) -> None:
 
 def predict(arguments: list[str]) -> int:
     values = _predict_parser().parse(arguments)
-    if (values.data is None) == (values.nodes is None) or (values.nodes is None) != (values.edges is None):
-        raise BadConfig("give the new graph either with --data FILE.npz or with --nodes and --edges")
-    from fedepd.datasets.npz import read_unlabelled
-    from fedepd.datasets.schema import inside
-    from fedepd.datasets.tables import Roles
-    from fedepd.model.model import as_csv, load_model, read_tables, write_predictions
+    from fedepd.model.model import as_csv, load_model, write_predictions
+    from fedepd.model.subject import read_ids
 
-    model, notes = load_model(values.model), list[str]()
-    if values.data is not None:
-        graph = read_unlabelled(values.data, model.info.num_classes)
-    else:
-        graph, notes = read_tables(
-            model, values.nodes, values.edges, Roles(id=values.id, source=values.source, target=values.target)
-        )
-    for note in notes:
-        complain(f"note: {note}")
-    predictions = model.predict(graph, values.abstain_below)
-    if values.ids is not None:
-        predictions = predictions.of([node.strip() for node in values.ids.split(",")])
-    elif (own := inside(graph)) is not None:
-        predictions = predictions.of(own)
+    ids = None if values.ids is None else read_ids(values.ids)
+    model = load_model(values.model)
+    subject = subject_of(values, model)
+    predictions = model.predict(subject.graph, values.abstain_below)
+    if ids is not None or len(subject.asked) < subject.graph.num_nodes:
+        predictions = predictions.of(subject.asked if ids is None else ids)
     if values.out is None:
         say_table(as_csv(predictions, plain))
     else:
@@ -193,20 +181,12 @@ def _predict_parser() -> Parser:
         description="Predict labels and calibrated probabilities for the nodes of a graph.",
     )
     parser.add_argument("model", metavar="MODEL", help="a folder made by 'fedepd export'")
+    add_subject_options(parser)
     parser.add_argument(
-        "--data", default=None, metavar="FILE.npz", help="the new graph; its labels are not read"
-    )
-    parser.add_argument(
-        "--nodes",
+        "--ids",
         default=None,
-        metavar="FILE",
-        help="instead of --data: table of nodes, CSV or Parquet, with the same columns as in training",
-    )
-    parser.add_argument("--edges", default=None, metavar="FILE", help="with --nodes: table of edges")
-    parser.add_argument("--id", default="id", metavar="COLUMN", help="column of the node ids (default: id)")
-    add_edge_columns(parser)
-    parser.add_argument(
-        "--ids", default=None, metavar="A,B", help="predict only these nodes; the whole graph is still used"
+        metavar="A,B|@FILE",
+        help="predict only these nodes, named here or one per line in a file; the whole graph is still used",
     )
     parser.add_argument(
         "--abstain-below",

@@ -227,6 +227,7 @@ def joined(clients: Sequence[ClientData | ClientFile]) -> Graph:
         time_name=graphs[0].time_name,
         node_ids=np.concatenate(names)[back.numpy()] if len(names) == len(graphs) else None,
         schema=graphs[0].schema,
+        roles=graphs[0].roles,
         proxy_features=any(graph.proxy_features for graph in graphs),
     )
 

@@ -4,9 +4,9 @@ Required arrays: ``edge_index``, ``y`` and the features. Features are dense (``x
 ``x_indices``, ``x_indptr``, ``x_shape``).
 
 Optional arrays: ``label_values`` (original label ids) or ``label_names``, ``num_classes``, ``owner`` with
-``owner_names``, ``proxy_features``, ``node_ids`` (names of the nodes) and ``schema`` (JSON text that says how
-columns of a table become features), ``time`` (when each node appeared, if it is split by time) with
-``time_name``.
+``owner_names``, ``proxy_features``, ``node_ids`` (names of the nodes), ``schema`` (JSON text that says how
+columns of a table become features), ``roles`` (JSON text that says which columns were ids and classes), and
+``time`` (when each node appeared, if it is split by time) with ``time_name``.
 
 Nothing is unpickled. Memory is allocated only after the declared sizes have been checked.
 """
@@ -48,6 +48,7 @@ OPTIONAL = (
     "schema",
     "time",
     "time_name",
+    "roles",
 )
 
 MAX_CLASSES = 10_000
@@ -73,7 +74,7 @@ def read_npz(path: str | Path, part: bool = False) -> Graph:
 def read_unlabelled(path: str | Path, num_classes: int) -> Graph:
     """The graph in an npz file whose nodes are to be classified. Labels are not needed and not read."""
     path = Path(path)
-    arrays = read_arrays(path, ("edge_index",), ("x", *CSR_PARTS, "node_ids", "schema"))
+    arrays = read_arrays(path, ("edge_index",), ("x", *CSR_PARTS, "node_ids", "schema", "roles"))
     try:
         y = np.full(_features(arrays).shape[0], HIDDEN)
         return _graph(
@@ -118,6 +119,8 @@ def write_npz(graph: Graph, path: str | Path, more: Mapping[str, NDArray[Any]] |
         arrays["schema"] = np.array([graph.schema], dtype=np.str_)
     if graph.time is not None:
         arrays |= {"time": graph.time.numpy(), "time_name": np.array([graph.time_name], dtype=np.str_)}
+    if graph.roles:
+        arrays["roles"] = np.array([graph.roles], dtype=np.str_)
     arrays |= more or {}
     try:
         with swapped_in(path) as file:
@@ -160,6 +163,7 @@ def _graph(arrays: Mapping[str, NDArray[Any]], name: str, part: bool) -> Graph:
         schema="".join(_names(arrays, "schema")),
         time=_time(arrays),
         time_name="".join(_names(arrays, "time_name")),
+        roles="".join(_names(arrays, "roles")),
         proxy_features=name.endswith("_proxy")
         or ("proxy_features" in arrays and bool(integers(arrays, "proxy_features", "b").any())),
     )

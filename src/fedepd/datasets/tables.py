@@ -20,6 +20,7 @@ from fedepd.datasets.edges import find_ends, joined, read_edges
 from fedepd.datasets.fitting import MAX_CATEGORIES, fitted
 from fedepd.datasets.npz import MAX_CLASSES
 from fedepd.datasets.numbers import finite
+from fedepd.datasets.remembered import remembered
 from fedepd.datasets.roles import MISSING, UNKNOWN, Roles
 from fedepd.datasets.schema import FeatureRule, FeatureSchema
 from fedepd.datasets.sources import read_sources
@@ -83,6 +84,7 @@ def import_tables(
             node_ids=np.array([*ids, *ends.outside], dtype=np.str_),
             schema=schema,
             **order,
+            roles=remembered(vars(roles)),
         )
     except BadData as error:
         raise BadData(f"{nodes.name}: {error}") from None

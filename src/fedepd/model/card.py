@@ -43,6 +43,7 @@ NO_NOISE = (
 PRIVACY = (
     "labels.json and schema.json name classes, columns and categories, and give means and standard "
     "deviations over all owners. Read them before you pass the folder on.",
+    "reference.json, if it is there, gives shares of training rows by column, of at least 20 rows each.",
     "This folder holds only tensors that change a prediction. Class prototypes, class counts and moments "
     "that do not were left out.",
 )

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from fedepd.datasets.remembered import recalled
 from fedepd.datasets.tables import FeatureSchema
 from fedepd.errors import BadConfig, BadData
 from fedepd.files import write_json
@@ -20,6 +21,7 @@ from fedepd.model.held_out import OTHERWISE, HeldOut, check_reproduced, measured
 from fedepd.model.model import PROBE_NODES, Model, check_model, probe
 from fedepd.model.of_client import export_of_client, tiers_of
 from fedepd.model.pointed import pointed
+from fedepd.model.reference import FEW, write_reference
 from fedepd.model.writing import write_model
 from fedepd.report.agreement import CHANGED
 from fedepd.report.runs import Run, read_run
@@ -135,6 +137,7 @@ def export(
         return out
     graph = simulation.graph
     model = uncalibrated(run, simulation.experiment, simulation.server.info, graph.label_names, graph.schema)
+    model = replace(model, roles=recalled(graph.roles))
     model, predicted = fit_for_all(simulation, model)
     guarded = simulation.experiment.privacy.guard
     if not guarded:  # there the clients measured with their own columns of closed classes
@@ -150,6 +153,8 @@ def export(
     model, point = pointed(model, aim, predicted, calibration["temperatures"], graph.num_nodes)
     own_scores = predicted.scores(model.tiers) if distil or guarded else None
     write_model(run, model, calibration, out, own_scores, point=point)
+    trained = torch.cat([client.global_ids[client.train_mask] for client in simulation.clients])
+    write_reference(out, model, graph, trained.sort().values.numpy(), max(FEW, privacy.min_count))
     # The report draws diagrams from these files, of the run's own model. If the run folder is read-only, only
     # these diagrams are missing.
     with suppress(BadConfig):

@@ -6,8 +6,8 @@ import io
 import json
 import math
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,9 @@ from torch import Tensor
 
 from fedepd.clients.imputing import filled_as
 from fedepd.clients.scaling import with_features
-from fedepd.datasets.columns import needs
-from fedepd.datasets.sources import read_sources
-from fedepd.datasets.tables import FeatureSchema, Roles, new_graph
+from fedepd.datasets.columns import Table, needs
+from fedepd.datasets.remembered import recalled
+from fedepd.datasets.tables import FeatureSchema, Roles
 from fedepd.errors import BadConfig, BadData
 from fedepd.files import clean, encoded, read_json, read_tensors, write_bytes
 from fedepd.longtail import Tiers
@@ -32,14 +32,22 @@ from fedepd.runs.experiment import Experiment
 from fedepd.runs.folder import weights_sha256
 from fedepd.runs.predict import logits, logits_at
 from fedepd.runs.resume import experiment_of
-from fedepd.shapes import EXPORT_AGAIN, LABELS_FIELDS, MODEL_CONFIG, SCHEMA_FIELDS, TIERS, expect
+from fedepd.shapes import (
+    EXPORT_AGAIN,
+    LABELS_FIELDS,
+    MODEL_CONFIG,
+    MODEL_FOLDER,
+    SCHEMA_FIELDS,
+    TIERS,
+    expect,
+)
 from fedepd.shown import csv_text, listed, shown, whole
 from fedepd.types import ClientData, Graph, TaskInfo, Tensors
 
 FORMAT, FORMAT_OPERATING = 1, 2
 """The format of a model folder. It is raised when an older version would misread the folder: a version that
 does not know operating points would call nodes otherwise."""
-CONFIG, WEIGHTS, LABELS, SCHEMA = "config.json", "model.safetensors", "labels.json", "schema.json"
+CONFIG, WEIGHTS, LABELS, SCHEMA = MODEL_FOLDER.values()
 METRICS, CALIBRATION, CARD = "metrics.json", "calibration.json", "README.md"
 OPERATING, OPERATING_CURVE = "operating.json", "operating.svg"
 """The files of a model folder. A run folder is another one, even where a file has the same name."""
@@ -138,6 +146,8 @@ class Model:
     """The model of all, the client's ``personal`` one, or the global one ``adapted`` to the client."""
     operating: Operating | None = None
     """How probabilities become decisions. None: a node is called its likeliest class."""
+    roles: Mapping[str, str] = field(default_factory=dict)
+    """Which columns of the training tables were the ids, classes and ends, where that is known."""
 
     def predict(self, graph: Graph, abstain_below: float = 0.0) -> Predictions:
         """Classify every node. The graph's own labels are not looked at.
@@ -159,20 +169,9 @@ class Model:
         """
         if not 0 <= abstain_below <= 1:
             raise BadConfig(f"abstain_below is {abstain_below}; a probability lies between 0 and 1")
-        if graph.num_features != self.info.num_features:
-            raise BadData(
-                f"graph '{shown(graph.name)}' has {graph.num_features} features but the model was trained on "
-                f"{self.info.num_features}; give the same columns in the same order"
-            )
-        graph = filled_as(graph, self.schema)
-        if self.schema is not None and graph.schema and FeatureSchema.from_json(graph.schema) != self.schema:
-            raise BadData(
-                f"the features of graph '{shown(graph.name)}' were made from other columns, categories or "
-                "scales than the model's; give the tables themselves with --nodes and --edges"
-            )
+        graph = self.check_features(graph)
         own = self.logits(with_features(graph, self.experiment.protocol.features)).numpy().astype(np.float64)
-        p = self.calibrated(own)
-        ids = tuple(map(str, range(graph.num_nodes) if graph.node_ids is None else graph.node_ids.tolist()))
+        p, ids = self.calibrated(own), ids_of(graph)
         if self.operating is None:
             return Predictions(ids, own.argmax(1), p, self.label_names, abstain_below)
         said = self.operating.decide(p)
@@ -188,6 +187,31 @@ class Model:
             [n, C].
         """
         return probabilities(logits, self.temperatures, tier_of_class(self.tiers, self.info.num_classes))
+
+    def check_features(self, graph: Graph) -> Graph:
+        """Refuse a graph with other features than the model was trained on.
+
+        Args:
+            graph: Any graph.
+
+        Returns:
+            The graph. Missing numbers that waited for a value have the one of the training.
+
+        Raises:
+            BadData: Their number, or how they were made from columns, is another.
+        """
+        if graph.num_features != self.info.num_features:
+            raise BadData(
+                f"graph '{shown(graph.name)}' has {graph.num_features} features but the model was trained on "
+                f"{self.info.num_features}; give the same columns in the same order"
+            )
+        graph = filled_as(graph, self.schema)
+        if self.schema is not None and graph.schema and FeatureSchema.from_json(graph.schema) != self.schema:
+            raise BadData(
+                f"the features of graph '{shown(graph.name)}' were made from other columns, categories or "
+                "scales than the model's; give the tables themselves with --nodes and --edges"
+            )
+        return graph
 
     def logits(self, graph: Graph) -> Tensor:
         """Logits of a graph, as a client without any training node would have them.
@@ -210,6 +234,11 @@ class Model:
             [n, C], not calibrated.
         """
         return logits_at(self.experiment, self.info, self.tensors, data)
+
+
+def ids_of(graph: Graph) -> tuple[str, ...]:
+    """What the nodes are called: as in their tables, or by their numbers."""
+    return tuple(map(str, range(graph.num_nodes) if graph.node_ids is None else graph.node_ids.tolist()))
 
 
 def load_model(folder: str | Path) -> Model:
@@ -258,6 +287,7 @@ def load_model(folder: str | Path) -> Model:
         client=config.get("client", ""),
         kind=config.get("kind", "global"),
         operating=Operating.of_json(config["operating"]) if _regular(config.get("operating")) else None,
+        roles=recalled(json.dumps(made_from.get("roles", {}))),
     )
     if ("operating" in config) != (model.operating is not None):
         raise BadData(f"{where}: the operating point has rows of different lengths; {EXPORT_AGAIN}")
@@ -323,30 +353,30 @@ def probe(info: TaskInfo) -> Graph:
     return Graph.make(x, edges, torch.arange(n) % info.num_classes, info.num_classes, part=True)
 
 
-def read_tables(model: Model, nodes: str | Path, edges: str | Path, roles: Roles) -> tuple[Graph, list[str]]:
-    """A new graph from two tables, with features made as in training, and a note for everything that is
-    not used."""
+def schema_of(model: Model) -> FeatureSchema:
+    """How columns become features, or one sentence if the model does not know that."""
     if model.schema is None:
         raise BadConfig(
             "the model does not know how columns become features (its data did not come from tables); give "
             "--data FILE.npz"
         )
-    roles = model.schema.reading(roles)
-    table = read_sources(nodes, roles.decimal)
-    edge_table = read_sources(edges, roles.decimal)
-    graph = new_graph(table, edge_table, model.schema, model.info.num_classes, roles)
-    known = {roles.id, roles.label, *(rule.column for rule in model.schema.rules)}
+    return model.schema
+
+
+def table_notes(schema: FeatureSchema, table: Table, roles: Roles) -> list[str]:
+    """A sentence about everything in a table of nodes that a model does not use or does not know."""
+    known = {roles.id, roles.label, roles.owner, *(rule.column for rule in schema.rules)}
     unused = [name for name in table.columns if name not in known]
     notes = (
         [f"columns that are ignored, because training had none such: {listed(unused, 20)}"] if unused else []
     )
-    for rule in model.schema.rules:
-        texts = model.schema.texts(rule, table) if rule.categories is not None else []
+    for rule in schema.rules:
+        texts = schema.texts(rule, table) if rule.categories is not None else []
         unknown = [text for text in texts if text and text not in (rule.categories or ())]
         if unknown:
             what = f"{len(unknown):,} rows have a '{shown(rule.name)}' that was not seen in training"
             notes.append(f"{what}, such as '{shown(unknown[0])}'; it is encoded as zeros")
-    return graph, notes
+    return notes
 
 
 def as_csv(predictions: Predictions, fit: Callable[[str], str] = whole) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedepd.datasets.remembered import recalled
 from fedepd.datasets.tables import FeatureSchema
 from fedepd.errors import BadConfig, BadData, UnknownName
 from fedepd.longtail import Tiers
@@ -19,6 +20,7 @@ from fedepd.model.card import Owned
 from fedepd.model.held_out import OTHERWISE, HeldOut, measured, needed_only
 from fedepd.model.model import Model
 from fedepd.model.pointed import pointed
+from fedepd.model.reference import write_reference
 from fedepd.model.writing import write_model
 from fedepd.report.runs import Run
 from fedepd.rounds.calibrate import grid_sums, tier_of_class
@@ -135,6 +137,7 @@ def _model(
         schema=FeatureSchema.from_json(graph.schema) if graph.schema else None,
         client=names[data.client_id],
         kind=kind,
+        roles=recalled(graph.roles),
     )
     return needed_only(model, data.graph)
 
@@ -198,3 +201,4 @@ def write_own(
     )
     model, point = pointed(model, aim, said, calibration["temperatures"], data.graph.num_nodes)
     write_model(run, model, calibration, out, scores, owned, point)
+    write_reference(out, model, data.graph, data.train_mask.nonzero().reshape(-1).numpy())

@@ -69,6 +69,7 @@ def write_model(
         SCHEMA: {
             "features": model.info.num_features,
             **(schema.to_dict() if schema else {"columns": None}),
+            **({"roles": dict(model.roles)} if model.roles else {}),
         },
         METRICS: {"test": scores, **{name: run.summary.get(name) for name in names}},
         CALIBRATION: calibration,

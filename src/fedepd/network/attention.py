@@ -56,6 +56,8 @@ class Edges:
     every: Rows
     train: Rows
     """Those of the training nodes."""
+    mask: Tensor | None = None
+    """[m]: what the messages are multiplied by, where a prediction is explained."""
 
     @classmethod
     def of(cls, adj: sp.csr_matrix, train: Tensor) -> Edges:

@@ -25,6 +25,7 @@ from fedepd.types import Tensors
 
 if TYPE_CHECKING:
     from fedepd.network.backbones import Backbone
+    from fedepd.network.masked import Lens
 
 Error = Callable[[Tensor], tuple[float, Tensor]]
 """A loss of logits and its gradient by them, for which it may overwrite them."""
@@ -140,6 +141,18 @@ class Network(ABC):
     def extra(self, model: Backbone, adj: sp.csr_matrix, train: Tensor) -> Any:
         """Whatever else the network reads of the graph, prepared once: ``inputs.extra``."""
         return None
+
+    def reach(self, model: Backbone) -> int:
+        """How many steps away a node may be that changes another node's logits. Here: one per layer."""
+        return model.layers
+
+    def seen_through(self, model: Backbone, extra: Any, lens: Lens) -> Any:
+        """``extra`` for the part of the graph that an explanation looks at, weighted by its masks."""
+        if extra is not None:
+            raise BadConfig(
+                f"the backbone {class_name(type(self))} cannot be explained, because it has no seen_through; "
+                "use another backbone, or add it (fedepd.network.contract)"
+            )
 
     def first_rows(self, model: Backbone, inputs: Inputs, x: Tensor, nodes: Tensor) -> Tensor:
         """What "encoder.weight" is multiplied with, for the chosen nodes: dense [m, rows of the weight]."""

@@ -171,7 +171,12 @@ class FirstLayer:
     scale: float
 
     def __call__(self, weight: Tensor, bias: Tensor) -> Tensor:
-        """The layer with a gradient for weight and bias, where one is wanted."""
+        """The layer with a gradient for weight and bias, where one is wanted.
+
+        Features have one where a prediction is explained. Then nothing is trained, and autograd does it all.
+        """
+        if isinstance(self.features, Tensor) and self.features.requires_grad:
+            return torch.relu(self.features @ weight + bias)
         if not torch.is_grad_enabled():
             return self.forward(weight, bias)
         out: Tensor = _Encode.apply(weight, bias, self)  # type: ignore[no-untyped-call]

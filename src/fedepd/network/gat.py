@@ -5,7 +5,7 @@ Veličković et al., "Graph Attention Networks", ICLR 2018, arXiv 1710.10903.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, final
 
 import scipy.sparse as sp
@@ -22,6 +22,7 @@ from fedepd.types import Tensors
 
 if TYPE_CHECKING:
     from fedepd.network.backbones import Backbone
+    from fedepd.network.masked import Lens
 
 LAST = "encoder.last"
 
@@ -68,6 +69,11 @@ class GAT(Network):
     def extra(self, model: Backbone, adj: sp.csr_matrix, train: Tensor) -> Edges:
         return Edges.of(adj, train)
 
+    def seen_through(self, model: Backbone, extra: Edges, lens: Lens) -> Edges:
+        """The attentions are those of all messages; a mask then scales what an edge carries."""
+        edges = Edges.of(lens.adjacency, lens.none)
+        return replace(edges, mask=lens.masks(edges.target.numpy(), edges.source.numpy()))
+
     def first_rows(self, model: Backbone, inputs: Inputs, x: Tensor, nodes: Tensor) -> Tensor:
         """Where all edges of a node have the same attention: the mean over the node and its neighbours."""
         if not convolves_first(model):
@@ -105,7 +111,8 @@ class GAT(Network):
         """The attention of each edge, [m]; those of a node's edges sum to 1."""
         at_source, at_target = values @ source, values @ target
         scores = at_target.index_select(0, edges.target) + at_source.index_select(0, edges.source)
-        return edge_softmax(F.leaky_relu(scores, self.slope), edges)
+        alpha = edge_softmax(F.leaky_relu(scores, self.slope), edges)
+        return alpha if edges.mask is None else alpha * edges.mask
 
     def _last(self, params: Tensors, h: Tensor, edges: Edges) -> Tensor:
         return self._alpha(h, params[f"{LAST}.source"][0], params[f"{LAST}.target"][0], edges)

@@ -21,6 +21,7 @@ from fedepd.types import Tensors
 
 if TYPE_CHECKING:
     from fedepd.network.backbones import Backbone
+    from fedepd.network.masked import Lens
 
 ENTRY = 48
 """Bytes that an entry of the two-step matrix costs while it is made and normalised."""
@@ -74,6 +75,13 @@ class H2GCN(Network):
         far.eliminate_zeros()
         rings = [Sparse.of(balanced(each), symmetric=True) for each in (near, far)]
         return Rings(*rings, *(ring.rows(train) for ring in rings))
+
+    def reach(self, model: Backbone) -> int:
+        return 2 * model.layers
+
+    def seen_through(self, model: Backbone, extra: Rings, lens: Lens) -> Rings:
+        near, far = lens.of(extra.near), lens.two_steps(extra.far)
+        return Rings(near, far, near, far)
 
     def encode(self, model: Backbone, params: Tensors, inputs: Inputs, dropout: Dropout) -> Tensor:
         return dense(params, inputs, dropout)

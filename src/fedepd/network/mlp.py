@@ -34,6 +34,9 @@ class MLP(Network):
             rows = model.hidden
         return shapes
 
+    def reach(self, model: Backbone) -> int:
+        return 0
+
     def encode(self, model: Backbone, params: Tensors, inputs: Inputs, dropout: Dropout) -> Tensor:
         h = dense(params, inputs, dropout)
         for ordinal in ORDINALS[1 : model.layers - 1]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -54,6 +54,8 @@ class Sparse:
 
     matrix: Tensor
     transposed: Tensor
+    has_gradient: ClassVar[bool] = False
+    """Whether the entries have a gradient of their own, as where a prediction is explained."""
 
     @classmethod
     def of(cls, matrix: sp.spmatrix, symmetric: bool = False) -> Sparse:
@@ -102,6 +104,8 @@ class _Spmm(torch.autograd.Function):
 
 def spmm(matrix: Sparse, dense: Tensor) -> Tensor:
     """``matrix @ dense`` with a gradient for ``dense``."""
+    if matrix.has_gradient:
+        return matrix.times(dense)
     out: Tensor = _Spmm.apply(matrix, dense)  # type: ignore[no-untyped-call]
     return out
 

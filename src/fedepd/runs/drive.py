@@ -40,10 +40,15 @@ class Course:
         return sorted(self.clients if self.declared is None else self.declared[1])
 
 
-def begin(experiment: Experiment, server: Server, tiers: Tiers) -> Progress:
-    """A run before its first round."""
+def begin(experiment: Experiment, server: Server, tiers: Tiers, start: Tensors | None = None) -> Progress:
+    """A run before its first round. ``start``: its initial weights, if they are not random."""
     method = experiment.method
-    tensors = method.server_init(server, server.model.initial(server.info, server.seed))
+    if experiment.protocol.start and start is None:
+        raise BadConfig(
+            "the setting start is given, but only a run of 'fedepd run' or fedepd.run can begin with the "
+            "weights of a model; leave it out here"
+        )
+    tensors = method.server_init(server, start or server.model.initial(server.info, server.seed))
     first = method.complete_from(server.last_round)
     return Progress(tensors, experiment.protocol.select, tiers, first, experiment.defence.cap_weights)
 

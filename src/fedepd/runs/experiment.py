@@ -46,6 +46,7 @@ class Protocol:
         "after the last round, train the selected model on at each client, where validation says that it "
         "helps; for methods with a model for all clients",
     )
+    start: str = option("", "a model folder whose weights the run begins with; empty: random weights")
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
@@ -67,7 +68,7 @@ GROUPS: dict[str, type[Any]] = {
     "privacy": Privacy,
 }
 NOISE = ("privacy.dp_epsilon", "privacy.dp_delta", "privacy.dp_clip")
-ADDED = ("protocol.adapt", "model.layers", *NOISE, "defence", "attack", "privacy")
+ADDED = ("protocol.adapt", "protocol.start", "model.layers", *NOISE, "defence", "attack", "privacy")
 """Groups and single settings that came later.
 
 At their defaults they are left out of a run's identity, so that older runs keep theirs.
@@ -294,6 +295,8 @@ class Experiment:
             f"evaluated every {self.protocol.evaluate_every} rounds",
             f"features {self.protocol.features.replace('_', ' ')}",
         ]
+        if self.protocol.start:
+            parts.append(f"initial weights of a trained model ({self.protocol.start[:12]})")
         if self.protocol.adapt:
             adapted = "adapted to each client's own training nodes after the last round"
             parts.append(adapted if self.method.has_global else "no model for all clients to adapt")

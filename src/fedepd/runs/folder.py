@@ -76,6 +76,8 @@ AUDIT, AUDIT_PAGE = "audit.json", "audit.html"
 """What ``fedepd audit`` has measured, and its page. They are there only after an audit."""
 RELEASES = "releases.json"
 """Under noise, how many sums were made. It is there from the first on."""
+START = "start.safetensors"
+"""The initial weights, if they are not random."""
 FILES = (CONFIG, ENV, CLIENTS, PARTITION, ROUNDS, CONFUSION, FINAL, MODEL, SUMMARY)
 """What a finished run has written."""
 _CHECKPOINT = re.compile(r"checkpoint-(\d{6,12})")
@@ -421,7 +423,7 @@ def claim_folder(path: Path, config_hash: str) -> None:
 
 def copy_finished(folder: Path, out: Path) -> None:
     """The files of a finished run, without its checkpoints."""
-    for file in FILES:
+    for file in (*FILES, START) if (folder / START).is_file() else FILES:
         shutil.copyfile(folder / file, out / file, follow_symlinks=False)
 
 

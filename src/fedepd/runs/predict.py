@@ -41,9 +41,14 @@ def logits(experiment: Experiment, info: TaskInfo, tensors: Tensors, graph: Grap
 
     Its features are as the protocol wants them. Its labels are not looked at.
     """
+    return logits_at(experiment, info, tensors, unlabelled(graph, info))
+
+
+def unlabelled(graph: Graph, info: TaskInfo) -> ClientData:
+    """A client that holds the graph, without any training node."""
     n = graph.num_nodes
     none = torch.zeros(n, dtype=torch.bool)
-    unlabelled = replace(
+    hidden = replace(
         graph,
         y=torch.full((n,), HIDDEN),
         num_classes=info.num_classes,
@@ -51,18 +56,27 @@ def logits(experiment: Experiment, info: TaskInfo, tensors: Tensors, graph: Grap
         owner=None,
         owner_names=(),
     )
-    return logits_at(experiment, info, tensors, ClientData(0, unlabelled, none, none, none, torch.arange(n)))
+    return ClientData(0, hidden, none, none, none, torch.arange(n))
 
 
 def logits_at(experiment: Experiment, info: TaskInfo, tensors: Tensors, data: ClientData) -> Tensor:
     """Logits as a client with these data would have them, [n, C]. A method may use its training labels."""
+    with torch.no_grad():
+        return predicted(experiment, tensors, client_with(experiment, info, data))
+
+
+def client_with(experiment: Experiment, info: TaskInfo, data: ClientData) -> Client[Any]:
+    """A client with these data, outside training."""
     e = experiment
     prepared = e.method.prepare(data, e.model)
-    client = Client(data, prepared, info, e.model, e.training, e.protocol.seed, 0, e.protocol.rounds)
-    kept = renamed(tensors, ADAPTED, "")
-    message = e.method.message({n: v for n, v in tensors.items() if not n.startswith(ADAPTED)}, 0)
-    with torch.no_grad():
-        return adapted_logits(e.method, client, message, kept) if kept else e.method.predict(client, message)
+    return Client(data, prepared, info, e.model, e.training, e.protocol.seed, 0, e.protocol.rounds)
+
+
+def predicted(experiment: Experiment, tensors: Tensors, client: Client[Any]) -> Tensor:
+    """What the client's model says about its nodes, adapted or not: [n, C]."""
+    method, kept = experiment.method, renamed(tensors, ADAPTED, "")
+    message = method.message({n: v for n, v in tensors.items() if not n.startswith(ADAPTED)}, 0)
+    return adapted_logits(method, client, message, kept) if kept else method.predict(client, message)
 
 
 def with_adapted(message: Tensors, kept: Tensors) -> Tensors:

@@ -17,7 +17,16 @@ from fedepd.runs import checkpoint
 from fedepd.runs import folder as run_folder
 from fedepd.runs.drive import now
 from fedepd.runs.experiment import ADDED, GROUPS, Experiment
-from fedepd.runs.folder import CONFIG, CONFIG_FIELDS, DATASET_FIELDS, SUMMARY
+from fedepd.runs.folder import (
+    CONFIG,
+    CONFIG_FIELDS,
+    DATASET_FIELDS,
+    START,
+    SUMMARY,
+    called,
+    read_weights,
+    weights_sha256,
+)
 from fedepd.runs.run import RunResult, complete
 from fedepd.runs.simulation import Simulation, build
 from fedepd.runs.source import Data, Source
@@ -137,7 +146,12 @@ def rebuild(
             f"'{folder}/{CONFIG}' was changed, or written by another version of fedepd; "
             "run again in another folder"
         )
-    return simulation
+    if not experiment.protocol.start:
+        return simulation
+    initial = read_weights(folder, START)
+    if weights_sha256(initial) != experiment.protocol.start:
+        raise BadData(f"'{called(folder, START)}' is not what the run began with; {AGAIN}")
+    return replace(simulation, initial=initial)
 
 
 def load_data(folder: Path, data: Data | str | Path | None, data_dir: str | Path | None = None) -> Data:

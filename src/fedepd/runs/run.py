@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from fedepd.runs.adaptation import adapt
 from fedepd.runs.asking import adapts
 from fedepd.runs.drive import drive, now, since
 from fedepd.runs.experiment import Experiment
-from fedepd.runs.folder import Json, claim_folder
+from fedepd.runs.folder import START, Json, claim_folder
 from fedepd.runs.ranked import ranked
 from fedepd.runs.selection import Confusions, Progress
 from fedepd.runs.settings import nameless
@@ -140,19 +140,26 @@ def execute(
         if value < least:
             raise BadConfig(f"{name} is {value}; give at least {least}")
     started = now()
-    notes = []
+    notes, initial = list[str](), None
+    if experiment.protocol.start:
+        from fedepd.runs.start import with_start
+
+        experiment, initial, found = with_start(experiment, data)
+        notes += found
     if experiment.model.backbone == "auto":
         from fedepd.runs.pilot import with_chosen_backbone
 
         experiment, why = with_chosen_backbone(experiment, data)
-        notes = [why]
+        notes.append(why)
     if out is not None and "class" in described(experiment.model.backbone):
         notes.append(nameless(experiment.model.backbone))
-    simulation = build(experiment, data, workers)
+    simulation = replace(build(experiment, data, workers), initial=initial)
     if out is None:
         return complete(simulation, None, on_round, 0, started, notes)
     claim_folder(out, simulation.config["config_hash"])
     with held(out):
+        if initial is not None:
+            record.write_tensors(out / START, initial)
         record.write_config(out, {**simulation.config, "source": source and asdict(source), "notes": notes})
         return complete(simulation, out, on_round, checkpoint_every, started, notes)
 

@@ -52,6 +52,8 @@ class Simulation:
     """The share of test nodes whose class has no training node at their client."""
     statistics: dict[str, Any] | None = None
     """What the clients measured together, where their files left columns to be scaled."""
+    initial: Tensors | None = None
+    """The initial weights, if they are not random."""
 
     @property
     def participants(self) -> list[Participant]:
@@ -69,7 +71,7 @@ class Simulation:
         return replace(course, spending=spending)
 
     def start(self) -> Progress:
-        return begin(self.experiment, self.server, tiers(class_sizes(self.graph).numpy()))
+        return begin(self.experiment, self.server, tiers(class_sizes(self.graph).numpy()), self.initial)
 
     def facts(self, tensors: Tensors) -> list[dict[str, Any]]:
         """What each client holds, with the server's tensors."""

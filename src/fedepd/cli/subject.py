@@ -1,0 +1,57 @@
+"""The options by which ``predict``, ``explain`` and ``monitor`` are given a graph."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from fedepd.cli.console import complain
+from fedepd.cli.parser import Parser, add_edge_columns
+
+if TYPE_CHECKING:
+    from fedepd.model.model import Model
+    from fedepd.model.subject import Subject
+
+
+def add_subject_options(parser: Parser) -> None:
+    """The new graph, its context, and the columns of its tables."""
+    parser.add_argument(
+        "--data", default=None, metavar="FILE.npz", help="the new graph; its labels are not read"
+    )
+    parser.add_argument(
+        "--nodes",
+        default=None,
+        metavar="FILE",
+        help="instead of --data: table of nodes, CSV or Parquet, with the same columns as in training",
+    )
+    parser.add_argument("--edges", default=None, metavar="FILE", help="with --nodes: table of edges")
+    parser.add_argument(
+        "--context",
+        default=None,
+        metavar="FILE.npz",
+        help="older nodes that edges may lead to; they pass messages, and only the new nodes are asked about",
+    )
+    parser.add_argument(
+        "--context-nodes", default=None, metavar="FILE", help="instead of --context: table of the older nodes"
+    )
+    parser.add_argument(
+        "--context-edges", default=None, metavar="FILE", help="with --context-nodes: table of their edges"
+    )
+    parser.add_argument(
+        "--id",
+        default=None,
+        metavar="COLUMN",
+        help="column of the node ids (default: the one that the model was trained with, else id)",
+    )
+    add_edge_columns(parser)
+
+
+def subject_of(values: argparse.Namespace, model: Model) -> Subject:
+    """Read what the options name. Notes about it go to stderr."""
+    from fedepd.model.subject import Files, read_subject
+
+    names = ("data", "nodes", "edges", "context", "context_nodes", "context_edges", "id", "source", "target")
+    subject = read_subject(model, Files(**{name: getattr(values, name) for name in names}))
+    for note in subject.notes:
+        complain(f"note: {note}")
+    return subject

@@ -1,0 +1,103 @@
+"""What an explanation says: reasons with their contributions, and the case that they belong to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from scipy.special import expit
+
+from fedepd.shown import shown
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One column of the node, or one neighbour."""
+
+    kind: str
+    """"feature" or "neighbour"."""
+    name: str
+    """The column, or the neighbour's id."""
+    contribution: float
+    """What it adds to the log-odds."""
+    value: float | str | None = None
+    """Of a feature: the value in the table."""
+    usual: float | str | None = None
+    """Of a feature: its mean over the graph, or the most frequent category."""
+    hops: int = 0
+    """Of a neighbour: how many steps away it is."""
+    by_edges: float = 0.0
+    """Of a neighbour: the part of the contribution that its edges towards the node have."""
+    label: str = ""
+    """Of a neighbour: what the model says about it."""
+    probability: float = 0.0
+    features: tuple[tuple[str, float | str, float], ...] = ()
+    """Of a neighbour: its columns that contribute most, each with its value and contribution."""
+
+    def words(self) -> str:
+        """The reason without its contribution."""
+        if self.kind == "feature":
+            return f"{shown(self.name)} = {plain_value(self.value)} (usual: {plain_value(self.usual)})"
+        away = "neighbour" if self.hops == 1 else f"{self.hops} steps away"
+        return f"{shown(self.name)}, {away}, {shown(self.label)} {self.probability:.2f}"
+
+
+def plain_value(value: float | str | None) -> str:
+    """A value of a table, with at most four digits."""
+    return f"{value:.4g}" if isinstance(value, float) else shown(value, 40)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Why a node has its probability of one class."""
+
+    node: str
+    label: str
+    """The class that is explained."""
+    probability: float
+    """Calibrated, as ``predict`` gives it."""
+    log_odds: float
+    base_log_odds: float
+    """At the beginning of the path."""
+    reasons: tuple[Reason, ...]
+    """All of them, the largest contributions first, whatever their sign."""
+    remainder: float
+    """What the contributions lack of the difference, because the path has a finite number of points."""
+    steps: int
+    without: tuple[tuple[str, ...], float]
+    """The names of the reasons that speak most for the class, and the probability without them."""
+    edges: tuple[tuple[str, str], ...] = ()
+    """The edges among the node and its neighbours, by ids."""
+
+    def as_json(self, most: int = 20) -> dict[str, Any]:
+        """For a file: the first reasons, and the sum of all others."""
+        return {
+            **{name: getattr(self, name) for name in ("node", "label", "probability", "log_odds")},
+            "base_probability": self.base_probability,
+            "base_log_odds": self.base_log_odds,
+            "reasons": [
+                {name: value for name, value in vars(each).items() if value not in (None, "", (), 0)}
+                for each in self.reasons[:most]
+            ],
+            "other_reasons": sum(each.contribution for each in self.reasons[most:]),
+            "remainder": self.remainder,
+            "steps": self.steps,
+            "without": {"reasons": list(self.without[0]), "probability": self.without[1]},
+        }
+
+    @property
+    def base_probability(self) -> float:
+        """The probability at the beginning of the path."""
+        return float(expit(self.base_log_odds))
+
+    def sentences(self, most: int = 5) -> list[str]:
+        """The case in words: what is said, by which reasons, and what would be said without them."""
+        out = [
+            f"{shown(self.node)}: {shown(self.label)} with probability {self.probability:.3f}; an average "
+            f"node without neighbours has {self.base_probability:.3f}"
+        ]
+        out += [f"  {each.contribution:+.2f}  {each.words()}" for each in self.reasons[:most]]
+        if self.without[0]:
+            named = ", ".join(shown(name) for name in self.without[0])
+            out.append(f"  without {named} it would be {self.without[1]:.3f}")
+        return out
