@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -13,7 +16,7 @@ from fedepd.datasets.schema import FeatureRule
 from fedepd.errors import BadData
 
 
-def table(**columns: list[object]) -> Table:
+def table(**columns: Sequence[object]) -> Table:
     rows = len(next(iter(columns.values())))
     made = {name: list_column(cells) for name, cells in columns.items()}
     ids = list_column([f"n{row}" for row in range(rows)])
@@ -78,7 +81,12 @@ def test_dates_become_what_is_asked_for() -> None:
 
 def test_columns_of_edges_become_features() -> None:
     nodes = table(n=[1, 2])
-    links = {"a": ["n0", "n0"], "b": ["n1", "n1"], "amount": [2.0, 4.0], "when": ["x", "y"]}
+    links: dict[str, list[Any]] = {
+        "a": ["n0", "n0"],
+        "b": ["n1", "n1"],
+        "amount": [2.0, 4.0],
+        "when": ["x", "y"],
+    }
     edges = Table("e", {name: list_column(cells) for name, cells in links.items()}, 2)
     ends = find_ends(edges, ["n0", "n1"], Roles())
     schema, notes = fitted(nodes, Roles(edge_features=True), ends)

@@ -49,7 +49,7 @@ def test_every_kind_of_rule() -> None:
         "opened weekday=Tue", "opened weekday=(missing)", "in amount sum", "external",
     )  # fmt: skip
     expected = [[2, 0, -1.8, 0, 1, 0, 0, 0, 0], [1, 1, 0, 1, 0, 0, 1, 7, 0], [0, 0, 0, 0, 0, 0, 0, 0, 1]]
-    assert np.allclose(x, expected)
+    assert np.allclose(x.numpy(), np.array(expected))
     with pytest.raises(BadData, match="made from edges; give their table"):
         SCHEMA.apply(NODES)
 

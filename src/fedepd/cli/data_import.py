@@ -117,7 +117,9 @@ def _roles(values: argparse.Namespace) -> Roles:
         leave_out=_names(values.leave_out) or (),
         missing=_names(values.missing) or (),
         date_parts=_names(values.date_parts) or (),
-        **{name: _some_or_all(getattr(values, name)) for name in ("one_hot", "dates", "edge_features")},
+        one_hot=_some_or_all(values.one_hot),
+        dates=_some_or_all(values.dates),
+        edge_features=_some_or_all(values.edge_features),
     )
 
 
