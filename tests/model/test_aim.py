@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from fedepd.errors import BadConfig, BadData, UnknownName
-from fedepd.model.aim import ALL, Aim, class_number, in_words, read_costs
+from fedepd.model.aim import ALL, Aim, aim_of_words, class_number, in_words, read_costs
 
 NAMES = ("clean", "mule", "takeover")
 
 
 def test_words_of_the_command_line() -> None:
-    assert Aim.of_words(None, [], []) is None
-    assert Aim.of_words(None, ["takeover=0.8", "a=b=1"], []) == Aim(recall={"takeover": 0.8, "a=b": 1.0})
-    assert Aim.of_words(None, [], ["50"]) == Aim(alerts=50)
-    assert Aim.of_words(None, [], ["takeover=50", "mule=9"], 1000) == Aim(
+    assert aim_of_words(None, [], []) is None
+    assert aim_of_words(None, ["takeover=0.8", "a=b=1"], []) == Aim(recall={"takeover": 0.8, "a=b": 1.0})
+    assert aim_of_words(None, [], ["50"]) == Aim(alerts=50)
+    assert aim_of_words(None, [], ["takeover=50", "mule=9"], 1000) == Aim(
         alerts={"takeover": 50, "mule": 9}, per=1000
     )
     assert Aim(alerts=50).budgets == {ALL: 50}
@@ -47,7 +47,7 @@ def test_words_of_the_command_line() -> None:
 )
 def test_bad_words_are_refused(words: tuple[Any, ...], said: str) -> None:
     with pytest.raises(BadConfig, match=said):
-        Aim.of_words(*words)
+        aim_of_words(*words)
 
 
 def test_an_unknown_class_is_named() -> None:

@@ -107,11 +107,11 @@ def export(arguments: list[str]) -> int:
     _add_aim_options(parser)
     _add_data_options(parser)
     values = parser.parse(arguments)
-    from fedepd.model.aim import Aim
+    from fedepd.model.aim import aim_of_words
     from fedepd.model.export import export as write_model
     from fedepd.model.pointed import point_in_words
 
-    aim = Aim.of_words(values.cost, values.recall, values.alerts, values.per)
+    aim = aim_of_words(values.cost, values.recall, values.alerts, values.per)
     own = {"client": values.client, "adapted": values.adapted, "aim": aim}
     out = write_model(values.folder, values.out, values.data, values.data_dir, values.distil, **own)
     for line in point_in_words(out):

@@ -77,20 +77,20 @@ class Aim:
             return {}
         return dict(self.alerts) if isinstance(self.alerts, Mapping) else {ALL: self.alerts}
 
-    @classmethod
-    def of_words(
-        cls, cost: str | None, recall: Sequence[str], alerts: Sequence[str], per: int | None = None
-    ) -> Aim | None:
-        """From the command line: "takeover=0.8" in ``recall``, "50" or "takeover=50" in ``alerts``.
 
-        None if nothing was asked for.
-        """
-        if cost is None and not recall and not alerts and per is None:
-            return None
-        if len(alerts) == 1 and "=" not in alerts[0]:
-            return cls(cost, _pairs("recall", recall, float), int(_number("alerts", alerts[0], int)), per)
-        wanted = {name: int(count) for name, count in _pairs("alerts", alerts, int).items()}
-        return cls(cost, _pairs("recall", recall, float), wanted or None, per)
+def aim_of_words(
+    cost: str | None, recall: Sequence[str], alerts: Sequence[str], per: int | None = None
+) -> Aim | None:
+    """From the command line: "takeover=0.8" in ``recall``, "50" or "takeover=50" in ``alerts``.
+
+    None if nothing was asked for.
+    """
+    if cost is None and not recall and not alerts and per is None:
+        return None
+    if len(alerts) == 1 and "=" not in alerts[0]:
+        return Aim(cost, _pairs("recall", recall, float), int(_number("alerts", alerts[0], int)), per)
+    wanted = {name: int(count) for name, count in _pairs("alerts", alerts, int).items()}
+    return Aim(cost, _pairs("recall", recall, float), wanted or None, per)
 
 
 def _whole(value: object) -> bool:
