@@ -19,7 +19,7 @@ from fedepd.files import read_tensors
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.folder import START, weights_sha256
 from fedepd.runs.record import write_tensors
-from fedepd.runs.start import fitted, read_beginning, with_start
+from fedepd.runs.start import SEEN_BEFORE, fitted, read_beginning, with_start
 from fedepd.types import Graph
 
 QUICK: dict[str, Any] = {"backbone": "sage", "hidden": 8, "clients": 2, "evaluate_every": 1}
@@ -57,7 +57,7 @@ def test_the_same_data_begin_with_the_models_very_weights(folder: Path) -> None:
     model = read_tensors(folder / "model" / "model.safetensors")
     assert params.keys() == model.keys()
     assert all(torch.equal(params[name], model[name]) for name in params)
-    assert notes == []
+    assert notes == [SEEN_BEFORE]
     assert made.protocol.start == weights_sha256(model)
 
 

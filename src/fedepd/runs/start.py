@@ -30,6 +30,10 @@ from fedepd.types import Graph, TaskInfo, Tensors
 
 ARCHITECTURE = ("backbone", "hidden", "head", "layers")
 """The settings that must be the model's."""
+SEEN_BEFORE = (
+    "start: the model may have been trained on nodes that this run tests on, unless graph, seed and split "
+    "are those of its own run; the scores are then too high"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +84,7 @@ def with_start(experiment: Experiment, data: Data) -> tuple[Experiment, Tensors,
     params, notes = fitted(begun, experiment, graph)
     check_begins(experiment, graph, params)
     protocol = replace(experiment.protocol, start=weights_sha256(params))
-    return replace(experiment, protocol=protocol), params, notes
+    return replace(experiment, protocol=protocol), params, [*notes, SEEN_BEFORE]
 
 
 def read_beginning(folder: Path) -> Beginning:
