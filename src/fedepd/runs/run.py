@@ -13,7 +13,7 @@ from fedepd.clients.partition import partition_sha256
 from fedepd.errors import BadConfig
 from fedepd.folders import held
 from fedepd.methods import Method
-from fedepd.network.backbones import described
+from fedepd.network.backbones import AUTO, described
 from fedepd.rounds.attack import Attacked
 from fedepd.rounds.loop import Round
 from fedepd.runs import checkpoint, record
@@ -99,6 +99,8 @@ def run(
         on_round: Called with each finished round.
         checkpoint_every: After so many rounds the folder gets what ``fedepd.resume`` needs; 0: never.
         **settings: The flat names that ``fedepd run METHOD --help`` explains, such as ``rounds`` or ``seed``.
+            Without ``backbone`` it is "auto": a rule chooses the network, and a warning of the summary says
+            which (docs/backbones.md).
 
     Returns:
         The scores, every round, the confusion matrices and the weights of the selected round.
@@ -117,12 +119,15 @@ def run(
         >>> (result.folder / "summary.json").exists()
         True
     """
-    experiment = Experiment.make(method, preset, **settings)
+    experiment, told = (
+        Experiment.make(method, preset, **{"backbone": AUTO, **settings}),
+        "backbone" in settings,
+    )
     source, folder = None, Path(out) if out is not None else None
     if isinstance(data, (str, Path)):
         source = Source.make(data, data_dir)
-        return execute(experiment, source.load(), folder, workers, on_round, checkpoint_every, source)
-    return execute(experiment, data, folder, workers, on_round, checkpoint_every)
+        data = source.load()
+    return execute(experiment, data, folder, workers, on_round, checkpoint_every, source, told)
 
 
 def execute(
@@ -133,21 +138,22 @@ def execute(
     on_round: Callable[[Round], None] | None = None,
     checkpoint_every: int = 1,
     source: Source | None = None,
+    told: bool = True,
+    notes: Sequence[str] = (),
 ) -> RunResult:
-    """A new run. ``source`` says in the folder where ``data`` came from."""
+    """A new run.
+
+    ``source`` says in the folder where ``data`` came from. ``told``: whether a person named the backbone.
+    ``notes``: sentences for the summary.
+    """
     for name, value, least in (("workers", workers, 1), ("checkpoint_every", checkpoint_every, 0)):
         if value < least:
             raise BadConfig(f"{name} is {value}; give at least {least}")
     started = now()
-    notes = []
-    if experiment.model.backbone == "auto":
-        from fedepd.runs.pilot import with_chosen_backbone
-
-        experiment, why = with_chosen_backbone(experiment, data)
-        notes = [why]
+    simulation = build(experiment, data, workers, choose=told)
+    notes = [*notes, simulation.note] if simulation.note else list(notes)
     if out is not None and "class" in described(experiment.model.backbone):
         notes.append(nameless(experiment.model.backbone))
-    simulation = build(experiment, data, workers)
     if out is None:
         return complete(simulation, None, on_round, 0, started, notes)
     claim_folder(out, simulation.config["config_hash"])
@@ -218,5 +224,5 @@ def summarise(
         own["attackers"] = list(simulation.exchange.attackers)
     if simulation.statistics is not None:
         own["statistics"] = simulation.statistics
-    warnings = [*warnings_of(simulation.clients), *notes]
+    warnings = [*warnings_of(simulation.clients, simulation.experiment.protocol.edges), *notes]
     return record.summarise(simulation.config, progress, since(started), warnings, **own)
