@@ -66,7 +66,7 @@ class Alone(Method[Any]):
         """What the client's own server holds; before round 1, what any server would begin with."""
         if found := renamed(state, SERVER, ""):
             return found
-        server = _server(client)
+        server = replace(_server(client), round=0)
         return self.inner.server_init(server, server.model.initial(server.info, server.seed))
 
     def server_init(self, server: Server, params: Tensors) -> Tensors:

@@ -169,7 +169,7 @@ def differences(groups: Sequence[Group]) -> Table | None:
     note = (
         "Points of the test score above what stands on the left, paired by seed: same clients, same split, "
         "same selection by validation. ±: 95 % t interval over seeds. Cannot be told: it has both signs, or "
-        f"there are fewer than {FEWEST_PAIRS} seeds. All seeds draw from the same nodes, so new data may differ "
-        "more."
+        f"there are fewer than {FEWEST_PAIRS} seeds. All seeds draw from the same nodes, so new data may "
+        "differ more."
     )
     return Table("against", ["Method", "Held against", *headers], [rows], note)
