@@ -90,9 +90,7 @@ def test_the_model_of_a_client_alone_is_exported(tmp_path: Path) -> None:
 
 
 def test_what_has_no_meaning_alone_is_refused() -> None:
-    with pytest.raises(
-        BadConfig, match="scope is alone, so nothing is sent, and settings of privacy"
-    ):
+    with pytest.raises(BadConfig, match="scope is alone, so nothing is sent, and settings of privacy"):
         trained("fedepd", scope="alone", guard=True)
     with pytest.raises(BadConfig, match="settings of defence and adapt and participation"):
         trained("fedepd", scope="pooled", robust="median", adapt=True, participation=0.5)

@@ -84,7 +84,7 @@ def method_class(name: str) -> type[Method[Any]]:
 def name_of(method: Method[Any]) -> str:
     """What an object's class is called: its registered name, else ``module:Class``."""
     cls = type(method)
-    baselines = {found: name for name, found in BASELINES.items()}
+    baselines: dict[type[Method[Any]], str] = {found: name for name, found in BASELINES.items()}
     return METHODS.name_of(cls) or baselines.get(cls) or f"{cls.__module__}:{cls.__qualname__}"
 
 

@@ -123,11 +123,11 @@ def run(
         Experiment.make(method, preset, **{"backbone": AUTO, **settings}),
         "backbone" in settings,
     )
-    source, folder = None, Path(out) if out is not None else None
+    folder = Path(out) if out is not None else None
     if isinstance(data, (str, Path)):
         source = Source.make(data, data_dir)
-        data = source.load()
-    return execute(experiment, data, folder, workers, on_round, checkpoint_every, source, told)
+        return execute(experiment, source.load(), folder, workers, on_round, checkpoint_every, source, told)
+    return execute(experiment, data, folder, workers, on_round, checkpoint_every, None, told)
 
 
 def execute(
