@@ -15,7 +15,7 @@ from typing import Any, ClassVar, final
 
 from torch import Tensor
 
-from fedepd.methods.base import Client, Method, Server
+from fedepd.methods.base import Client, Method, P, Server
 from fedepd.methods.steps import renamed, reply
 from fedepd.network.backbones import Backbone
 from fedepd.types import ClientData, Fields, Reply, Tensors
@@ -24,26 +24,40 @@ SERVER, OWN = "server.", "own."
 """A client's state has the tensors of its own server, and what the method keeps at the client."""
 
 
-@final
-@dataclass(frozen=True)
-class Alone(Method[Any]):
-    """A method whose clients never meet. Its headline model becomes the personal model of every client."""
+class Silent(Method[P]):
+    """What methods share whose clients send nothing: their servers have nothing to do."""
 
-    inner: Method[Any]
-    pooled: bool = False
-    """Whether there is one client, which holds the whole graph."""
     has_global: ClassVar[bool] = False
     trains_alone: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "merges_clients", self.pooled)
-        for name in ("label", "last_layer", "retired"):
-            object.__setattr__(self, name, getattr(self.inner, name))
 
     @property
     def averages(self) -> bool:
         """Nothing is sent."""
         return False
+
+    def server_init(self, server: Server, params: Tensors) -> Tensors:
+        return {}
+
+    def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
+        return tensors
+
+    def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
+        return {}
+
+
+@final
+@dataclass(frozen=True)
+class Alone(Silent[Any]):
+    """A method whose clients never meet. Its headline model becomes the personal model of every client."""
+
+    inner: Method[Any]
+    pooled: bool = False
+    """Whether there is one client, which holds the whole graph."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "merges_clients", self.pooled)
+        for name in ("label", "last_layer", "retired"):
+            object.__setattr__(self, name, getattr(self.inner, name))
 
     def idle(self) -> Mapping[str, str]:
         return self.inner.idle()
@@ -68,15 +82,6 @@ class Alone(Method[Any]):
             return found
         server = replace(_server(client), round=0)
         return self.inner.server_init(server, server.model.initial(server.info, server.seed))
-
-    def server_init(self, server: Server, params: Tensors) -> Tensors:
-        return {}
-
-    def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
-        return tensors
-
-    def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
-        return {}
 
     def predict(self, client: Client[Any], tensors: Tensors) -> Tensor:
         sent = self.inner.message(self._tensors(client, tensors), client.data.client_id)

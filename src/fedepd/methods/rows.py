@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedepd.errors import BadConfig
-from fedepd.methods.base import Client, Method, Server
+from fedepd.methods.alone import Silent
+from fedepd.methods.base import Client
 from fedepd.methods.steps import reply
 from fedepd.network.backbones import Backbone
 from fedepd.network.sparse import to_scipy
-from fedepd.types import ClientData, Fields, Reply, Tensors
+from fedepd.types import ClientData, Reply, Tensors
 
 Probabilities = NDArray[np.float64]
 STRENGTHS = (0.001, 0.01, 0.1, 1.0, 10.0)
@@ -46,18 +47,11 @@ EMPTY, LEAST = -100.0, 1e-30
 """The logit of a class that was not fitted, and the smallest probability of one that was."""
 
 
-class RowMethod(Method[Any]):
+class RowMethod(Silent[Any]):
     """What both share: a client fits its own training rows, and keeps what is said of all its nodes."""
 
-    has_global: ClassVar[bool] = False
-    trains_alone: ClassVar[bool] = True
     candidates: ClassVar[int]
     """How many rounds have a setting of their own."""
-
-    @property
-    def averages(self) -> bool:
-        """Nothing is sent."""
-        return False
 
     @abstractmethod
     def probabilities(self, client: Client[Any], round: int) -> Mapping[int, Probabilities]:
@@ -97,15 +91,6 @@ class RowMethod(Method[Any]):
             logits[:, known] = logarithms
             out[_candidate(place)] = torch.from_numpy(logits)
         return out
-
-    def server_init(self, server: Server, params: Tensors) -> Tensors:
-        return {}
-
-    def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
-        return tensors
-
-    def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
-        return {}
 
     def predict(self, client: Client[Any], tensors: Tensors) -> Tensor:
         nodes = client.data.graph.num_nodes
