@@ -12,7 +12,7 @@ from math import isnan
 
 from fedepd.report.paired import FEWEST_PAIRS, Comparison, compare_seeds
 from fedepd.report.runs import Group, Run, by_dataset, group, settings
-from fedepd.report.tables import METRIC_WORDS, Cell, Table
+from fedepd.report.tables import METRIC_WORDS, NOTHING, Cell, Table
 from fedepd.shown import shown
 
 MAIN = "bacc"
@@ -160,16 +160,16 @@ def differences(groups: Sequence[Group]) -> Table | None:
         cells = [Cell(pair.ours.label), Cell(pair.words)]
         for metric in METRIC_WORDS:
             found = pair.by(metric)
-            told = {1: "better", -1: "worse", 0: "cannot be told"}[sign(found)]
+            told = {1: "better", -1: "worse", 0: NOTHING}[sign(found)]
             cells += [Cell(points(found), found.difference), Cell(told)]
         rows.append(cells)
     if not rows:
         return None
-    headers = [text for word in METRIC_WORDS.values() for text in (word.capitalize(), "Told")]
+    headers = [text for word in METRIC_WORDS.values() for text in (word[0].upper() + word[1:], "Told")]
     note = (
         "Points of the test score above what stands on the left, paired by seed: same clients, same split, "
-        "same selection by validation. ±: 95 % t interval over seeds. Cannot be told: it has both signs, or "
-        f"there are fewer than {FEWEST_PAIRS} seeds. All seeds draw from the same nodes, so new data may "
-        "differ more."
+        "same selection by validation. ±: 95 % t interval over seeds. –: it cannot be told, because the "
+        f"interval has both signs or there are fewer than {FEWEST_PAIRS} seeds. All seeds draw "
+        "from the same nodes, so new data may differ more."
     )
     return Table("against", ["Method", "Held against", *headers], [rows], note)
