@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from fedepd.cli.parser import Parser, add_settings
+from fedepd.cli.parser import Parser, add_settings, nearest
 from fedepd.errors import BadConfig
 from fedepd.options import option
 
@@ -43,6 +43,10 @@ def test_choices_are_shown() -> None:
     [
         (["--lerning-rate", "1"], "unknown option '--lerning-rate'; did you mean '--learning-rate'?"),
         (["--learning-rate"], "see 'fedepd try --help'"),
+        (["--learning", "1"], "unknown option '--learning'; did you mean '--learning-rate'?"),
+        (["--threshold", "1"], "unknown option '--threshold'; see 'fedepd try --help'"),
+        (["--device", "cuda"], "unknown option '--device'; fedepd computes on the CPU only, so leave it out"),
+        (["--gpus=2"], "fedepd computes on the CPU only"),
         (["stray"], "unknown argument 'stray'; see 'fedepd try --help'"),
         (["--\x1b[2J"], "unknown option '--?"),  # what steers a terminal is not repeated
     ],
@@ -53,6 +57,15 @@ def test_a_mistake_is_one_sentence(parser: Parser, arguments: list[str], says: s
     assert says in str(raised.value)
     assert "\x1b" not in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("flag", "near"),
+    [("--threshold", ""), ("--roundz", "--rounds"), ("--round", "--rounds"), ("--mi", ""), ("-o", "")],
+)
+def test_only_near_names_are_suggested(flag: str, near: str) -> None:
+    """Of '--threshold' and '--rho', six characters of sixteen are the same, two of them dashes."""
+    assert nearest(flag, ["--rho", "--rounds", "--mu", "--out", "-o"]) == near
 
 
 def test_a_switch_may_be_followed_by_on_or_off() -> None:

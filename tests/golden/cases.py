@@ -76,6 +76,7 @@ def pin_run(name: str) -> dict[str, Any]:
         communities=8,
         name="golden",
     )
+    settings = {"backbone": "gcn", **settings}
     result = fedepd.run(
         graph, method, preset=preset, rounds=ROUNDS, clients=4, hidden=8, evaluate_every=2, **settings
     )

@@ -271,7 +271,7 @@ def test_noise_that_no_sum_can_hold_is_refused() -> None:
             {"select": "val_acc"},
             "select is val_acc, and validation scores of single rounds are not in the budget",
         ),
-        ({"backbone": "auto"}, "it is chosen by validation nodes, which the budget"),
+        ({"backbone": "auto"}, "it is chosen by counts of training labels, which the budget"),
         ({"clients": 10, "participation": 0.2}, "it needs 3"),
         ({"method": "centralised"}, "1 clients take part in a round"),
         ({"method": "isolated"}, "the clients of Isolated send no model"),

@@ -86,7 +86,8 @@ def test_what_came_later_is_not_in_the_hash_at_its_default() -> None:
     settings = Experiment.make("fedavg").resolved()
     del settings["method"]["preset"], settings["model"]["layers"]
     del settings["defence"], settings["attack"], settings["privacy"]
-    del settings["protocol"]["adapt"], settings["protocol"]["start"]
+    for name in ("adapt", "start", "scope", "edges"):
+        del settings["protocol"][name]
     text = json.dumps([settings, "data"], sort_keys=True)
     before = hashlib.sha256(text.encode()).hexdigest()[:12]
     assert Experiment.make("fedavg", layers=2).config_hash("data") == before

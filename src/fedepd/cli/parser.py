@@ -14,6 +14,26 @@ from fedepd.shown import shown
 METAVARS: dict[Any, str] = {str: "NAME", int: "INT", float: "FLOAT"}
 
 
+NOT_HERE = dict.fromkeys(
+    ("--device", "--gpu", "--gpus", "--cuda"), "fedepd computes on the CPU only, so leave it out"
+)
+"""Options that people expect, each with what is true instead."""
+
+
+def nearest(flag: str, known: Sequence[str]) -> str:
+    """The option that was probably meant; empty where none is near.
+
+    Dashes do not count. They made '--rho' look like '--threshold'.
+    Choice: an option is near if four fifths of the letters match, or one name is the beginning of the other.
+    """
+    bare = {name.lstrip("-"): name for name in reversed(known) if name.startswith("--")}
+    given = flag.lstrip("-")
+    if close := difflib.get_close_matches(given, bare, n=1, cutoff=0.8):
+        return bare[close[0]]
+    begun = [name for name in bare if len(given) >= 4 and name.startswith(given)]
+    return bare[min(begun, key=len)] if begun else ""
+
+
 class Parser(argparse.ArgumentParser):
     """An argparse parser whose errors are one sentence and suggest the right name of a mistyped option."""
 
@@ -26,11 +46,13 @@ class Parser(argparse.ArgumentParser):
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         values, unknown = self.parse_known_args(self._switched(arguments))
         if unknown:
-            if (flag := unknown[0].split("=")[0]) in self.removed:
+            if (flag := unknown[0].split("=")[0][:80]) in self.removed:
                 raise BadConfig(self.removed[flag])
+            if flag in NOT_HERE:
+                raise BadConfig(f"unknown option '{flag}'; {NOT_HERE[flag]}")
             known = [flag for action in self._actions for flag in action.option_strings]
-            near = difflib.get_close_matches(unknown[0].split("=")[0][:80], known, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"see '{self.prog} --help'"
+            near = nearest(flag, known)
+            hint = f"did you mean '{near}'?" if near else f"see '{self.prog} --help'"
             kind = "option" if unknown[0].startswith("-") else "argument"
             raise BadConfig(f"unknown {kind} '{shown(unknown[0])}'; {hint}")
         return values
@@ -86,13 +108,23 @@ def add_edge_columns(parser: Parser) -> None:
         )
 
 
-def add_settings(parser: Parser, title: str, cls: type[Any], but: Sequence[str] = ()) -> None:
-    """An option for every field of ``cls``, except for those named in ``but``."""
+def add_settings(
+    parser: Parser,
+    title: str,
+    cls: type[Any],
+    but: Sequence[str] = (),
+    defaults: Mapping[str, str] | None = None,
+) -> None:
+    """An option for every field of ``cls``, except for those named in ``but``.
+
+    ``defaults``: what is taken by this command where a field is not given, if it is not the field's default.
+    """
     group = parser.add_argument_group(title)
     hints = get_type_hints(cls)
     for f in (f for f in fields(cls) if f.name not in but):
         flag, kind = "--" + f.name.replace("_", "-"), hints[f.name]
-        text = f"{f.metadata['help']} (default: {f.default})".replace("%", "%%")
+        default = (defaults or {}).get(f.name, f.default)
+        text = f"{f.metadata['help']} (default: {default})".replace("%", "%%")
         if kind is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
         else:

@@ -156,7 +156,7 @@ def display(waiting: Sequence[Planned], total: int, workers: int, quiet: bool) -
     with Progress(
         *columns, console=place, disable=not live, transient=True, speed_estimate_period=600
     ) as bar:
-        task = bar.add_task(f"{done}/{total} cells", total=sum(_rounds(each) for each in waiting))
+        task = bar.add_task(f"{done}/{total} cells", total=sum(each.job.rounds for each in waiting))
         finished = 0
 
         def watch() -> None:
@@ -169,18 +169,12 @@ def display(waiting: Sequence[Planned], total: int, workers: int, quiet: bool) -
 
         def ended(each: Planned, failure: str) -> None:
             nonlocal done, finished
-            done, finished = done + 1, finished + _rounds(each)
+            done, finished = done + 1, finished + each.job.rounds
             del open_cells[each.job.out]
             if failure or not (live or quiet):
                 place.print(sentence(f"{done}/{total} {each.text}: {failure or 'done'}"), soft_wrap=True)
 
         yield watch, ended
-
-
-def _rounds(planned: Planned) -> int:
-    from fedepd.runs.experiment import Protocol
-
-    return int(planned.job.settings.get("rounds", Protocol.rounds))
 
 
 def write_results(

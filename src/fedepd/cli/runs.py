@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fedepd.cli.console import complain, console, progress_bar, say
+from fedepd.cli.against import add_against, against_jobs, against_names
+from fedepd.cli.console import complain, console, mention, progress_bar, say
 from fedepd.cli.parser import Parser, add_checkpoint_option, add_settings
 from fedepd.errors import BadConfig
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 def run(arguments: list[str]) -> int:
     from fedepd.cli.model import by_resuming, show_result, stoppable
+    from fedepd.network.backbones import AUTO
     from fedepd.runs.experiment import Experiment
     from fedepd.runs.run import execute
     from fedepd.runs.settings import read_toml
@@ -38,7 +40,8 @@ def run(arguments: list[str]) -> int:
         str(settings.pop(name, default)) for name, default in (("data", "synthetic"), ("preset", "default"))
     )
     settings.pop("method", None)
-    experiment = Experiment.make(method, preset, **settings)
+    told = "backbone" in settings
+    experiment = Experiment.make(method, preset, **{"backbone": AUTO, **settings})
     source = Source.make(data, values.data_dir, values.clients_dir)
     out = Path(values.out) if values.out is not None else None
     title = f"{method} on {values.clients_dir or data}"
@@ -48,11 +51,20 @@ def run(arguments: list[str]) -> int:
     ):
         graph = source.load()
         result = execute(
-            experiment, graph, out, values.workers, lambda _: advance(1), values.checkpoint_every, source
+            experiment,
+            graph,
+            out,
+            values.workers,
+            lambda _: advance(1),
+            values.checkpoint_every,
+            source,
+            told,
         )
     return show_result(result, values.json)
 
 
+CHOSEN = {"backbone": "auto"}
+"""What these commands take where a setting is not given, other than a study or a federation would."""
 RUN_ONLY = ("config", "out", "workers", "checkpoint_every", "data_dir", "clients_dir", "json", "quiet")
 
 
@@ -90,7 +102,7 @@ def _run_parser(method: str) -> Parser:
     parser.add_argument("--json", action="store_true", default=False, help="print only one JSON object")
     add_settings(parser, f"settings of {cls_of_method.label}", cls_of_method)
     for name, cls in GROUPS.items():
-        add_settings(parser, name, cls)
+        add_settings(parser, name, cls, defaults=CHOSEN)
     parser.removed = {
         start + name.replace("_", "-"): removed(name, left)
         for name, left in cls_of_method.retired.items()
@@ -161,13 +173,17 @@ def compare(arguments: list[str]) -> int:
         metavar="FOLDER",
         help="new folder; it gets one run folder per run, and report.html",
     )
+    add_against(parser)
     for name, cls in GROUPS.items():
-        add_settings(parser, name, cls)
+        add_settings(parser, name, cls, but=("scope", "edges"), defaults=CHOSEN)
     values = parser.parse(arguments)
-    jobs, rounds = _jobs(values)
+    jobs, _ = _jobs(values)
+    rounds = sum(job.rounds for job in jobs)
+    for note in dict.fromkeys(note for job in jobs for note in job.notes):
+        mention(f"note: {note}")
     title = f"{len(jobs)} runs on {jobs[0].data}"
     hint = f"'fedepd resume {values.out}/RUN' finishes one of its runs"
-    with stoppable(lambda: hint), progress_bar(title, rounds * len(jobs), values.quiet) as advance:
+    with stoppable(lambda: hint), progress_bar(title, rounds, values.quiet) as advance:
         seen = 0
 
         def watch() -> None:
@@ -196,7 +212,9 @@ def _jobs(values: argparse.Namespace) -> tuple[list[Job], int]:
     settings = {
         **file,
         **{
-            name: value for name, value in vars(values).items() if name not in (*RUN_ONLY, "methods", "seeds")
+            name: value
+            for name, value in vars(values).items()
+            if name not in (*RUN_ONLY, "methods", "seeds", "against")
         },
     }
     data = str(settings.pop("data", "synthetic"))
@@ -213,6 +231,8 @@ def _jobs(values: argparse.Namespace) -> tuple[list[Job], int]:
             raise BadConfig(
                 f"method '{':'.join(pair)}' is named twice; name it once, and use --seeds for repetitions"
             )
+    others = against_names(getattr(values, "against", ""), values.methods)
+    settings, notes = with_backbone(pairs[0], settings, data, values.data_dir)
     jobs = []
     for method, preset in pairs:
         first = Experiment.make(method, preset, **settings).protocol
@@ -226,9 +246,30 @@ def _jobs(values: argparse.Namespace) -> tuple[list[Job], int]:
                     out / f"{folder}-seed{seed}",
                     values.data_dir,
                     {**settings, "seed": seed},
+                    notes=notes,
                 )
             )
-    return jobs, first.rounds
+    return [*jobs, *against_jobs(jobs, others)], first.rounds
+
+
+def with_backbone(
+    method: tuple[str, str], settings: Mapping[str, Any], data: str, data_dir: str | None
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The settings of a whole comparison, and why the backbone was chosen, where it was.
+
+    Choice: it is chosen once, by the first method and the first seed. So all rows differ in what is compared.
+    """
+    from fedepd.network.backbones import AUTO
+    from fedepd.runs.experiment import Experiment
+    from fedepd.runs.simulation import build
+    from fedepd.runs.source import Source
+
+    given = {"backbone": AUTO, **settings}
+    experiment = Experiment.make(*method, **given)
+    if experiment.model.backbone != AUTO:
+        return given, ()
+    built = build(experiment, Source.make(data, data_dir).load(), choose="backbone" in settings)
+    return {**given, "backbone": built.experiment.model.backbone}, (built.note,) if built.note else ()
 
 
 def report(arguments: list[str]) -> int:
@@ -250,12 +291,15 @@ def report(arguments: list[str]) -> int:
 
 
 def _report(folder: Path, out: str | None = None) -> int:
+    from fedepd.report.against import answers
     from fedepd.report.decisions import notices
     from fedepd.report.page import build_report
     from fedepd.report.runs import group, read_runs
     from fedepd.report.tables import rich_table
 
     runs = read_runs(folder)
+    for text in answers(runs):
+        console().print(text, soft_wrap=True)
     console().print(rich_table(runs))
     if any(run.adapted for run in runs):
         console().print(rich_table(runs, model="adapted"))

@@ -156,7 +156,7 @@ def _structure(graph: Graph) -> list[Finding]:
     share = homophily(graph.edge_index, graph.y)
     if share is not None and share < 0.3:
         meaning = "neighbours may mislead more than they help"
-        cure = "try --backbone auto, and compare fedavg with fedepd, which can prune misleading edges"
+        cure = "compare with --against no-graph, and fedavg with fedepd, which can prune misleading edges"
         out.append(Finding("note", f"only {share:.0%} of the edges join nodes of one class", meaning, cure))
     return out
 

@@ -23,3 +23,44 @@ def homophily(edges: Tensor, y: Tensor) -> float | None:
     if not bool(labelled.any()):
         return None
     return float((y[src] == y[dst])[labelled].to(torch.float64).mean())
+
+
+def class_pairs(graph: Graph) -> Tensor:
+    """Edges by the classes of their two ends, among edges with two labelled ends: int64 [C, C], symmetric.
+
+    Every edge is counted twice, once in each direction.
+    """
+    src, dst = (graph.y[ends] for ends in graph.edge_index)
+    both, classes = (src != HIDDEN) & (dst != HIDDEN), graph.num_classes
+    one = torch.bincount(src[both] * classes + dst[both], minlength=classes**2).reshape(classes, classes)
+    return one + one.t()
+
+
+def adjusted_homophily(pairs: Tensor) -> float:
+    """How much more often edges join nodes of one class than chance would, from ``class_pairs``.
+
+    1: always; 0: as often as edges that keep only the nodes' degrees. A large class counts for nothing by its
+    size, as it does in plain homophily (Platonov et al. 2023).
+    """
+    share = pairs.to(torch.float64) / pairs.sum()  # [C, C]
+    chance = float((share.sum(1) ** 2).sum())
+    return (float(share.diagonal().sum()) - chance) / (1 - chance) if chance < 1 else 0.0
+
+
+def label_informativeness(pairs: Tensor) -> float:
+    """How much of what there is to know about a node's class is known from one neighbour's, in [0, 1].
+
+    The mutual information of the classes at both ends of an edge, over the entropy of one of them (Platonov
+    et al. 2023), from ``class_pairs``.
+    Choice: Miller and Madow's correction is taken off. Without it, many classes and few edges look
+    informative: k classes have k (k - 1) / 2 free pairs, each of which adds 1 / 2N with N edges.
+    """
+    share = pairs.to(torch.float64) / pairs.sum()  # [C, C]
+    ends = share.sum(1)
+    known = share > 0
+    chance = (ends[:, None] * ends[None, :])[known]
+    information = float((share[known] * torch.log(share[known] / chance)).sum())
+    classes, edges = int((ends > 0).sum()), float(pairs.sum()) / 2
+    information -= classes * (classes - 1) / 2 / (2 * edges)
+    entropy = -float((ends[ends > 0] * torch.log(ends[ends > 0])).sum())
+    return max(0.0, information / entropy) if entropy > 0 else 0.0

@@ -110,6 +110,11 @@ class FederationTask:
                 f"method '{self.method}' needs the whole graph in one place and cannot be federated; "
                 f"choose another"
             )
+        if experiment.protocol.scope != "federated" or not experiment.protocol.edges:
+            raise BadConfig(
+                "scope and edges are only for simulations that a federation is compared with; leave them out"
+            )
+        experiment.check_scope()
         size = cohort_size(len(self.sites), experiment.training)
         experiment.privacy.check(experiment.method, experiment.defence, size)
         experiment.defence.check(experiment.method.label, experiment.method.averages, size)

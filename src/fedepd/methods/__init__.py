@@ -28,6 +28,7 @@ from fedepd.methods.graphsmote import GraphSMOTE
 from fedepd.methods.hiertail import HierTail
 from fedepd.methods.isolated import Isolated
 from fedepd.methods.lws import LWS
+from fedepd.methods.rows import BASELINES
 from fedepd.plugins import Registry
 from fedepd.shown import shown
 
@@ -71,6 +72,8 @@ def method_class(name: str) -> type[Method[Any]]:
     """The class behind a name; an unknown name is refused."""
     if name in METHODS:
         return METHODS[name]
+    if name in BASELINES:
+        return BASELINES[name]
     if CLASS_NAME.fullmatch(name) and name.partition(":")[0] not in METHODS:
         raise BadConfig(
             f"method '{shown(name)}' is a class that has no name here; pass an object of it in Python, as in"
@@ -83,7 +86,8 @@ def method_class(name: str) -> type[Method[Any]]:
 def name_of(method: Method[Any]) -> str:
     """What an object's class is called: its registered name, else ``module:Class``."""
     cls = type(method)
-    return METHODS.name_of(cls) or f"{cls.__module__}:{cls.__qualname__}"
+    baselines: dict[type[Method[Any]], str] = {found: name for name, found in BASELINES.items()}
+    return METHODS.name_of(cls) or baselines.get(cls) or f"{cls.__module__}:{cls.__qualname__}"
 
 
 def preset_now(cls: type[Method[Any]], preset: str) -> str:

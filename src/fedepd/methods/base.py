@@ -179,6 +179,8 @@ class Method(ABC, Generic[P]):
     """False where no model is common to all clients. Personal models are then the headline."""
     merges_clients: ClassVar[bool] = False
     """True where one client holds the whole graph. Such a method is the ceiling of every table."""
+    trains_alone: ClassVar[bool] = False
+    """True where every client trains by itself and sends nothing."""
     last_layer: ClassVar[str] = "classifier"
     """The tensors that ``predict`` tells classes apart by: this name with ``.weight`` and ``.bias``."""
     works_without_rows: ClassVar[bool] = False

@@ -23,6 +23,7 @@ from fedepd.types import ClientData, Fields, Reply, Tensors
 class Isolated(Method[Inputs]):
     label: ClassVar[str] = "Isolated"
     has_global: ClassVar[bool] = False
+    trains_alone: ClassVar[bool] = True
 
     @property
     def averages(self) -> bool:

@@ -67,7 +67,7 @@ class Backbone:
         "gcn",
         "gcn: the paper's convolution; sage: a node's own features kept apart from its neighbours' mean; "
         "gat: attention; sgc: no activations; mlp: no edges; h2gcn: own row, neighbours and theirs apart; "
-        "auto: short runs decide between gcn and sage",
+        "auto: a rule by the classes of neighbouring training nodes chooses gcn, sage or mlp",
         backbone_names,
     )
     hidden: int = option(64, "width of the hidden layer")
@@ -112,7 +112,7 @@ class Backbone:
         """``auto`` is no network: it must have become one before anything is built."""
         if self.backbone == AUTO:
             raise BadConfig(
-                "backbone auto is chosen by 'fedepd run' and fedepd.run before anything is built; "
+                "backbone auto is chosen by 'fedepd run', 'fedepd compare' and fedepd.run alone; "
                 "give gcn or sage here"
             )
 

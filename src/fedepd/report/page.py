@@ -17,6 +17,7 @@ from fedepd.errors import BadConfig
 from fedepd.files import write_text
 from fedepd.report import curves, decisions, matrices, plots, tables
 from fedepd.report.adaptations import adaptations
+from fedepd.report.against import answers, differences
 from fedepd.report.measured import measured
 from fedepd.report.numbers import same_clients
 from fedepd.report.runs import Group, Run, by_dataset, group, read_runs, unfinished
@@ -71,7 +72,9 @@ def render_page(runs: Sequence[Run], left_out: Sequence[Path] = ()) -> str:
     datasets = by_dataset(groups)
     links = {f"data-{place}": shown(block[0].first.dataset["name"]) for place, block in enumerate(datasets)}
     sections = [_dataset(block, place) for block, place in zip(datasets, links, strict=True)]
-    return document(_title(groups), _scope(groups, left_out), links, sections, footer(groups))
+    found = answers(runs)
+    scope = " ".join([*found, _scope(groups, left_out)])
+    return document(_title(groups), scope, links, sections, footer(groups), answer=bool(found))
 
 
 def document(
@@ -156,6 +159,7 @@ def _dataset(groups: Sequence[Group], place: str) -> str:
     alike = same_clients(groups)
     parts = [
         section("Summary", _summary(groups)),
+        *([section("Is it worth it?", tables.html_table(held))] if (held := differences(groups)) else []),
         *(_scores(groups) if any(run.scored for each in groups for run in each.runs) else [_NO_SCORES]),
         section("Purification", "".join(_purification(same) for same in alike)),
         section(

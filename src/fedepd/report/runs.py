@@ -20,6 +20,11 @@ from fedepd.shown import drawn, shown
 
 LABEL = 160
 """Most characters of a group's label: a name, and the settings in which it differs from other groups."""
+SCOPES: dict[str, dict[Any, list[str]]] = {
+    "protocol.scope": {"alone": ["each client alone"], "pooled": ["pooled"]},
+    "protocol.edges": {False: ["no edges"]},
+}
+"""What a label says of settings that change what a run is compared for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,7 +261,9 @@ def _label(run: Run, others: list[Run]) -> str:
     words = [] if run.summary["preset"] == "default" else [shown(run.summary["preset"])]
     for name in differing:
         short, value = name.removeprefix("method."), own.get(name)
-        if value is False:
+        if name in SCOPES:
+            words += SCOPES[name].get(value, [])
+        elif value is False:
             words.append(f"no {shown(short)}")
         elif value not in (True, None):
             words.append(shown(f"{short}={value}"))

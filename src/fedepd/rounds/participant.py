@@ -362,6 +362,7 @@ class Participant:
     def facts(self, tensors: Tensors) -> dict[str, float | int | None]:
         """What the report says about this client. ``tensors`` are the server's."""
         self.prepare()
+        tensors = {**tensors, **self.state}
         return client_facts(self._true, self.method.training_edges(self._hidden, self._prepared, tensors))
 
     def _client(self, round: int) -> Client[Any]:

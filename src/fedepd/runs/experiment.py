@@ -16,6 +16,8 @@ from fedepd.clients.partition import PartitionConfig
 from fedepd.clients.split import SplitConfig
 from fedepd.errors import BadConfig, UnknownName
 from fedepd.methods import METHODS, Method, make_method, method_class, name_of, preset_now
+from fedepd.methods.alone import inner, scoped
+from fedepd.methods.rows import RowMethod
 from fedepd.network.backbones import Backbone, described, network_name
 from fedepd.network.training import Training
 from fedepd.options import idle_settings, option
@@ -47,6 +49,12 @@ class Protocol:
         "helps; for methods with a model for all clients",
     )
     start: str = option("", "a model folder whose weights the run begins with; empty: random weights")
+    scope: Literal["federated", "alone", "pooled"] = option(
+        "federated",
+        "who trains together: all clients, nobody (the same method at each client alone), or one client that "
+        "holds the whole graph",
+    )
+    edges: bool = option(True, "use the graph's edges; off: every node's own features alone")
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
@@ -68,7 +76,17 @@ GROUPS: dict[str, type[Any]] = {
     "privacy": Privacy,
 }
 NOISE = ("privacy.dp_epsilon", "privacy.dp_delta", "privacy.dp_clip")
-ADDED = ("protocol.adapt", "protocol.start", "model.layers", *NOISE, "defence", "attack", "privacy")
+ADDED = (
+    "protocol.adapt",
+    "protocol.start",
+    "protocol.scope",
+    "protocol.edges",
+    "model.layers",
+    *NOISE,
+    "defence",
+    "attack",
+    "privacy",
+)
 """Groups and single settings that came later.
 
 At their defaults they are left out of a run's identity, so that older runs keep theirs.
@@ -169,12 +187,10 @@ class Experiment:
         for name, value in settings.items():
             group, kind = owners[name]
             of[group][name] = coerced(name, value, kind)
-        return cls(
-            method if isinstance(method, str) else name_of(method),
-            preset,
-            make_method(str(method), preset, of["method"]) if chosen is None else chosen,
-            **{name: GROUPS[name](**of[name]) for name in GROUPS},
-        )
+        groups = {name: GROUPS[name](**of[name]) for name in GROUPS}
+        chosen = make_method(str(method), preset, of["method"]) if chosen is None else chosen
+        named = method if isinstance(method, str) else name_of(method)
+        return cls(named, preset, scoped(chosen, groups["protocol"].scope), **groups)
 
     def check_given(self, names: Iterable[str]) -> None:
         """Refuse what a person should not give.
@@ -206,7 +222,7 @@ class Experiment:
         usual = {name: group() for name, group in GROUPS.items()}
         # An object brings its own settings, so that none of them was given by name.
         known = self.method_name in METHODS
-        usual["method"] = make_method(self.method_name, self.preset) if known else self.method
+        usual["method"] = make_method(self.method_name, self.preset) if known else inner(self.method)
         stopped_by = {
             name: (group, stop)
             for group in usual
@@ -217,7 +233,7 @@ class Experiment:
             if name not in stopped_by:
                 continue
             group, stop = stopped_by[name]
-            part = getattr(self, group)
+            part = inner(self.method) if group == "method" else getattr(self, group)
             if getattr(part, name) != getattr(usual[group], name):
                 mine, reason = in_words(getattr(part, name)), in_words(getattr(part, stop))
                 found[name] = (
@@ -225,6 +241,27 @@ class Experiment:
                     f"leave {name} out, or change {stop}"
                 )
         return found
+
+    def check_scope(self) -> None:
+        """Refuse settings that have no meaning where clients do not train together.
+
+        Raises:
+            BadConfig: Guard, sums, defences, attacks, adaptation or a share of the clients beside ``scope``,
+                or a method that is not federated without it.
+        """
+        scope, method = self.protocol.scope, self.method
+        if scope == "federated":
+            if isinstance(inner(method), RowMethod):
+                raise BadConfig(f"{method.label} is not federated; give scope alone or scope pooled")
+            return
+        beside = [name for name in ("defence", "attack", "privacy") if getattr(self, name) != GROUPS[name]()]
+        beside += ["adapt"] if self.protocol.adapt else []
+        beside += ["participation"] if self.training.participation < 1 else []
+        if beside:
+            raise BadConfig(
+                f"scope is {scope}, so nothing is sent, and settings of {' and '.join(beside)} have no "
+                "meaning; leave them out"
+            )
 
     def resolved(self) -> dict[str, Any]:
         """Every setting with its value.
@@ -235,7 +272,7 @@ class Experiment:
         """
         groups = {name: asdict(getattr(self, name)) for name in GROUPS}
         groups["model"]["backbone"] = described(self.model.backbone)
-        method = {**asdict(self.method), **self.method.retired}
+        method = {**asdict(inner(self.method)), **self.method.retired}
         return {"method": {"name": self.method_name, "preset": self.preset, **method}, **groups}
 
     def config_hash(self, graph_sha256: str) -> str:
@@ -277,15 +314,22 @@ class Experiment:
             "val_acc": "best pooled validation accuracy",
             "last": "last round",
         }
-        clients = (
-            "one client holds the whole graph"
-            if self.method.merges_clients
-            else f"{p.clients} clients ({p.partition})"
+        clients = f"{p.clients} clients ({p.partition})"
+        if self.method.merges_clients:
+            clients = "one client holds the whole graph"
+        elif self.protocol.scope == "alone":
+            clients += ", each alone"
+        split = (
+            f"split {s.split} {round(100 * s.train_share)}/{round(100 * s.val_share)}/{test} "
+            "per client and class"
         )
+        features = f"features {self.protocol.features.replace('_', ' ')}"
+        if isinstance(inner(self.method), RowMethod):
+            best = f"setting selected by {select[self.protocol.select]}, {self.protocol.rounds} tried"
+            return "; ".join([clients, split, best, features])
         parts = [
             clients,
-            f"split {s.split} {round(100 * s.train_share)}/{round(100 * s.val_share)}/{test} "
-            "per client and class",
+            split,
             network_sentence(m),
             f"{self.protocol.rounds} rounds of {t.epochs} epochs, {t.optimizer} lr {t.lr:g}, "
             f"weight decay {t.weight_decay:g}",
@@ -293,10 +337,12 @@ class Experiment:
             + ("all clients count alike" if self.privacy.noisy else f"weights by {t.weighting}"),
             f"round selected by {select[self.protocol.select]}, "
             f"evaluated every {self.protocol.evaluate_every} rounds",
-            f"features {self.protocol.features.replace('_', ' ')}",
+            features,
         ]
         if self.protocol.start:
             parts.append(f"initial weights of a trained model ({self.protocol.start[:12]})")
+        if not self.protocol.edges:
+            parts.append("no edges")
         if self.protocol.adapt:
             adapted = "adapted to each client's own training nodes after the last round"
             parts.append(adapted if self.method.has_global else "no model for all clients to adapt")

@@ -31,6 +31,15 @@ class Job:
     data_dir: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     checkpoint_every: int = 1
+    notes: tuple[str, ...] = ()
+    """Sentences for the run's summary, about what was decided before."""
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the run has."""
+        from fedepd.runs.experiment import Protocol
+
+        return int(self.settings.get("rounds", Protocol.rounds))
 
     @property
     def rounds_done(self) -> int:
@@ -157,4 +166,11 @@ def run_job(job: Job) -> None:
     # A setting for all rows of a study need not act in each of them, so nobody asks here whether it does.
     experiment = Experiment.recorded(job.method, job.preset, job.settings)
     source = Source.make(job.data, job.data_dir)
-    execute(experiment, source.load(), job.out, checkpoint_every=job.checkpoint_every, source=source)
+    execute(
+        experiment,
+        source.load(),
+        job.out,
+        checkpoint_every=job.checkpoint_every,
+        source=source,
+        notes=job.notes,
+    )

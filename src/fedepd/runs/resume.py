@@ -12,6 +12,7 @@ from fedepd.errors import BadConfig, BadData
 from fedepd.files import read_json
 from fedepd.folders import held
 from fedepd.methods import METHODS, Method
+from fedepd.methods.alone import inner
 from fedepd.rounds.loop import Round
 from fedepd.runs import checkpoint
 from fedepd.runs import folder as run_folder
@@ -206,12 +207,13 @@ def experiment_of(
 
 def check_same(name: str, settings: dict[str, Any], made: Experiment) -> None:
     """Refuse another method than the run had. Its class may have moved to another module."""
-    cls = type(made.method)
+    own = inner(made.method)
+    cls = type(own)
     if name not in (made.method_name, METHODS.name_of(cls)) and name.partition(":")[2] != cls.__qualname__:
         raise BadConfig(
             f"the run was made with the method '{shown(name)}', not {shown(cls.__qualname__)}; give that one"
         )
-    given = {**asdict(made.method), **made.method.retired}
+    given = {**asdict(own), **own.retired}
     for key in sorted(settings.keys() | given.keys()):
         was, now = settings.get(key, "missing"), given.get(key, "missing")
         if was != now:

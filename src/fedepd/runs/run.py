@@ -13,7 +13,7 @@ from fedepd.clients.partition import partition_sha256
 from fedepd.errors import BadConfig
 from fedepd.folders import held
 from fedepd.methods import Method
-from fedepd.network.backbones import described
+from fedepd.network.backbones import AUTO, described
 from fedepd.rounds.attack import Attacked
 from fedepd.rounds.loop import Round
 from fedepd.runs import checkpoint, record
@@ -100,6 +100,8 @@ def run(
         on_round: Called with each finished round.
         checkpoint_every: After so many rounds the folder gets what ``fedepd.resume`` needs; 0: never.
         **settings: The flat names that ``fedepd run METHOD --help`` explains, such as ``rounds`` or ``seed``.
+            Without ``backbone`` it is "auto": a rule chooses the network, and a warning of the summary says
+            which (docs/backbones.md).
 
     Returns:
         The scores, every round, the confusion matrices and the weights of the selected round.
@@ -118,12 +120,15 @@ def run(
         >>> (result.folder / "summary.json").exists()
         True
     """
-    experiment = Experiment.make(method, preset, **settings)
-    source, folder = None, Path(out) if out is not None else None
+    experiment, told = (
+        Experiment.make(method, preset, **{"backbone": AUTO, **settings}),
+        "backbone" in settings,
+    )
+    folder = Path(out) if out is not None else None
     if isinstance(data, (str, Path)):
         source = Source.make(data, data_dir)
-        return execute(experiment, source.load(), folder, workers, on_round, checkpoint_every, source)
-    return execute(experiment, data, folder, workers, on_round, checkpoint_every)
+        return execute(experiment, source.load(), folder, workers, on_round, checkpoint_every, source, told)
+    return execute(experiment, data, folder, workers, on_round, checkpoint_every, None, told)
 
 
 def execute(
@@ -134,26 +139,29 @@ def execute(
     on_round: Callable[[Round], None] | None = None,
     checkpoint_every: int = 1,
     source: Source | None = None,
+    told: bool = True,
+    notes: Sequence[str] = (),
 ) -> RunResult:
-    """A new run. ``source`` says in the folder where ``data`` came from."""
+    """A new run.
+
+    ``source`` says in the folder where ``data`` came from. ``told``: whether a person named the backbone.
+    ``notes``: sentences for the summary.
+    """
     for name, value, least in (("workers", workers, 1), ("checkpoint_every", checkpoint_every, 0)):
         if value < least:
             raise BadConfig(f"{name} is {value}; give at least {least}")
     started = now()
-    notes, initial = list[str](), None
+    notes, initial = list(notes), None
     if experiment.protocol.start:
         from fedepd.runs.start import with_start
 
         experiment, initial, found = with_start(experiment, data)
         notes += found
-    if experiment.model.backbone == "auto":
-        from fedepd.runs.pilot import with_chosen_backbone
-
-        experiment, why = with_chosen_backbone(experiment, data)
-        notes.append(why)
+    simulation = replace(build(experiment, data, workers, choose=told), initial=initial)
+    if simulation.note:
+        notes.append(simulation.note)
     if out is not None and "class" in described(experiment.model.backbone):
         notes.append(nameless(experiment.model.backbone))
-    simulation = replace(build(experiment, data, workers), initial=initial)
     if out is None:
         return complete(simulation, None, on_round, 0, started, notes)
     claim_folder(out, simulation.config["config_hash"])
@@ -231,5 +239,5 @@ def summarise(
         own["attackers"] = list(simulation.exchange.attackers)
     if simulation.statistics is not None:
         own["statistics"] = simulation.statistics
-    warnings = [*warnings_of(simulation.clients), *notes]
+    warnings = [*warnings_of(simulation.clients, simulation.experiment.protocol.edges), *notes]
     return record.summarise(simulation.config, progress, since(started), warnings, ranking, **own)

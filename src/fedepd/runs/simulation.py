@@ -27,6 +27,7 @@ from fedepd.rounds.in_process import InProcess
 from fedepd.rounds.loop import cohort_size
 from fedepd.rounds.participant import Participant
 from fedepd.rounds.statistics import measured_together
+from fedepd.runs import auto
 from fedepd.runs.drive import Course, begin, check_budget, first_fields
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.record import describe, describe_data
@@ -54,6 +55,8 @@ class Simulation:
     """What the clients measured together, where their files left columns to be scaled."""
     initial: Tensors | None = None
     """The initial weights, if they are not random."""
+    note: str = ""
+    """Why the backbone was chosen, where a rule has."""
 
     @property
     def participants(self) -> list[Participant]:
@@ -108,8 +111,14 @@ def _of_clients(states: Mapping[int, Tensors]) -> Tensors:
     }
 
 
-def build(experiment: Experiment, data: Data, workers: int = 1) -> Simulation:
-    experiment.model.check_chosen()
+def build(experiment: Experiment, data: Data, workers: int = 1, choose: bool | None = None) -> Simulation:
+    """Everything before the first round.
+
+    ``choose``: a backbone that is auto is chosen here; True if a person asked for that. None: it is refused.
+    """
+    if choose is None:
+        experiment.model.check_chosen()
+    experiment.check_scope()
     seed, rounds, training = experiment.protocol.seed, experiment.protocol.rounds, experiment.training
     statistics = None
     if not isinstance(data, Graph):
@@ -128,9 +137,13 @@ def build(experiment: Experiment, data: Data, workers: int = 1) -> Simulation:
             replace(c, graph=with_features(c.graph, experiment.protocol.features))
             for c in split_clients(data, experiment.split, seed)
         ]
-    unseen = unseen_share(clients)
+    unseen, note = unseen_share(clients), ""
+    if auto.wanted(experiment):
+        experiment, note = auto.with_chosen(experiment, clients, bool(choose))
     if experiment.method.merges_clients:
         clients = [merged(graph, clients)]
+    if not experiment.protocol.edges:
+        clients = [replace(c, graph=without_edges(c.graph)) for c in clients]
     attack = experiment.attack
     attackers = attack.drawn([c.client_id for c in clients], seed)
     clients = poisoned(clients, attackers, attack)
@@ -153,7 +166,9 @@ def build(experiment: Experiment, data: Data, workers: int = 1) -> Simulation:
         attack.check(experiment.method.label, fields)
         exchange = Attacked(participants, workers, attackers, attack, fields)
     config = _described(experiment, graph, identity or graph_sha256(graph))
-    return Simulation(experiment, graph, part, clients, server, exchange, config, unseen, statistics)
+    return Simulation(
+        experiment, graph, part, clients, server, exchange, config, unseen, statistics, note=note
+    )
 
 
 def _without_gaps(experiment: Experiment, data: Data) -> tuple[Data, str]:
@@ -206,9 +221,9 @@ def owner_names(graph: Graph, config: PartitionConfig) -> list[str]:
     return [graph.owner_names[int(k)] for k in torch.unique(graph.owner)]
 
 
-def warnings_of(clients: Sequence[ClientData]) -> list[str]:
-    """What works, but a user should know."""
-    edgeless = [c.client_id for c in clients if c.graph.num_edges == 0]
+def warnings_of(clients: Sequence[ClientData], edges: bool = True) -> list[str]:
+    """What works, but a user should know. ``edges``: whether they are wanted."""
+    edgeless = [c.client_id for c in clients if c.graph.num_edges == 0 and edges]
     untrained = [c.client_id for c in clients if not bool(c.train_mask.any())]
     out = []
     if edgeless:
@@ -218,6 +233,10 @@ def warnings_of(clients: Sequence[ClientData]) -> list[str]:
         which = ", ".join(map(str, untrained))
         out.append(f"no training nodes at client {which}: it is evaluated but has no say in the average")
     return out
+
+
+def without_edges(graph: Graph) -> Graph:
+    return replace(graph, edge_index=graph.edge_index[:, :0])
 
 
 def merged(graph: Graph, clients: Sequence[ClientData]) -> ClientData:

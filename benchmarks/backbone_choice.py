@@ -1,0 +1,83 @@
+"""How far `--backbone auto` is behind the best single backbone, graph by graph.
+
+    python benchmarks/backbone_choice.py --data email actor my.npz --rounds 60 --out choice.jsonl
+
+Trains FedEPD on every backbone and by `auto`, one run at a time, and prints test balanced accuracy. Every
+finished run is a line of the file, so that the command can be stopped and given again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded
+
+from fedepd import load, run
+from fedepd.network.backbones import AUTO, BACKBONES
+from fedepd.types import Graph
+
+Line = dict[str, Any]
+
+
+def measured(graph: Graph, name: str, backbone: str, seed: int, rounds: int, method: str) -> Line:
+    started = time.process_time()
+    result = run(graph, method, backbone=backbone, seed=seed, rounds=rounds, evaluate_every=2)
+    pooled = result.metrics[result.summary["headline"]]["pooled"]
+    headline = result.summary["headline"]
+    curve = [(line["round"], line["val"][headline]) for line in result.rounds if "val" in line]
+    spent = sum(line["cpu_seconds"] for line in result.rounds)
+    return {
+        "data": name, "backbone": backbone, "seed": seed, "rounds": rounds, "method": method,
+        "test": {score: pooled[score] for score in ("acc", "bacc", "macro_f1")},
+        "val": curve, "cpu": time.process_time() - started, "rounds_cpu": spent,
+        "notes": result.summary["warnings"], "protocol": result.summary["protocol"],
+    }  # fmt: skip
+
+
+def table(lines: list[Line]) -> str:
+    """Test balanced accuracy in percent by graph and backbone, mean over seeds."""
+    names, columns = list(dict.fromkeys(line["data"] for line in lines)), [*BACKBONES.names(), AUTO]
+    rows = [f"| graph | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
+    for name in names:
+        cells = []
+        for column in columns:
+            found = [x["test"]["bacc"] for x in lines if (x["data"], x["backbone"]) == (name, column)]
+            cells.append(f"{100 * sum(found) / len(found):.1f}" if found else "")
+        rows.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", nargs="+", required=True)
+    parser.add_argument("--backbones", nargs="+", default=[*BACKBONES.names(), AUTO])
+    parser.add_argument("--method", default="fedepd")
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--out", type=Path, required=True)
+    values = parser.parse_args()
+    text = values.out.read_text(encoding="utf-8") if values.out.exists() else ""
+    lines = [json.loads(line) for line in text.splitlines()]
+    for data in values.data:
+        graph, name = None, Path(data).stem
+        for seed in range(values.seeds):
+            for backbone in values.backbones:
+                key = {"data": name, "backbone": backbone, "seed": seed, "rounds": values.rounds}
+                if any(key.items() <= line.items() and line["method"] == values.method for line in lines):
+                    continue
+                graph = load(data) if graph is None else graph
+                lines.append(measured(graph, name, backbone, seed, values.rounds, values.method))
+                with values.out.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(lines[-1]) + "\n")
+    print(table(lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""What ``fedepd compare --against`` is about to run, and a small one from the command to its answer."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedepd.cli.against import against_jobs, against_names, unsent
+from fedepd.cli.dispatch import main
+from fedepd.datasets.npz import write_npz
+from fedepd.datasets.synthetic import synthetic
+from fedepd.errors import BadConfig, UnknownName
+from fedepd.runs.jobs import Job
+
+JOB = Job(
+    "fedepd", "printed", "email", Path("out/fedepd-printed-seed3"), None,
+    {"rounds": 9, "seed": 3, "backbone": "sage", "guard": True, "adapt": True, "participation": 0.5},
+    notes=("chosen",),
+)  # fmt: skip
+
+
+def test_every_run_has_a_twin_under_each_name() -> None:
+    made = {job.out.name: job for job in against_jobs([JOB], ["alone", "pooled", "no-graph", "logistic"])}
+    assert list(made) == [
+        "fedepd-printed-alone-seed3",
+        "fedepd-printed-pooled-seed3",
+        "fedepd-printed-no-graph-seed3",
+        "fedepd-printed-logistic-pooled-seed3",
+        "fedepd-printed-logistic-alone-seed3",
+    ]
+    alone, _, plain, rows, _ = made.values()
+    assert alone.settings == {"rounds": 9, "seed": 3, "backbone": "sage", "scope": "alone"}
+    assert plain.settings == {**JOB.settings, "edges": False}
+    assert (alone.method, alone.preset, alone.notes) == ("fedepd", "printed", ("chosen",))
+    assert (rows.method, rows.preset, rows.rounds) == ("logistic", "default", 5)
+    assert rows.settings["scope"] == "pooled"
+    assert unsent({"lr": 1, "secure": True, "robust": "clip", "adapt": True}) == {"lr": 1}
+
+
+def test_mistakes_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert against_names("", ["fedepd", "fedavg"]) == []
+    assert against_names(" alone,alone , pooled", ["fedepd"]) == ["alone", "pooled"]
+    with pytest.raises(UnknownName, match="did you mean 'boosting'"):
+        against_names("bosting", ["fedepd"])
+    with pytest.raises(BadConfig, match="--against is for one method, and 2 are named"):
+        against_names("alone", ["fedepd", "fedavg"])
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    assert against_names("alone", ["fedepd"]) == ["alone"]
+    with pytest.raises(BadConfig, match="scikit-learn's, which is not installed"):
+        against_names("logistic", ["fedepd"])
+
+
+@pytest.mark.slow
+def test_from_the_command_to_the_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = synthetic(
+        nodes=200, edges=800, classes=3, imbalance=4.0, smallest=None, features=8, communities=6
+    )
+    write_npz(graph, tmp_path / "g.npz")
+    words = ["--rounds", "2", "--clients", "3", "--hidden", "4", "--seeds", "1", "--quiet"]
+    code = main(
+        ["compare", "fedavg", "--against", "alone,no-graph,logistic", "--data", str(tmp_path / "g.npz"),
+         "--out", str(tmp_path / "out"), *words]
+    )  # fmt: skip
+    printed = capsys.readouterr().out
+    assert code == 0
+    assert printed.startswith("FedAvg: whether federation helps cannot be told (")
+    names = sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir())
+    assert names == [
+        "fedavg-alone-seed0", "fedavg-logistic-alone-seed0", "fedavg-logistic-pooled-seed0",
+        "fedavg-no-graph-seed0", "fedavg-seed0",
+    ]  # fmt: skip
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "whether federation helps cannot be told" in page
