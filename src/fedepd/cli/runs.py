@@ -298,6 +298,7 @@ def _report(folder: Path, out: str | None = None) -> int:
     from fedepd.report.tables import rich_table
 
     runs = read_runs(folder)
+    page = build_report(folder, out, runs)  # before a word is said, because it may refuse a file
     for text in answers(runs):
         console().print(text, soft_wrap=True)
     console().print(rich_table(runs))
@@ -306,7 +307,7 @@ def _report(folder: Path, out: str | None = None) -> int:
     for each in group(runs):
         for line in notices(each):
             complain(f"warning: {line}")
-    say(f"report: {build_report(folder, out, runs)}")
+    say(f"report: {page}")
     return 0
 
 
