@@ -65,7 +65,8 @@ GROUPS: dict[str, type[Any]] = {
     "privacy": Privacy,
 }
 NOISE = ("privacy.dp_epsilon", "privacy.dp_delta", "privacy.dp_clip")
-ADDED = ("protocol.adapt", "model.layers", *NOISE, "defence", "attack", "privacy")
+VAULT = ("split.vault", "split.score_on")
+ADDED = ("protocol.adapt", "model.layers", *NOISE, *VAULT, "defence", "attack", "privacy")
 """Groups and single settings that came later.
 
 At their defaults they are left out of a run's identity, so that older runs keep theirs.
@@ -284,6 +285,9 @@ class Experiment:
             f"evaluated every {self.protocol.evaluate_every} rounds",
             f"features {self.protocol.features.replace('_', ' ')}",
         ]
+        if s.vault:
+            where = "in the vault" if s.score_on == "vault" else "outside the vault"
+            parts.append(f"vault of {100 * s.vault:g} % of each class, scores of nodes {where}")
         if self.protocol.adapt:
             adapted = "adapted to each client's own training nodes after the last round"
             parts.append(adapted if self.method.has_global else "no model for all clients to adapt")

@@ -15,6 +15,7 @@ from fedepd.clients.clients_dir import joined, split_clients
 from fedepd.clients.partition import PartitionConfig, partition
 from fedepd.clients.scaling import with_features
 from fedepd.clients.split import make_clients
+from fedepd.clients.vault import known_labels
 from fedepd.datasets import graph_sha256
 from fedepd.datasets.facts import class_sizes
 from fedepd.longtail import tiers
@@ -124,7 +125,7 @@ def build(experiment: Experiment, data: Data, workers: int = 1) -> Simulation:
         ]
     unseen = unseen_share(clients)
     if experiment.method.merges_clients:
-        clients = [merged(graph, clients)]
+        clients = [merged(known_labels(graph, clients), clients)]
     attack = experiment.attack
     attackers = attack.drawn([c.client_id for c in clients], seed)
     clients = poisoned(clients, attackers, attack)
