@@ -37,7 +37,7 @@ def searched(search: Search, score: Score, trials: int) -> Search:
 
 def bowl(settings: dict[str, Any]) -> float:
     """Highest at lr = 1 and depth 3."""
-    return 1 - 0.1 * abs(math.log10(settings["lr"])) - 0.05 * abs(settings["depth"] - 3)
+    return float(1 - 0.1 * abs(math.log10(settings["lr"])) - 0.05 * abs(settings["depth"] - 3))
 
 
 def test_the_first_trial_is_the_default() -> None:

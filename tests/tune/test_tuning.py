@@ -13,7 +13,7 @@ import pytest
 
 from fedepd.datasets import synthetic, write_npz
 from fedepd.errors import BadConfig, UnknownName
-from fedepd.runs.jobs import Outcome
+from fedepd.runs.jobs import Outcome, outcomes
 from fedepd.tune.search import Search, Trial
 from fedepd.tune.tuning import CELLS, Found, Tuning, extra_trials, tune
 
@@ -99,17 +99,14 @@ def test_a_search_per_graph_is_one_search_each(tuning: Tuning) -> None:
 
 def test_a_failed_trial_is_no_end(tuning: Tuning, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cells with a large learning rate fail here. The others are scored."""
-    import fedepd.tune.tuning as module
-
-    real = module.outcomes
 
     def failing(jobs: Any, *more: Any) -> Any:
         for job in jobs:
             if job.settings["lr"] > 0.02:
                 yield Outcome(job, "too fast")
-        yield from real([job for job in jobs if job.settings["lr"] <= 0.02], *more)
+        yield from outcomes([job for job in jobs if job.settings["lr"] <= 0.02], *more)
 
-    monkeypatch.setattr(module, "outcomes", failing)
+    monkeypatch.setattr("fedepd.tune.tuning.outcomes", failing)
     found = tune(replace(tuning, methods=tuning.methods[:1], trials=4), tmp_path)
     states = {trial.state: trial for trial in found.searches[0].trials}
     assert all((t.settings["lr"] > 0.02) == (t.state == "failed") for t in found.searches[0].trials)

@@ -23,11 +23,11 @@ class Training:
     # OpenFGL, on which the paper ran its experiments.
     epochs: int = option(3, "full-batch steps per round at each client", search=ladder(1, 3, 5, above=10))
     optimizer: Literal["adam", "sgd"] = option("adam", "the optimiser of every method")
-    lr: float = option(1e-2, "learning rate", search=ladder(1e-3, 3e-3, 1e-2, 3e-2, below=3e-4, above=0.1))
+    lr: float = option(1e-2, "learning rate", search=ladder(3e-3, 1e-2, 3e-2, 0.1, below=1e-3, above=0.3))
     weight_decay: float = option(
         5e-4,
         "L2 penalty added to the gradient, biases included",
-        search=ladder(5e-5, 5e-4, 5e-3, below=0.0, above=5e-2),
+        search=ladder(0.0, 5e-5, 5e-4, 5e-3, above=5e-2),
     )
     keep_moments: bool = option(
         True, "keep the optimiser's moments at the client across rounds, as OpenFGL does"

@@ -33,12 +33,16 @@ def render(found: Found, command: str) -> str:
         f"{paragraphs(said(found))}</section>\n"
     ]
     parts += [_search(found, search, place) for search, place in zip(searches, links, strict=True)]
-    title = f"Tuning of {len(tuning.methods)} methods on {len(tuning.data)} graphs"
+    methods, graphs = len(tuning.methods), len(tuning.data)
+    where = shown(tuning.data[0]) if graphs == 1 else f"{graphs} graphs"
+    what = method_class(tuning.methods[0][0]).label if methods == 1 else f"{methods} methods"
+    title = f"Tuning of {what} on {where}"
     scope = (
         f"Every method had {tuning.trials + found.extra} trials of {found.rounds} rounds. "
         "Validation nodes alone decide."
     )
-    return document(title, scope, {"best": "Best settings", **links}, parts, _footer(found, command))
+    foot = _footer(found, command)
+    return document(title, scope, {"best": "Best settings", **links}, parts, foot, "Protocol and command")
 
 
 def title_of(search: Search) -> str:
@@ -63,7 +67,7 @@ def said(found: Found) -> list[str]:
         if (names := [k.name for k in s.knobs if k.ladder.beyond(s.best.rungs[k.name])])
     ]
     if still:
-        out.append(f"The best value is at the new end and might lie still further: {'; '.join(still)}.")
+        out.append(f"The best value is at the new end, and no step further was tried: {'; '.join(still)}.")
     failed = sum(trial.state == "failed" for search in found.searches for trial in search.trials)
     if failed:
         out.append(f"{failed} trials failed and have no score.")

@@ -96,6 +96,8 @@ def tune(
     Returns:
         All trials of all searches.
     """
+    if workers < 1:
+        raise BadConfig(f"workers is {workers}; give at least 1")
     hashes = {name: graph_sha256(load(name, tuning.data_dir)) for name in tuning.data}
     searches, cells = tuning.searches(), out / CELLS
     try:
