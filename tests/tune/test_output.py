@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from fedepd.options import ladder
 from fedepd.runs.tuned import TunedFile
-from fedepd.tune.output import PAGE, TRIALS, write_found
-from fedepd.tune.search import Search, knobs_of
+from fedepd.tune.output import PAGE, TRIALS, acting, write_found
+from fedepd.tune.search import Knob, Search, knobs_of
 from fedepd.tune.tuning import Found, Tuning
 
 pytest.importorskip("optuna", reason="needs the extra 'tune'")
@@ -57,3 +58,14 @@ def test_a_preset_is_kept(tmp_path: Path) -> None:
     search.tell(trial, "complete")
     tuned, _ = write_found(replace(found, searches=[search]), tmp_path, "")
     assert TunedFile.read(tuned).entries[0].preset == "printed"
+
+
+def test_a_setting_that_changes_nothing_is_left_out() -> None:
+    """With the constant gate nobody reads isolated_gate, and a run would refuse it."""
+    knobs = [Knob("isolated_gate", ladder(0.1, 0.9), 0, 0, 1), Knob("mu", ladder(0.5, 2.0), 0, 0, 1)]
+    search = Search("fedepd", "default", ("email",), knobs)
+    trial = search.ask()
+    search.add_score(trial, 0.5)
+    search.tell(trial, "complete")
+    assert acting(search, {}) == {"mu": 0.5}
+    assert acting(search, {"gate": "labelled"}) == {"isolated_gate": 0.1, "mu": 0.5}

@@ -146,6 +146,16 @@ def test_shared_settings_come_with_the_methods_own() -> None:
     assert nearest["mu"] == 1
 
 
+def test_what_changes_nothing_under_a_preset_is_not_searched() -> None:
+    """Without recalibration FedEPD has no margins and no rehearsal; as printed it has no rehearsal."""
+    own = {"mu", "calibration_epochs", "rehearsal_prior"}
+    found = {
+        preset: own & {knob.name for knob in knobs_of("fedepd", preset)}
+        for preset in ("default", "printed", "without_recalibration")
+    }
+    assert found == {"default": own, "printed": own - {"rehearsal_prior"}, "without_recalibration": set()}
+
+
 def test_all_fixed_is_refused() -> None:
     with pytest.raises(BadConfig, match="nothing is left to search for fedavg"):
         Search("fedavg", "default", ("g",), [])

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from fedepd.files import write_json, write_text
 from fedepd.report.page import write_page
+from fedepd.runs.experiment import Experiment
 from fedepd.runs.tuned import Entry, as_toml
 from fedepd.tune.page import render
+from fedepd.tune.search import Search
 from fedepd.tune.tuning import Found
 
 TUNED, TRIALS, PAGE = "tuned.toml", "trials.json", "tune.html"
 OBJECTIVE = "mean over the graphs of (balanced accuracy + macro-F1) / 2 on validation nodes"
+
+
+def acting(search: Search, common: Mapping[str, Any]) -> dict[str, Any]:
+    """The best settings without those that change nothing beside the others, which a run would refuse."""
+    best = search.best.settings
+    idle = Experiment.recorded(search.method, search.preset, {**common, **best}).idle(best)
+    return {name: value for name, value in best.items() if name not in idle}
 
 
 def write_found(found: Found, out: Path, command: str) -> tuple[Path, Path]:
@@ -24,7 +35,7 @@ def write_found(found: Found, out: Path, command: str) -> tuple[Path, Path]:
             search.preset,
             round(search.best.mean, 6),
             search.best.number,
-            search.best.settings,
+            acting(search, tuning.settings),
             search.graphs[0] if tuning.per_graph else None,
         )
         for search in found.searches

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from fedepd.errors import BadConfig
 from fedepd.methods import make_method, method_class
-from fedepd.options import Ladder
+from fedepd.options import Ladder, idle_settings
 from fedepd.rng import key, seeded_numpy
 from fedepd.runs.experiment import GROUPS
 
@@ -46,14 +46,17 @@ class Knob:
 
 
 def knobs_of(method: str, preset: str, fixed: Sequence[str] = ()) -> list[Knob]:
-    """What is searched for a method: the shared settings, then its own, without the ``fixed`` ones."""
+    """What is searched for a method: the shared settings, then its own.
+
+    Left out are the ``fixed`` ones, and those that change nothing under the preset.
+    """
     made = make_method(method, preset)
     parts = [*((cls, cls()) for cls in GROUPS.values()), (method_class(method), made)]
     out = []
     for cls, usual in parts:
         for f in fields(cls):
             ladder = f.metadata.get("search")
-            if ladder is not None and f.name not in fixed:
+            if ladder is not None and f.name not in fixed and f.name not in idle_settings(usual):
                 values, value = ladder.values, getattr(usual, f.name)
                 # A preset may lie between two values. The search then begins at the nearest.
                 nearest = min(range(len(values)), key=lambda rung: abs(values[rung] - value))
