@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -14,9 +15,54 @@ from fedepd.shown import shown
 PLAIN = (bool, int, float)
 
 
-def option(default: Any, help: str, choices: Callable[[], Sequence[str]] | None = None) -> Any:
-    """``choices``: the names that the setting may have, where they are not known before the program runs."""
-    return field(default=default, metadata={"help": help, "choices": choices})
+@dataclass(frozen=True)
+class Ladder:
+    """The values that a search may give to a setting, in order, and one step beyond either end."""
+
+    values: tuple[Any, ...]
+    below: Any = None
+    above: Any = None
+
+    def __post_init__(self) -> None:
+        steps = [value for value in (self.below, *self.values, self.above) if value is not None]
+        if len(self.values) < 2 or any(b <= a for a, b in itertools.pairwise(steps)):
+            raise BadConfig(f"a ladder is {shown(steps)}; give two values or more, in ascending order")
+
+    def at(self, rung: int) -> Any:
+        """The value at a rung: 0 is the first, -1 the one below it, ``len(values)`` the one above all."""
+        return (
+            {-1: self.below, len(self.values): self.above}.get(rung)
+            if self.beyond(rung)
+            else self.values[rung]
+        )
+
+    def beyond(self, rung: int) -> bool:
+        """Whether a rung is outside of the usual values."""
+        return not 0 <= rung < len(self.values)
+
+
+def ladder(*values: float, below: float | None = None, above: float | None = None) -> Ladder:
+    """The values to search among, and one step further where the best is at an end. None: there is none.
+
+    Examples:
+        >>> from fedepd.options import ladder
+        >>> ladder(0.01, 0.1, above=1.0).at(2)
+        1.0
+    """
+    return Ladder(values, below, above)
+
+
+def option(
+    default: Any,
+    help: str,
+    choices: Callable[[], Sequence[str]] | None = None,
+    search: Ladder | None = None,
+) -> Any:
+    """``choices``: the names that the setting may have, where they are not known before the program runs.
+
+    ``search``: the values that 'fedepd tune' tries. Without it the setting is not searched.
+    """
+    return field(default=default, metadata={"help": help, "choices": choices, "search": search})
 
 
 def is_plain(kind: Any) -> bool:

@@ -18,6 +18,7 @@ def typed(tmp_path: Path, *methods: str, **more: Any) -> argparse.Namespace:
         "seeds": 2,
         "out": str(tmp_path / "out"),
         "config": None,
+        "tuned": None,
         "data_dir": None,
     }
     return argparse.Namespace(**values | more)

@@ -16,10 +16,20 @@ import pytest
 import torch
 
 from fedepd.cli import main
-from fedepd.clients.client_file import write_client_file
-from fedepd.clients.clients_dir import MANIFEST, folder_names, read_clients, write_clients
+from fedepd.clients.client_file import write_client_file, write_unsplit_file
+from fedepd.clients.clients_dir import (
+    MANIFEST,
+    folder_names,
+    joined,
+    read_clients,
+    read_files,
+    write_clients,
+)
+from fedepd.clients.split import SplitConfig
+from fedepd.clients.vault import vault
 from fedepd.datasets import synthetic, write_npz
 from fedepd.errors import BadConfig, BadData
+from fedepd.types import HIDDEN
 from hostile import ANY_FILE, ANY_JSON, everything, refusal
 from toy import toy_clients
 
@@ -209,3 +219,40 @@ def test_an_owner_with_a_long_name_in_the_data(tmp_path: Path) -> None:
     )
     assert [client.graph.num_nodes for client in read_clients(tmp_path / "clients")] == [30, 30]
     assert np.all([client.graph.num_classes == 3 for client in read_clients(tmp_path / "clients")])
+
+
+def unsplit(folder: Path) -> Path:
+    """The same owners, whose files have no split of their own."""
+    for number, client in enumerate(toy_clients()):
+        (folder / f"owner{number}").mkdir(parents=True)
+        write_unsplit_file(client.graph, folder / f"owner{number}" / "graph.npz")
+    return folder
+
+
+def test_a_folder_without_splits_has_one_vault_for_all_seeds(tmp_path: Path) -> None:
+    """All owners' nodes together give it: a fifth of every class, rounded down."""
+    folder, config = unsplit(tmp_path / "owners"), SplitConfig(vault=0.2)
+    aside = vault(joined(read_files(folder)), 0.2)
+    sizes = torch.bincount(joined(read_files(folder)).y)
+    assert int(aside.sum()) == sum(int(0.2 * n) for n in sizes.tolist()) > 0
+    for seed in range(5):
+        for client in read_clients(folder, config, seed):
+            used = client.train_mask | client.val_mask | client.test_mask
+            assert torch.equal(used, ~aside[client.global_ids])
+            scored = read_clients(folder, SplitConfig(vault=0.2, score_on="vault"), seed)[client.client_id]
+            assert torch.equal(scored.test_mask, aside[client.global_ids])
+            assert torch.equal(scored.train_mask, client.train_mask)
+
+
+def test_a_vault_is_refused_where_the_files_are_split(folder: Path) -> None:
+    with pytest.raises(BadConfig, match=r"vault is 0\.2, but the client's file has a split of its own"):
+        read_clients(folder, SplitConfig(vault=0.2))
+
+
+def test_a_split_with_a_vault_writes_no_label_of_it(tmp_path: Path) -> None:
+    """A federation from these files cannot open the vault, because it is not in them."""
+    out = tmp_path / "clients"
+    assert main(["data", "split", "synthetic", "--clients", "3", "--vault", "0.2", "-o", str(out)]) == 0
+    y = joined(read_files(out)).y
+    assert torch.equal(y == HIDDEN, vault(synthetic(), 0.2))
+    assert main(["run", "fedavg", "--clients-dir", str(out), *QUICK]) == 0

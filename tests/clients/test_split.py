@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedepd.clients.client_file import ClientFile
 from fedepd.clients.split import SplitConfig, make_clients, split
 from fedepd.errors import BadConfig, UnknownName
 from fedepd.rng import seeded_numpy
@@ -120,3 +123,24 @@ def test_bad_settings_are_refused() -> None:
     for train, val in ((0.0, 0.2), (0.8, 0.2), (0.6, -0.1), (math.nan, 0.2)):
         with pytest.raises(BadConfig, match=f"train_share={train}"):
             SplitConfig(train_share=train, val_share=val)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"vault": 1.0}, "vault is 1.0; give a share from 0 to below 1"),
+        ({"vault": -0.1}, "vault is -0.1; give a share"),
+        ({"vault": math.nan}, "vault is nan; give a share"),
+        ({"score_on": "vault"}, "score_on is vault, but no node is set aside; give a vault too"),
+        ({"vault": 0.2, "score_on": "vaul"}, "unknown value of score_on 'vaul'; did you mean 'vault'"),
+    ],
+)
+def test_a_vault_that_cannot_be(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadConfig, match=re.escape(says)):
+        SplitConfig(**settings)
+
+
+def test_a_single_client_cannot_tell_the_vault() -> None:
+    """It is known where all nodes of a class are counted."""
+    with pytest.raises(BadConfig, match="one client alone cannot tell it"):
+        ClientFile(graph_of([0, 1]), None, torch.arange(2)).client(0, SplitConfig(vault=0.2), 0)

@@ -202,6 +202,7 @@ def test_a_federation_is_defended_unless_told_otherwise() -> None:
         ({"settings": {"robust": "multi-krum"}}, "needs at least 5 clients to tolerate 1, but a round has 2"),
         ({"settings": {"robust": "trimmed"}}, "needs at least 3 clients"),
         ({"settings": {"robust": "median"}, "method": "fedgta"}, "FedGTA does not average a common model"),
+        ({"settings": {"vault": 0.2}}, "vault is 0.2, but no site of a federation knows the whole graph"),
         ({"max_nodes": 0}, "max_nodes is 0"),
         ({"max_nodes": 10**400}, "max_nodes is"),
     ],

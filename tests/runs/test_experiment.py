@@ -63,6 +63,8 @@ def test_every_setting_moves_the_hash(method: str) -> None:
         )  # rehearsal refuses the other value
         if name == "dp_epsilon":
             with_partner = {"secure": True}  # it is refused alone
+        if name == "score_on":
+            with_partner = {"vault": 0.2}  # it is refused alone
         hashes.add(
             Experiment.recorded(
                 method, "default", {**with_partner, name: other_value(name, kind, default[name])}
@@ -88,6 +90,7 @@ def test_what_came_later_is_not_in_the_hash_at_its_default() -> None:
     del settings["defence"], settings["attack"], settings["privacy"]
     for name in ("adapt", "start", "scope", "edges"):
         del settings["protocol"][name]
+    del settings["split"]["vault"], settings["split"]["score_on"]
     text = json.dumps([settings, "data"], sort_keys=True)
     before = hashlib.sha256(text.encode()).hexdigest()[:12]
     assert Experiment.make("fedavg", layers=2).config_hash("data") == before

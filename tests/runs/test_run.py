@@ -19,7 +19,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fedepd.clients.split import make_clients
+from fedepd.clients.partition import PartitionConfig, partition
+from fedepd.clients.split import SplitConfig, make_clients
 from fedepd.datasets import load
 from fedepd.errors import BadConfig, FedEPDError
 from fedepd.metrics import METRICS
@@ -326,3 +327,31 @@ def test_public_functions_survive_the_import_of_every_module() -> None:
 
     modules = {m.name for m in pkgutil.iter_modules(fedepd.__path__)}
     assert not modules & set(fedepd.__all__)
+
+
+@pytest.mark.parametrize("method", ["fedepd", "centralised"])
+def test_the_vault_is_scored_only_where_somebody_asks(graph: Graph, tmp_path: Path, method: str) -> None:
+    """The same training both times: weights and validation have the same bits, and only the scores differ.
+
+    The clients are cut anew by the seed, and the vault has the same size all the same.
+    """
+    common = {**QUICK, "vault": 0.2, "shuffle_nodes": True}
+    development = run(graph, method, out=tmp_path / "development", **common)
+    final = run(graph, method, **common, score_on="vault")
+    other = run(graph, method, **common, score_on="vault", seed=1)
+    kind = development.summary["headline"]
+    assert_same(development.tensors, final.tensors)
+    assert [line.get("val") for line in development.rounds] == [line.get("val") for line in final.rounds]
+    tested, kept_shut, again = (r.confusions[f"{kind}_test"].sum((0, 2)) for r in (development, final, other))
+    sizes = np.bincount(graph.y.numpy())
+    assert kept_shut.tolist() == again.tolist() == [int(0.2 * n) for n in sizes]
+    assert (tested + kept_shut < sizes).all()
+    assert any("nodes are in the vault (vault = 0.2)" in line for line in development.summary["warnings"])
+    assert "scores of nodes outside the vault" in development.summary["protocol"]
+    assert build_report(tmp_path).exists()
+
+
+def test_a_vault_among_clients_that_are_split_is_refused(graph: Graph) -> None:
+    part = partition(graph, PartitionConfig(clients=3), 0)
+    with pytest.raises(BadConfig, match="the clients were split before; leave vault out"):
+        run(make_clients(graph, part, SplitConfig(), 0), "fedavg", vault=0.2)

@@ -26,6 +26,10 @@ COMMANDS = {
         "make the paper's tables and figures, with a verdict on each of its claims",
         "fedepd.cli.reproduce:reproduce",
     ),
+    "tune": (
+        "search settings of several methods with equal effort, by validation alone",
+        "fedepd.cli.tune:tune",
+    ),
     "attack": (
         "measure what dishonest clients can do, with and without defences",
         "fedepd.cli.attack:attack",

@@ -86,6 +86,15 @@ def add_checkpoint_option(parser: Parser) -> None:
     )
 
 
+def add_tuned_option(parser: Parser) -> None:
+    parser.add_argument(
+        "--tuned",
+        default=None,
+        metavar="FILE.toml",
+        help="settings that 'fedepd tune' found; they apply to the methods named in the file",
+    )
+
+
 def add_node_columns(parser: Parser) -> None:
     """Which columns of a table of nodes are ids and classes."""
     parser.add_argument("--id", default="id", metavar="COLUMN", help="column of the node ids (default: id)")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedepd.cli.console import complain, console, say
-from fedepd.cli.parser import Parser, add_settings
+from fedepd.cli.parser import Parser, add_settings, add_tuned_option
 from fedepd.errors import BadConfig
 from fedepd.shown import sentence, slug
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedepd.reproduction.study.targets import Target
 
 Hooks = tuple[Callable[[], None], Callable[["Planned", str], None]]
-OWN = ("target", "list", "data", "data_dir", "seeds", "workers", "out", "quiet", "no_run")
+OWN = ("target", "list", "data", "data_dir", "seeds", "workers", "out", "quiet", "no_run", "tuned")
 """Options that are not settings of a run."""
 
 
@@ -28,6 +28,7 @@ def reproduce(arguments: list[str]) -> int:
     from fedepd.cli.model import stoppable
     from fedepd.reproduction.study.cells import plan, run_planned, to_run
     from fedepd.reproduction.study.targets import read_targets
+    from fedepd.runs.tuned import TunedFile
 
     values = _parser().parse(arguments)
     if values.list or values.target is None:
@@ -37,7 +38,9 @@ def reproduce(arguments: list[str]) -> int:
     settings = {name: value for name, value in vars(values).items() if name not in OWN}
     targets, out = read_targets(values.target), Path(values.out)
     command = f"fedepd reproduce {shlex.join(arguments)}"
-    planned = plan(targets, _datasets(targets, values), out, settings, values.seeds, values.data_dir)
+    tuned = TunedFile.read(values.tuned) if values.tuned is not None else None
+    datasets = _datasets(targets, values)
+    planned = plan(targets, datasets, out, settings, values.seeds, values.data_dir, tuned)
     failures = 0
     if not values.no_run:
         waiting = to_run(planned)
@@ -103,6 +106,7 @@ def _parser() -> Parser:
         default=False,
         help="write the results of finished runs only, and start none",
     )
+    add_tuned_option(parser)
     parser.add_argument("--quiet", action="store_true", default=False, help="show no progress")
     for name, cls in GROUPS.items():
         add_settings(parser, name, cls)

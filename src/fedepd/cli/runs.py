@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedepd.cli.against import add_against, against_jobs, against_names
 from fedepd.cli.console import complain, console, mention, progress_bar, say
-from fedepd.cli.parser import Parser, add_checkpoint_option, add_settings
+from fedepd.cli.parser import Parser, add_checkpoint_option, add_settings, add_tuned_option
 from fedepd.errors import BadConfig
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def run(arguments: list[str]) -> int:
     from fedepd.runs.run import execute
     from fedepd.runs.settings import read_toml
     from fedepd.runs.source import Source
+    from fedepd.runs.tuned import TunedFile
 
     named = arguments.pop(0) if arguments and not arguments[0].startswith("-") else None
     config_path = _value_of(arguments, "--config")
@@ -40,6 +41,9 @@ def run(arguments: list[str]) -> int:
         str(settings.pop(name, default)) for name, default in (("data", "synthetic"), ("preset", "default"))
     )
     settings.pop("method", None)
+    if values.tuned is not None:
+        named_data = data if values.clients_dir is None else None
+        settings = TunedFile.read(values.tuned).applied(method, preset, named_data, settings)
     told = "backbone" in settings
     experiment = Experiment.make(method, preset, **{"backbone": AUTO, **settings})
     source = Source.make(data, values.data_dir, values.clients_dir)
@@ -65,7 +69,17 @@ def run(arguments: list[str]) -> int:
 
 CHOSEN = {"backbone": "auto"}
 """What these commands take where a setting is not given, other than a study or a federation would."""
-RUN_ONLY = ("config", "out", "workers", "checkpoint_every", "data_dir", "clients_dir", "json", "quiet")
+RUN_ONLY = (
+    "config",
+    "tuned",
+    "out",
+    "workers",
+    "checkpoint_every",
+    "data_dir",
+    "clients_dir",
+    "json",
+    "quiet",
+)
 
 
 def _run_parser(method: str) -> Parser:
@@ -129,6 +143,7 @@ def _add_data_options(parser: Parser) -> None:
         metavar="FILE.toml",
         help="file of settings; options on the command line override it",
     )
+    add_tuned_option(parser)
     parser.add_argument(
         "--workers",
         type=int,
@@ -202,6 +217,7 @@ def _jobs(values: argparse.Namespace) -> tuple[list[Job], int]:
     from fedepd.runs.folder import check_new_run
     from fedepd.runs.jobs import Job
     from fedepd.runs.settings import read_toml
+    from fedepd.runs.tuned import TunedFile
 
     file = read_toml(Path(values.config)) if values.config else {}
     if named := [name for name in ("method", "preset") if name in file]:
@@ -233,9 +249,13 @@ def _jobs(values: argparse.Namespace) -> tuple[list[Job], int]:
             )
     others = against_names(getattr(values, "against", ""), values.methods)
     settings, notes = with_backbone(pairs[0], settings, data, values.data_dir)
+    tuned = {pair: settings for pair in pairs}
+    if values.tuned is not None:
+        tuned = TunedFile.read(values.tuned).for_all(pairs, data, settings)
     jobs = []
     for method, preset in pairs:
-        first = Experiment.make(method, preset, **settings).protocol
+        own = tuned[method, preset]
+        first = Experiment.make(method, preset, **own).protocol
         folder = method if preset == "default" else f"{method}-{preset}"
         for seed in range(first.seed, first.seed + values.seeds):
             jobs.append(
@@ -245,7 +265,7 @@ def _jobs(values: argparse.Namespace) -> tuple[list[Job], int]:
                     data,
                     out / f"{folder}-seed{seed}",
                     values.data_dir,
-                    {**settings, "seed": seed},
+                    {**own, "seed": seed},
                     notes=notes,
                 )
             )

@@ -19,10 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedepd.clients.split import SplitConfig, split
+from fedepd.clients.split import SplitConfig, split_client
 from fedepd.datasets.npz import Arrays, read_arrays, read_npz, write_npz
-from fedepd.errors import BadData
-from fedepd.rng import seeded_numpy
+from fedepd.errors import BadConfig, BadData
 from fedepd.shown import shown
 from fedepd.types import ClientData, Graph, Unscaled
 
@@ -45,10 +44,27 @@ class ClientFile:
     unscaled: Unscaled | None = None
     """Columns that are yet to be scaled; None where x is complete."""
 
-    def client(self, client_id: int, config: SplitConfig, seed: int) -> ClientData:
-        """``config`` and ``seed`` serve a file without a split of its own."""
-        masks = self.masks or split(self.graph, config, seeded_numpy(seed, "split", client_id))
-        return ClientData(client_id, self.graph, *masks, self.global_ids, self.unscaled)
+    def client(
+        self, client_id: int, config: SplitConfig, seed: int, aside: Tensor | None = None
+    ) -> ClientData:
+        """``config`` and ``seed`` serve a file without a split of its own.
+
+        ``aside``: the vault of all clients, bool by global number. A vault is refused where it is not known,
+        and where the file has a split already.
+        """
+        if config.vault and (self.masks is not None or aside is None):
+            why = (
+                "the client's file has a split of its own"
+                if self.masks
+                else "one client alone cannot tell it"
+            )
+            raise BadConfig(
+                f"vault is {config.vault:g}, but {why}; "
+                "leave vault out here, and give it to 'fedepd data split' when the files are made"
+            )
+        if self.masks is None:
+            return split_client(client_id, self.graph, self.global_ids, config, seed, aside, self.unscaled)
+        return ClientData(client_id, self.graph, *self.masks, self.global_ids, self.unscaled)
 
 
 def read_client_file(path: str | Path, client_id: int, split_config: SplitConfig, seed: int) -> ClientData:

@@ -24,6 +24,7 @@ from fedepd.clients.client_file import ClientFile, read_file, write_client_file
 from fedepd.clients.imputing import filled_together
 from fedepd.clients.scaling import scaled_together
 from fedepd.clients.split import SplitConfig
+from fedepd.clients.vault import vault
 from fedepd.errors import BadData
 from fedepd.files import read_json, regular_content, write_json
 from fedepd.folders import check_new_folder, new_folder
@@ -130,8 +131,10 @@ def split_clients(
     clients: Sequence[ClientData | ClientFile], split: SplitConfig, seed: int
 ) -> list[ClientData]:
     """Clients with a split: their own, or one by ``split`` and ``seed``."""
+    unsplit = any(isinstance(each, ClientFile) for each in clients)
+    aside = vault(joined(clients), split.vault) if split.vault and unsplit else None
     return [
-        each.client(number, split, seed) if isinstance(each, ClientFile) else each
+        each.client(number, split, seed, aside) if isinstance(each, ClientFile) else each
         for number, each in enumerate(clients)
     ]
 

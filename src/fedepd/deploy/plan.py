@@ -62,6 +62,7 @@ SHAPE: Table = {
 ELSEWHERE = {
     **{f.name: "belongs to [privacy]" for f in fields(Privacy)},
     **{f.name: "belongs to [split], as rule, train, val and test" for f in fields(SplitConfig)},
+    **dict.fromkeys(("vault", "score_on"), "has no meaning here, because no site knows the whole graph"),
     **{f.name: "has no meaning here, because the sites are the clients" for f in fields(PartitionConfig)},
     **{f.name: "is only for simulations" for f in fields(Attack)},
     "seed": "is chosen with 'submit --seed'",

@@ -105,6 +105,11 @@ class FederationTask:
                 f"attack is '{experiment.attack.attack}', but attacks are only for simulations; "
                 f"remove the setting, or see 'fedepd attack --help'"
             )
+        if experiment.split.vault:
+            raise BadConfig(
+                f"vault is {experiment.split.vault:g}, but no site of a federation knows the whole graph; "
+                "leave vault out, or set nodes aside with 'fedepd data split --vault' before"
+            )
         if experiment.method.merges_clients:
             raise BadConfig(
                 f"method '{self.method}' needs the whole graph in one place and cannot be federated; "

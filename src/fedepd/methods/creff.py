@@ -34,7 +34,7 @@ from fedepd.methods.steps import average, class_counts, cross_entropy, fit, mode
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Inputs, glorot
 from fedepd.network.training import Training, descend
-from fedepd.options import option
+from fedepd.options import ladder, option
 from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields
 
 GUARD = 1e-6
@@ -67,11 +67,17 @@ class CReFF(Method[Inputs]):
     )
     # Choice: 5, because a run evaluates every 5 rounds by default, so every score is that of a fresh head.
     # The official code refreshes in every round.
-    features_per_class: int = option(10, "synthetic features of each class")
+    features_per_class: int = option(
+        10, "synthetic features of each class", search=ladder(5, 10, 20, below=2, above=50)
+    )
     match_steps: int = option(100, "steps on the synthetic features per refresh")
-    match_lr: float = option(0.1, "learning rate of the synthetic features")
+    match_lr: float = option(
+        0.1, "learning rate of the synthetic features", search=ladder(0.03, 0.1, 0.3, below=0.01, above=1.0)
+    )
     retrain_epochs: int = option(100, "passes over the synthetic features in which a fresh head is trained")
-    retrain_lr: float = option(0.01, "learning rate of the head")
+    retrain_lr: float = option(
+        0.01, "learning rate of the head", search=ladder(3e-3, 1e-2, 3e-2, below=1e-3, above=0.1)
+    )
     retrain_batch: int = option(0, "synthetic features per step of retraining; 0: all of them")
     server_optimizer: Literal["adam", "sgd"] = option(
         "adam", "the optimiser of both server stages; official: sgd"

@@ -37,7 +37,7 @@ from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Inputs, convolves_first, glorot, layer_names
 from fedepd.network.convolution import Convolution, side_by_side
 from fedepd.network.sparse import Sparse, adjacency, to_scipy
-from fedepd.options import option
+from fedepd.options import ladder, option
 from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields
 
 _LOWEST = -80.0
@@ -96,10 +96,14 @@ class FedGACReading(Method[Prepared]):
     # Choice: 0.9 instead of the usual 0.999, by the search that every method had (docs/methods.md). With
     # 0.999, rare classes outweigh all others on roman_empire_proxy, and the model falls below FedAvg.
     beta: float = option(
-        0.9, "effective-number weight of the balanced loss; 0: plain cross-entropy, 1: inverse class counts"
+        0.9,
+        "effective-number weight of the balanced loss; 0: plain cross-entropy, 1: inverse class counts",
+        search=ladder(0.5, 0.9, 0.99, below=0.0, above=0.999),
     )
     kappa: float = option(
-        0.25, "how much further the classifier of a rare class steps at the server; 0: not at all"
+        0.25,
+        "how much further the classifier of a rare class steps at the server; 0: not at all",
+        search=ladder(0.0, 0.25, 0.5, above=1.0),
     )
     longest_step: float = option(4.0, "the largest such factor")
     floor: float = option(

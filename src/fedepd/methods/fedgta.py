@@ -31,7 +31,7 @@ from fedepd.methods.steps import cross_entropy, fit, model_part, renamed, reply
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Inputs
 from fedepd.network.sparse import Sparse, adjacency, inverse_degrees, normalised
-from fedepd.options import option
+from fedepd.options import ladder, option
 from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields
 
 Moments = Literal["hybrid", "raw", "central"]
@@ -59,12 +59,20 @@ class FedGTA(Method[Prepared]):
     }
 
     epsilon: float = option(
-        0.5, "cosine of two clients' moments above which they share; 1 is isolated training"
+        0.5,
+        "cosine of two clients' moments above which they share; 1 is isolated training",
+        search=ladder(0.3, 0.5, 0.7, 0.9, below=0.0, above=0.95),
     )
     steps: int = option(5, "steps of label propagation")
-    alpha: float = option(0.5, "share of the neighbours in a step of label propagation; in [0, 1]")
+    alpha: float = option(
+        0.5,
+        "share of the neighbours in a step of label propagation; in [0, 1]",
+        search=ladder(0.3, 0.5, 0.7, below=0.1, above=0.9),
+    )
     temperature: float = option(20.0, "softening of the propagated labels in the confidence")
-    orders: int = option(10, "orders M of the moments (official: 6 to 20 by dataset)")
+    orders: int = option(
+        10, "orders M of the moments (official: 6 to 20 by dataset)", search=ladder(5, 10, 20, below=2)
+    )
     moments: Moments = option("hybrid", "raw moments, central ones, or both")
     propagation: Literal["official", "openfgl"] = option(
         "official",

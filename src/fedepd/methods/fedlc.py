@@ -24,7 +24,7 @@ from fedepd.methods.steps import average, class_counts, cross_entropy, fit, mode
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Inputs
 from fedepd.network.training import Gradient
-from fedepd.options import option
+from fedepd.options import ladder, option
 from fedepd.types import ClientData, Fields, Reply, Tensors, same_fields
 
 CLAMP = 1e-8
@@ -49,7 +49,11 @@ class FedLC(Method[Prepared]):
     }
 
     # Choice: 2 instead of 1, by the search that every method had (docs/methods.md).
-    tau: float = option(2.0, "intensity of the margins; 0 switches them off")
+    tau: float = option(
+        2.0,
+        "intensity of the margins; 0 switches them off",
+        search=ladder(0.5, 1.0, 2.0, 4.0, below=0.25, above=8.0),
+    )
     form: Literal["ce", "paper"] = option(
         "ce", "calibrated cross-entropy, or as printed: without the true class in the denominator"
     )

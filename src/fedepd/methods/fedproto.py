@@ -37,7 +37,7 @@ from fedepd.methods.steps import (
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Inputs
 from fedepd.network.training import Objective
-from fedepd.options import option
+from fedepd.options import ladder, option
 from fedepd.types import ClientData, Field, Fields, Reply, TaskInfo, Tensors
 
 OWN = "own.classes"
@@ -67,7 +67,11 @@ class FedProto(Method[Prepared]):
         },
     }
 
-    lam: float = option(1.0, "weight of the penalty (lambda); 0 is isolated training")
+    lam: float = option(
+        1.0,
+        "weight of the penalty (lambda); 0 is isolated training",
+        search=ladder(0.1, 0.3, 1.0, 3.0, below=0.03, above=10.0),
+    )
     form: Literal["original", "openfgl"] = option(
         "original", "penalty: a mean over training nodes, or a sum over classes of class means"
     )

@@ -41,7 +41,7 @@ from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Inputs, glorot
 from fedepd.network.sparse import Sparse, spmm, to_scipy
 from fedepd.network.training import Objective
-from fedepd.options import option
+from fedepd.options import ladder, option
 from fedepd.types import ClientData, Field, Fields, Reply, TaskInfo, Tensors, same_fields
 
 PROXY_START = 0.1
@@ -80,12 +80,18 @@ class FedSpray(Method[Prepared]):
 
     # Choice: 0.3 instead of 1, by the search that every method had (docs/methods.md).
     lam: float = option(
-        0.3, "weight of the soft targets (lambda 1); 0 is isolated training, or FedAvg with share_gnn"
+        0.3,
+        "weight of the soft targets (lambda 1); 0 is isolated training, or FedAvg with share_gnn",
+        search=ladder(0.1, 0.3, 1.0, below=0.03, above=3.0),
     )
     threshold: float = option(
-        0.7, "confidence above which an unlabelled node's soft target counts; 1: training nodes alone"
+        0.7,
+        "confidence above which an unlabelled node's soft target counts; 1: training nodes alone",
+        search=ladder(0.5, 0.7, 0.9, below=0.3, above=1.0),
     )
-    proxy_lr: float = option(0.02, "learning rate of the node proxies")
+    proxy_lr: float = option(
+        0.02, "learning rate of the node proxies", search=ladder(5e-3, 2e-2, 8e-2, below=1e-3, above=0.3)
+    )
     train_proxies: Literal["global", "kept"] = option(
         "global",
         "training nodes' proxies start each round from the global proxy of their class (paper), "

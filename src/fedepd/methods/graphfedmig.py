@@ -47,7 +47,7 @@ from fedepd.network.contract import Inputs, convolves_first, glorot
 from fedepd.network.convolution import Convolution, side_by_side
 from fedepd.network.sparse import Sparse, to_scipy
 from fedepd.network.training import Gradient, Loss
-from fedepd.options import option
+from fedepd.options import ladder, option
 from fedepd.types import ClientData, Field, Fields, Reply, TaskInfo, Tensors, same_fields
 
 WIDTHS = (256, 128)
@@ -85,12 +85,17 @@ class GraphFedMig(Method[Prepared]):
         "histogram",
         "a client's weight: mutual information of its predictions and labels, or the program's constant",
     )
-    warm_up: int = option(20, "epochs that each client trains alone at the beginning of round 1")
+    warm_up: int = option(
+        20,
+        "epochs that each client trains alone at the beginning of round 1",
+        search=ladder(0, 20, 40, above=80),
+    )
     gan_weight: float = option(
         1e-4,
         "weight of the divergence from the cluster's mean judgement in the local loss; 0 switches it off",
+        search=ladder(1e-5, 1e-4, 1e-3, below=0.0, above=1e-2),
     )
-    discriminator_steps: int = option(5, "discriminator steps per round")
+    discriminator_steps: int = option(5, "discriminator steps per round", search=ladder(1, 5, 10, above=20))
     noise: float = option(1e-4, "standard deviation of the noise on class means")
     threshold: float = option(
         -100.0,

@@ -33,7 +33,7 @@ from fedepd.network.contract import Inputs
 from fedepd.network.patterns import csr, dots, with_values
 from fedepd.network.sparse import Sparse, adjacency, csr_tensor
 from fedepd.network.training import Loss
-from fedepd.options import option
+from fedepd.options import ladder, option
 from fedepd.types import ClientData, Fields, Reply, Tensors, same_fields
 
 OWN_LR, OWN_DROPOUT = 1e-3, 0.1
@@ -102,15 +102,24 @@ class GraphSMOTE(Method[Prepared]):
         0.0,
         "synthetic nodes per training node of a minority class; "
         "0: as many passes over the class as fit into the class average",
+        search=ladder(0.0, 0.5, 1.0, above=2.0),
     )
     wiring: Literal["threshold", "soft"] = option(
         "threshold", "synthetic edges: predicted and cut at the threshold (T), or the scores (O)"
     )
-    threshold: float = option(0.5, "score from which a candidate edge is kept, with wiring threshold")
+    threshold: float = option(
+        0.5,
+        "score from which a candidate edge is kept, with wiring threshold",
+        search=ladder(0.3, 0.5, 0.7, below=0.1, above=0.9),
+    )
     interpolate: Literal["node", "pass"] = option(
         "node", "one place per synthetic node (paper) or per pass over a class (official)"
     )
-    rec_weight: float = option(1e-6, "lambda: weight of the edge reconstruction in the loss")
+    rec_weight: float = option(
+        1e-6,
+        "lambda: weight of the edge reconstruction in the loss",
+        search=ladder(1e-7, 1e-6, 1e-5, below=1e-8, above=1e-4),
+    )
     pretrain_rounds: int = option(
         10,
         "first rounds that train encoder and decoder on the reconstruction alone, at most half of all",

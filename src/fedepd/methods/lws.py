@@ -38,7 +38,7 @@ from fedepd.methods.steps import (
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Inputs
 from fedepd.network.training import Gradient
-from fedepd.options import option
+from fedepd.options import ladder, option
 from fedepd.types import ClientData, Field, Fields, Reply, TaskInfo, Tensors, same_fields
 
 OWN_LR, OWN_WEIGHT_DECAY = 0.2, 5e-4
@@ -60,7 +60,9 @@ class LWS(Method[Inputs]):
 
     # Choice: 0.2 instead of 0.05, by the search that every method had (docs/methods.md).
     stage_two: float = option(
-        0.2, "share of the rounds that learn the scales, at least one round of two or more; 0: FedAvg"
+        0.2,
+        "share of the rounds that learn the scales, at least one round of two or more; 0: FedAvg",
+        search=ladder(0.1, 0.2, 0.4, below=0.05, above=0.6),
     )
     averaging: Literal["counts", "uniform", "naive"] = option(
         "counts",

@@ -32,7 +32,7 @@ from fedepd.network.h2gcn import H2GCN
 from fedepd.network.mlp import MLP
 from fedepd.network.sgc import SGC
 from fedepd.network.sparse import Sparse, adjacency
-from fedepd.options import option
+from fedepd.options import ladder, option
 from fedepd.plugins import Registry
 from fedepd.rng import seeded
 from fedepd.shown import shown
@@ -71,7 +71,9 @@ class Backbone:
         backbone_names,
     )
     hidden: int = option(64, "width of the hidden layer")
-    dropout: float = option(0.5, "dropout on the hidden layer in training")
+    dropout: float = option(
+        0.5, "dropout on the hidden layer in training", search=ladder(0.0, 0.25, 0.5, 0.75, above=0.9)
+    )
     head: Literal["gcn", "linear"] = option(
         "gcn", "gcn: the last convolution classifies; linear: a linear layer on all convolutions"
     )

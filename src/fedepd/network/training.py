@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.network.kernels import Adam
-from fedepd.options import option
+from fedepd.options import ladder, option
 from fedepd.types import Tensors
 
 
@@ -21,10 +21,14 @@ class Training:
 
     # Choice: Algorithm 2 shows plain gradient steps. Adam, weight decay and kept moments are the defaults of
     # OpenFGL, on which the paper ran its experiments.
-    epochs: int = option(3, "full-batch steps per round at each client")
+    epochs: int = option(3, "full-batch steps per round at each client", search=ladder(1, 3, 5, above=10))
     optimizer: Literal["adam", "sgd"] = option("adam", "the optimiser of every method")
-    lr: float = option(1e-2, "learning rate")
-    weight_decay: float = option(5e-4, "L2 penalty added to the gradient, biases included")
+    lr: float = option(1e-2, "learning rate", search=ladder(3e-3, 1e-2, 3e-2, 0.1, below=1e-3, above=0.3))
+    weight_decay: float = option(
+        5e-4,
+        "L2 penalty added to the gradient, biases included",
+        search=ladder(0.0, 5e-5, 5e-4, 5e-3, above=5e-2),
+    )
     keep_moments: bool = option(
         True, "keep the optimiser's moments at the client across rounds, as OpenFGL does"
     )

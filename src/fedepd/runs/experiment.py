@@ -76,6 +76,7 @@ GROUPS: dict[str, type[Any]] = {
     "privacy": Privacy,
 }
 NOISE = ("privacy.dp_epsilon", "privacy.dp_delta", "privacy.dp_clip")
+VAULT = ("split.vault", "split.score_on")
 ADDED = (
     "protocol.adapt",
     "protocol.start",
@@ -83,6 +84,7 @@ ADDED = (
     "protocol.edges",
     "model.layers",
     *NOISE,
+    *VAULT,
     "defence",
     "attack",
     "privacy",
@@ -343,6 +345,9 @@ class Experiment:
             parts.append(f"initial weights of a trained model ({self.protocol.start[:12]})")
         if not self.protocol.edges:
             parts.append("no edges")
+        if s.vault:
+            where = "in the vault" if s.score_on == "vault" else "outside the vault"
+            parts.append(f"vault of {100 * s.vault:g} % of each class, scores of nodes {where}")
         if self.protocol.adapt:
             adapted = "adapted to each client's own training nodes after the last round"
             parts.append(adapted if self.method.has_global else "no model for all clients to adapt")

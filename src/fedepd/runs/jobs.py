@@ -49,6 +49,10 @@ class Job:
     def is_finished(self) -> bool:
         return folder.is_finished(self.out)
 
+    def work(self) -> None:
+        """What the job's process does: a run, from the start or from where it was interrupted."""
+        run_job(self)
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -144,7 +148,7 @@ def _work(job: Job, pipe: connection.Connection) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     failure = ""
     try:
-        run_job(job)
+        job.work()
     except FedEPDError as mistake:
         failure = str(mistake)
     except Exception as mistake:  # one job's defect must not end the others

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from fedepd.clients.partition import partition_sha256
+from fedepd.clients.vault import too_small
 from fedepd.errors import BadConfig
 from fedepd.folders import held
 from fedepd.methods import Method
@@ -150,6 +151,15 @@ def execute(
     for name, value, least in (("workers", workers, 1), ("checkpoint_every", checkpoint_every, 0)):
         if value < least:
             raise BadConfig(f"{name} is {value}; give at least {least}")
+    if (
+        experiment.split.vault
+        and not isinstance(data, Graph)
+        and any(isinstance(c, ClientData) for c in data)
+    ):
+        raise BadConfig(
+            f"vault is {experiment.split.vault:g}, but the clients were split before; leave vault out, "
+            "or give the graph"
+        )
     started = now()
     notes, initial = list(notes), None
     if experiment.protocol.start:
@@ -239,5 +249,7 @@ def summarise(
         own["attackers"] = list(simulation.exchange.attackers)
     if simulation.statistics is not None:
         own["statistics"] = simulation.statistics
-    warnings = [*warnings_of(simulation.clients, simulation.experiment.protocol.edges), *notes]
+    vault = too_small(simulation.graph, simulation.experiment.split.vault)
+    about = warnings_of(simulation.clients, simulation.experiment.protocol.edges)
+    warnings = [*about, *([vault] if vault else []), *notes]
     return record.summarise(simulation.config, progress, since(started), warnings, ranking, **own)

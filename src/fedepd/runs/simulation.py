@@ -16,6 +16,7 @@ from fedepd.clients.imputing import filled, fills_of, open_rules
 from fedepd.clients.partition import PartitionConfig, partition
 from fedepd.clients.scaling import with_features
 from fedepd.clients.split import make_clients
+from fedepd.clients.vault import known_labels
 from fedepd.datasets import graph_sha256
 from fedepd.datasets.facts import class_sizes
 from fedepd.errors import BadConfig
@@ -141,7 +142,7 @@ def build(experiment: Experiment, data: Data, workers: int = 1, choose: bool | N
     if auto.wanted(experiment):
         experiment, note = auto.with_chosen(experiment, clients, bool(choose))
     if experiment.method.merges_clients:
-        clients = [merged(graph, clients)]
+        clients = [merged(known_labels(graph, clients), clients)]
     if not experiment.protocol.edges:
         clients = [replace(c, graph=without_edges(c.graph)) for c in clients]
     attack = experiment.attack

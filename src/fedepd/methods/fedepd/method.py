@@ -46,7 +46,7 @@ from fedepd.network.contract import Inputs
 from fedepd.network.kernels import cross_entropy_
 from fedepd.network.sparse import Sparse
 from fedepd.network.training import Gradient
-from fedepd.options import option
+from fedepd.options import ladder, option
 from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields
 
 PAPER: Mapping[str, Any] = {
@@ -87,7 +87,11 @@ class FedEPD(Method[Graphs]):
 
     # Choice: the paper never gives mu and gamma of its main table. We take 1 and 0.5, the middle of its heat
     # maps.
-    mu: float = option(1.0, "intensity of the logit adjustment, Eq. 15; 0 switches it off")
+    mu: float = option(
+        1.0,
+        "intensity of the logit adjustment, Eq. 15; 0 switches it off",
+        search=ladder(0.5, 1.0, 2.0, below=0.25, above=4.0),
+    )
     gamma: float = option(0.5, "intensity of the prototype injection, Eq. 12; in (0, 1)")
     rho: float = option(
         1.0,
@@ -98,7 +102,9 @@ class FedEPD(Method[Graphs]):
     # `printed` keeps 0.1.
     teleport: float = option(0.15, "teleport probability (alpha) of the random walk, Eq. 6; in (0, 1]")
     walk_steps: int = option(10, "steps L of the random walk, Eq. 6")
-    calibration_epochs: int = option(3, "classifier steps per round after the base epochs")
+    calibration_epochs: int = option(
+        3, "classifier steps per round after the base epochs", search=ladder(1, 3, 5, above=10)
+    )
     # Choice: Algorithm 2 shows one base step and one calibration step, and the text says 3 local epochs. We
     # take 3 base steps and then 3 calibration steps.
     sign: Literal["minus", "plus"] = option(
@@ -130,7 +136,9 @@ class FedEPD(Method[Graphs]):
     # loss of each client also has the classifier's cross-entropy on the global prototypes of all classes.
     # They are means of what it reads.
     rehearsal_prior: float = option(
-        0.25, "how much frequent classes count above rare ones in rehearsal; 0: alike, 1: by their frequency"
+        0.25,
+        "how much frequent classes count above rare ones in rehearsal; 0: alike, 1: by their frequency",
+        search=ladder(0.0, 0.25, 0.5, above=1.0),
     )
     # Choice: of 0, 0.25 and 0.5, by validation. 0.5 gains less on rare classes, and 0 costs accuracy on
     # graphs with little signal.

@@ -19,6 +19,7 @@ from fedepd.folders import held
 from fedepd.reproduction.study.targets import Row, Target, target_names
 from fedepd.runs.experiment import Experiment, Protocol
 from fedepd.runs.jobs import Job, outcomes
+from fedepd.runs.tuned import TunedFile
 from fedepd.shown import shown
 from fedepd.types import Graph
 
@@ -92,10 +93,11 @@ def plan(
     settings: Mapping[str, Any],
     seeds: int | None = None,
     data_dir: str | None = None,
+    tuned: TunedFile | None = None,
 ) -> list[Planned]:
     """All cells of the targets, ordered by seed, so that a study that is stopped early still has every row.
 
-    Every setting is checked here, before anything runs.
+    Every setting is checked here, before anything runs. A row's own settings win over ``tuned`` ones.
     """
     first = int(settings.get("seed", Protocol.seed))
     settings = {name: value for name, value in settings.items() if name != "seed"}
@@ -107,13 +109,24 @@ def plan(
         hashes: dict[str, str] = {}
         for target in (target for target in targets if dataset in datasets[target.name]):
             for seed in range(first, first + (target.seeds if seeds is None else seeds)):
+                given = for_rows(target, dataset, settings, tuned)
                 for row in target.rows:
-                    own = target.settings_of(row, {**settings, "seed": seed})
+                    own = target.settings_of(row, {**given[row.method, row.preset], "seed": seed})
                     experiment = Experiment.recorded(row.method, row.preset, own)
                     folder = out / "cells" / _config_hash(experiment, graph, hashes)
                     job = Job(row.method, row.preset, dataset, folder, data_dir, own, CHECKPOINT_EVERY)
                     found.append(Planned(target.name, row, dataset, seed, job))
     return sorted(found, key=lambda planned: planned.seed)
+
+
+def for_rows(
+    target: Target, dataset: str, settings: Mapping[str, Any], tuned: TunedFile | None
+) -> dict[tuple[str, str], dict[str, Any]]:
+    """The settings given for all rows, by method and preset, with the tuned ones of each."""
+    pairs = list(dict.fromkeys((row.method, row.preset) for row in target.rows))
+    return (
+        {pair: dict(settings) for pair in pairs} if tuned is None else tuned.for_all(pairs, dataset, settings)
+    )
 
 
 def check_acting(target: Target, given: Mapping[str, Any]) -> None:
