@@ -250,6 +250,9 @@ class Experiment:
                 del settings[group][setting]
             elif not setting and mine == default:
                 del settings[group]
+        for name, before in self.method.added.items():
+            if settings["method"][name] == before:
+                del settings["method"][name]
         text = json.dumps([settings, graph_sha256], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 MARGIN = ("mu", "sign", "margin_in", "absent", "gate", "isolated_gate")
 WALK = ("teleport", "walk_steps")
 PROTOTYPES = ("consensus_by", "gamma", "rho", *WALK, "rehearsal_prior", "elites", "prototype_encoder")
+PROTOTYPES += ("holders",)
 
 
 def idle_settings(method: FedEPD) -> dict[str, str]:
