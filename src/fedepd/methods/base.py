@@ -176,11 +176,8 @@ class Method(ABC, Generic[P]):
     """
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
     """Named settings of the fields."""
-    added: ClassVar[Mapping[str, Any]] = {}
-    """Settings that came later, each with the value that every run had before.
-
-    At this value they are left out of a run's identity, so that older runs keep theirs.
-    """
+    added: ClassVar[frozenset[str]] = frozenset()
+    """Settings that came later. At their defaults they are left out of a run's identity."""
     retired: ClassVar[Mapping[str, Any]] = {}
     """Removed settings, each with the value that the method still has.
 

@@ -45,6 +45,12 @@ class Protocol:
         "helps; for methods with a model for all clients",
     )
 
+    pruned: Literal["no", "always", "by_vote"] = option(
+        "no",
+        "a control: prune every client's graph as FedEPD does, always or if the clients vote for it; for "
+        "other methods",
+    )
+
     def __post_init__(self) -> None:
         if self.rounds < 1:
             raise BadConfig(f"rounds is {self.rounds}; give at least 1")
@@ -65,7 +71,7 @@ GROUPS: dict[str, type[Any]] = {
     "privacy": Privacy,
 }
 NOISE = ("privacy.dp_epsilon", "privacy.dp_delta", "privacy.dp_clip")
-ADDED = ("protocol.adapt", "model.layers", *NOISE, "defence", "attack", "privacy")
+ADDED = ("protocol.adapt", "protocol.pruned", "model.layers", *NOISE, "defence", "attack", "privacy")
 """Groups and single settings that came later.
 
 At their defaults they are left out of a run's identity, so that older runs keep theirs.
@@ -250,9 +256,9 @@ class Experiment:
                 del settings[group][setting]
             elif not setting and mine == default:
                 del settings[group]
-        for name, before in self.method.added.items():
-            if settings["method"][name] == before:
-                del settings["method"][name]
+        for f in fields(self.method):
+            if f.name in self.method.added and getattr(self.method, f.name) == f.default:
+                del settings["method"][f.name]
         text = json.dumps([settings, graph_sha256], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -290,6 +296,9 @@ class Experiment:
         if self.protocol.adapt:
             adapted = "adapted to each client's own training nodes after the last round"
             parts.append(adapted if self.method.has_global else "no model for all clients to adapt")
+        if self.protocol.pruned != "no":
+            when = "where the clients vote for it" if self.protocol.pruned == "by_vote" else "always"
+            parts.append(f"graphs pruned as FedEPD does, {when}")
         if self.defence.robust != "off":
             parts.append(f"robust rule {self.defence.robust}")
         if self.defence.cap_weights:

@@ -118,6 +118,7 @@ def summarise(
         "best_round": progress.best[headline].round,
         "best_rounds": best_rounds(progress),
         "metrics": progress.metrics(),
+        **({"other_selection": progress.other_selection()} if progress.otherwise else {}),
         **({} if progress.opened is None else {"open_classes": progress.opened}),
         "tiers": {"head": cut.head, "medium": cut.medium, "tail": cut.tail},
         "bytes_up": sum(sum(line["bytes_up"].values()) for line in progress.lines),
@@ -196,7 +197,7 @@ def write_results(
     ``adapted``: the clients' adapted models, where there are any and they are at hand.
     """
     write_json(folder / CLIENTS, clients)
-    write_arrays(folder / CONFUSION, progress.confusions())
+    write_arrays(folder / CONFUSION, {**progress.confusions(), **progress.other_confusions()})
     write_tensors(folder / FINAL, progress.tensors)
     write_tensors(folder / MODEL, progress.best[summary["headline"]].tensors)
     if adapted:

@@ -73,4 +73,3 @@ def average_by_holders(
         ]
         new[name] = class_mean(tensors[name].movedim(-1, 0), pairs).movedim(0, -1).contiguous()
     return new
-

@@ -31,7 +31,7 @@ from fedepd.methods.fedepd.holders import average_by_holders, by_holders, column
 from fedepd.methods.fedepd.idle import idle_settings
 from fedepd.methods.fedepd.purify import EPSILON, Score, purified_edges
 from fedepd.methods.fedepd.structure import Graphs, Prepared, central_nodes, class_homophily, low_pass_rows
-from fedepd.methods.fedepd.vote import counted_votes
+from fedepd.methods.fedepd.vote import counted_votes, for_pruning
 from fedepd.methods.steps import (
     average,
     class_counts,
@@ -78,7 +78,7 @@ class FedEPD(Method[Graphs]):
         "without_consensus": {"consensus": False},
         "without_recalibration": {"recalibrate": False},
     }
-    added: ClassVar[Mapping[str, Any]] = {"holders": 0.0}
+    added: ClassVar[frozenset[str]] = frozenset({"holders"})
     retired: ClassVar[Mapping[str, Any]] = {
         "interleave": False,
         "infer_on": "purified",
@@ -239,8 +239,8 @@ class FedEPD(Method[Graphs]):
         return idle_settings(self)
 
     def prunes(self, tensors: Tensors) -> bool:
-        """Whether the purified graph is the one to use. With a tie, or before the vote, it is not."""
-        return bool(tensors["pruning.votes"][0] > tensors["pruning.votes"][1]) if self.votes else self.purify
+        """Whether the purified graph is the one to use."""
+        return for_pruning(tensors["pruning.votes"]) if self.votes else self.purify
 
     def prepare(self, data: ClientData, model: Backbone) -> Graphs:
         purified = purified_edges(data.graph, self.score) if self.purify else data.graph.edge_index
