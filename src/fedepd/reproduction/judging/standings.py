@@ -7,7 +7,7 @@ is there at all. The Bayesian signed-rank test asks how probable it is that it i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -108,8 +108,8 @@ def _standing(
 def standings_table(results: Results, found: Standings) -> Table:
     """A line per row, the best rank first."""
     disputed = [shown(row.label) for row in results.target.rows if row.disputed]
-    headers = ["Method", "Mean rank", *([f"Without {', '.join(disputed)}"] if disputed else [])]
-    headers += ["FedEPD minus it", "Wilcoxon p", "FedEPD worse", "Level", "FedEPD better"]
+    headers = ["Method", "Rank", *(["Rank *"] if disputed else [])]
+    headers += ["Difference", "Wilcoxon p", "P worse", "P level", "P better"]
     lines = []
     for row in found.rows:
         without = [measured(row.rank_undisputed, math.nan)] if disputed else []
@@ -121,19 +121,21 @@ def standings_table(results: Results, found: Standings) -> Table:
         f"{results.target.name}-{found.scoring.name}-{found.metric}-standings",
         headers,
         [lines],
-        note(results, _explained(found), found.scoring, marked=False),
+        note(results, _explained(found, disputed), found.scoring, marked=False),
     )
 
 
-def _explained(found: Standings) -> str:
+def _explained(found: Standings, disputed: Sequence[str]) -> str:
     friedman = "" if math.isnan(found.friedman_p) else f" Friedman's test: {_p(found.friedman_p)}."
     missing = f" Without a score on some dataset: {', '.join(found.left_out)}." if found.left_out else ""
+    without = f" Rank *: without {', '.join(disputed)}." if disputed else ""
     return (
-        f"Ranks by {METRIC_WORDS.get(found.metric, found.metric)} over {len(found.datasets)} datasets, 1 is "
-        f"best.{friedman} FedEPD minus it: mean difference over datasets, in points. Wilcoxon p: of that "
-        "difference, corrected by Holm's method over all pairs of rows. FedEPD worse, Level, FedEPD better: "
-        f"probabilities by the Bayesian signed-rank test (Benavoli et al. 2017). Level means within {ROPE:g} "
-        f"point. The prior is one difference of 0 with weight {PRIOR:g}.{missing}"
+        f"Rank: mean rank by {METRIC_WORDS.get(found.metric, found.metric)} over {len(found.datasets)} "
+        f"datasets, 1 is best.{without}{friedman} Difference: FedEPD minus the row, mean over datasets, in "
+        "points. Wilcoxon p: of that difference, corrected by Holm's method over all pairs of rows. P worse, "
+        "P level, P better: the probabilities that FedEPD is worse than the row, level with it, and better, by "
+        f"the Bayesian signed-rank test (Benavoli et al. 2017). Level means within {ROPE:g} point. The prior "
+        f"is one difference of 0 with weight {PRIOR:g}.{missing}"
     )
 
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from fedepd.errors import BadConfig
 from fedepd.files import write_json, write_text
-from fedepd.report.tables import Table, markdown
+from fedepd.report.tables import METRIC_WORDS, Table, markdown
 from fedepd.reproduction.judging.comparisons import Duel, duel_table, duels
 from fedepd.reproduction.judging.judgement import RULE, verdict_lines, verdict_table, verdicts_of
 from fedepd.reproduction.judging.standings import Standings, standings, standings_json, standings_table
@@ -20,7 +20,6 @@ from fedepd.reproduction.pages.drawing import save_figure
 from fedepd.reproduction.pages.figure_tables import BY_DATASET, robustness_tables, shape_table
 from fedepd.reproduction.pages.illustrations import figures_of, points_of
 from fedepd.reproduction.pages.tables import (
-    HEADINGS,
     failure_table,
     latex,
     latex_document,
@@ -122,7 +121,7 @@ def with_standings(
             fold = f"The same, {scoring.words}"
             more.setdefault(fold, {}).update(metric_tables(results, METRICS, scoring))
     for each in found:
-        heading, table = f"Over all datasets: {HEADINGS[each.metric].lower()}", standings_table(results, each)
+        heading, table = f"Over all datasets: {METRIC_WORDS[each.metric]}", standings_table(results, each)
         if each.scoring == HEADLINE:
             tables[heading] = table
             continue

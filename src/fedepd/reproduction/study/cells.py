@@ -157,7 +157,11 @@ def _config_hash(experiment: Experiment, graph: Graph, hashes: dict[str, str]) -
 
 def to_run(planned: Iterable[Planned]) -> list[Planned]:
     """The unfinished cells, each once, even if several targets share it."""
-    return list({each.job.out: each for each in planned if not each.job.is_finished}.values())
+    found: dict[Path, Planned] = {}
+    for each in planned:
+        if not each.job.is_finished:
+            found.setdefault(each.job.out, each)
+    return list(found.values())
 
 
 def run_planned(
