@@ -42,7 +42,7 @@ def disputed(results: Results, key: str) -> Results:
 def test_ranks_differences_and_probabilities(make_results: MakeResults) -> None:
     """Ranks: FedEPD 2, 1, 1; FedAvg 3, 2, 2; FedGAC 1, 3, 3. Without FedGAC FedEPD is always first.
 
-    FedEPD minus FedAvg: 10, 4, 0.5, mean 14.5 / 3. FedEPD minus FedGAC: -1, 10, 10, mean 19 / 3.
+    FedEPD minus FedAvg: 10, 4, 0.5, mean 29 / 6. FedEPD minus FedGAC: -1, 10, 10, mean 19 / 3.
     """
     found = standings(disputed(make_results(SCORES), "fedgac"), "acc", HEADLINE)
     assert found is not None
@@ -52,7 +52,7 @@ def test_ranks_differences_and_probabilities(make_results: MakeResults) -> None:
     )
     assert (by["fedepd"].rank_undisputed, by["fedavg"].rank_undisputed) == (1, 2)
     assert math.isnan(by["fedgac"].rank_undisputed)
-    assert by["fedavg"].difference == pytest.approx(14.5 / 3)
+    assert by["fedavg"].difference == pytest.approx(29 / 6)
     assert by["fedgac"].difference == pytest.approx(19 / 3)
     assert by["fedavg"].posterior == signed_rank_posterior([10, 4, 0.5])
     assert math.isnan(by["fedepd"].difference)

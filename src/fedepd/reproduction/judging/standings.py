@@ -133,9 +133,9 @@ def _explained(found: Standings, disputed: Sequence[str]) -> str:
         f"Rank: mean rank by {METRIC_WORDS.get(found.metric, found.metric)} over {len(found.datasets)} "
         f"datasets, 1 is best.{without}{friedman} Difference: FedEPD minus the row, mean over datasets, in "
         "points. Wilcoxon p: of that difference, corrected by Holm's method over all pairs of rows. P worse, "
-        "P level, P better: the probabilities that FedEPD is worse than the row, level with it, and better, by "
-        f"the Bayesian signed-rank test (Benavoli et al. 2017). Level means within {ROPE:g} point. The prior "
-        f"is one difference of 0 with weight {PRIOR:g}.{missing}"
+        "P level, P better: the probabilities that FedEPD is worse than the row, level with it, and better, "
+        f"by the Bayesian signed-rank test (Benavoli et al. 2017). Level means within {ROPE:g} point. The "
+        f"prior is one difference of 0 with weight {PRIOR:g}.{missing}"
     )
 
 
