@@ -427,6 +427,8 @@ class Field:
 
     The guard puts back what was received, or zeros, where it hides a class.
     """
+    factors: tuple[float, ...] | None = None
+    """Of a real field with ``classes``: a factor for each class, where ``Method.weights`` weighs by class."""
 
 
 Fields = Mapping[str, Field]

@@ -119,6 +119,19 @@ def test_available_tells_present_from_missing(tmp_path: Path) -> None:
     assert not present["corafull"]
 
 
+def test_graphs_with_a_made_tail_have_a_folder_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "longtail" / "graphs").mkdir(parents=True)
+    write_npz(path_graph(), tmp_path / "longtail" / "graphs" / "mine_lt.npz")
+    assert load("mine_lt", tmp_path).num_nodes == path_graph().num_nodes
+    row = next(row for row in available(tmp_path) if row.name == "mine_lt")
+    assert row.present
+    assert row.down_sampled
+    assert "longtail/graphs/mine_lt.npz" in row.description
+    (tmp_path / "graphs").mkdir()
+    write_npz(path_graph(), tmp_path / "graphs" / "mine_lt.npz")  # the usual folder comes first
+    assert [row.down_sampled for row in available(tmp_path) if row.name == "mine_lt"] == [False]
+
+
 def test_describe() -> None:
     """Four edges; of the three between labelled nodes 0-1 and 1-2 stay in class 0.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from fedepd.datasets import write_npz
+from fedepd.errors import BadData
 from fedepd.report.runs import read_run
 from fedepd.runs.folder import weights_sha256
 from fedepd.runs.run import run
@@ -45,6 +47,25 @@ def folder(finished: Path, tmp_path: Path) -> Path:
 
 def test_an_honest_run_is_read(folder: Path) -> None:
     assert read_run(folder).rounds[-1]["round"] == 4
+
+
+def test_the_rounds_of_the_other_selection_are_read_and_checked(folder: Path) -> None:
+    run = read_run(folder)
+    other = run.summary["other_selection"]
+    assert other["select"] == "val_acc"
+    for select in ("val_acc", "val_macro_f1", ""):
+        metrics = other["metrics"] if select == "val_acc" else run.summary["metrics"]
+        assert (
+            run.metric("acc", "personal", "client_mean", select) == metrics["personal"]["client_mean"]["acc"]
+        )
+    assert math.isnan(run.metric("acc", select="last"))
+    assert run.rounds
+    path = folder / "summary.json"
+    summary = json.loads(path.read_text())
+    summary["other_selection"]["metrics"]["global"]["pooled"]["acc"] = 0.99
+    path.write_text(json.dumps(summary))
+    with pytest.raises(BadData, match=r"says acc = 0.99 \(global, pooled\), but its confusion"):
+        read_run(folder)
 
 
 def test_an_older_run_without_the_optional_keys_is_read(folder: Path) -> None:

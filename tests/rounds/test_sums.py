@@ -38,6 +38,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("lws", {"averaging": "counts"}),
     ("lws", {"averaging": "naive"}),
     ("fedepd", {"consensus_by": "injection"}),
+    ("fedepd", {"holders": 0.5}),
+    ("fedepd", {"holders": 1.0}),
 ]
 
 

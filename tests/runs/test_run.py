@@ -136,7 +136,8 @@ def test_one_line_per_round(kept: RunResult) -> None:
 def test_arrays_of_the_folder_agree_with_the_numbers(kept: RunResult, graph: Graph) -> None:
     assert kept.folder is not None
     with np.load(kept.folder / "confusion.npz", allow_pickle=False) as confusion:
-        assert set(confusion.files) == {"global_val", "global_test", "personal_val", "personal_test"}
+        names = {"global_val", "global_test", "personal_val", "personal_test"}
+        assert set(confusion.files) == names | {f"{name}_by_acc" for name in names}  # of both selections
         pooled = confusion["global_test"].sum(0)
     assert np.trace(pooled) / pooled.sum() == pytest.approx(kept.metrics["global"]["pooled"]["acc"])
     with np.load(kept.folder / "partition.npz", allow_pickle=False) as partition:

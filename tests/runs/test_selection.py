@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedepd.files import clean
 from fedepd.longtail import Tiers
 from fedepd.rounds.admission import Refusal
 from fedepd.rounds.loop import Round
@@ -77,6 +78,51 @@ def test_the_best_validation_round_is_selected_the_earliest_on_a_tie(select: str
         assert done.best[kind].confusions[f"{kind}_test"].tolist() == [matrix(2).tolist()] * 2
     assert done.best["global"].tensors["w"].tolist() == [2.0]
     assert done.best["personal"].tensors["client0.w"].tolist() == [102.0]
+
+
+RARE = torch.tensor([[5, 3], [0, 2]])
+"""Accuracy 0.7. F1 is 10/13 and 4/7, so macro-F1 is 0.670."""
+FREQUENT = torch.tensor([[8, 0], [2, 0]])
+"""Accuracy 0.8. F1 is 16/18 and 0, so macro-F1 is 0.444."""
+
+
+def two_tastes(select: str) -> Progress:
+    """Round 1 has the better macro-F1, round 2 the better accuracy. Their test scores are 0.25 and 0.75."""
+    out = progress(select)
+    for number, val, right in ((1, RARE, 1), (2, FREQUENT, 3)):
+        each = {"global_val": val, "global_test": matrix(right)}
+        each |= {"personal_val": val, "personal_test": matrix(right)}
+        out.add(replace(round_of(number, 1), confusions={0: each}), partial(own, number))
+    return out
+
+
+@pytest.mark.parametrize(("select", "other"), [("val_macro_f1", "val_acc"), ("val_acc", "val_macro_f1")])
+def test_the_other_score_selects_too_and_one_run_has_both(select: str, other: str) -> None:
+    mine, theirs = (1, 2) if select == "val_macro_f1" else (2, 1)
+    acc = {1: 0.25, 2: 0.75}
+    found = two_tastes(select)
+    assert {kind: best.round for kind, best in found.best.items()} == {"global": mine, "personal": mine}
+    said = found.other_selection()
+    assert said["select"] == other
+    assert said["best_rounds"] == {"global": theirs, "personal": theirs}
+    assert found.metrics()["global"]["pooled"]["acc"] == acc[mine]
+    assert said["metrics"]["global"]["pooled"]["acc"] == acc[theirs]
+    by = other.removeprefix("val_")
+    assert found.other_confusions()[f"global_test_by_{by}"].tolist() == [matrix(2 * theirs - 1).tolist()]
+    again = progress(select)
+    again.restore(*found.packed())
+    assert clean(again.other_selection()) == clean(said)
+
+
+def test_a_checkpoint_from_before_leaves_the_other_selection_out() -> None:
+    tensors, about = two_tastes("val_acc").packed()
+    del about["otherwise"]
+    again = progress("val_acc")
+    again.restore(tensors, about)
+    again.add(round_of(3, 1), partial(own, 3))
+    assert again.otherwise is None
+    assert again.other_confusions() == {}
+    assert two_tastes("last").otherwise == {}
 
 
 def test_the_last_round_may_be_asked_for() -> None:

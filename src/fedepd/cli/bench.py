@@ -72,7 +72,9 @@ def bench(arguments: list[str]) -> int:
         if backbone not in BACKBONES:
             raise UnknownName("backbone", backbone, BACKBONES)
     at_hand = [
-        row.name for row in available() if row.present and ":" not in row.name and row.name != "synthetic"
+        row.name
+        for row in available()
+        if row.present and not row.down_sampled and ":" not in row.name and row.name != "synthetic"
     ]
     data = values.data or (["synthetic"] if values.quick else [*TWINS, *at_hand])
     table, growth = suite.bench(

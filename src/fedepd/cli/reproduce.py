@@ -116,12 +116,12 @@ def _parser() -> Parser:
 def _list_targets(code: int) -> int:
     from rich.table import Table
 
-    from fedepd.reproduction.study.targets import read_target, target_names
+    from fedepd.reproduction.study.targets import NOT_THE_PAPERS, read_target, target_names
 
     table = Table("target", "what it makes", "datasets of the paper")
     for target in map(read_target, target_names()):
         table.add_row(target.name, target.title, ", ".join(target.datasets))
-    table.add_row("all", "all of the above except robustness, on one page", "")
+    table.add_row("all", f"all of the above except {', '.join(NOT_THE_PAPERS)}, on one page", "")
     console().print(table)
     return code
 

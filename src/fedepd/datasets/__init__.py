@@ -148,6 +148,10 @@ Examples:
 """
 
 
+GRAPHS, DOWN_SAMPLED = "graphs", "longtail/graphs"
+"""Folders of graph files in the data folder: graphs as they are, and graphs whose long tail was made."""
+
+
 @dataclass(frozen=True)
 class Listed:
     """One line of ``fedepd data list``."""
@@ -155,14 +159,16 @@ class Listed:
     name: str
     present: bool
     description: str
+    down_sampled: bool = False
+    """True for a graph whose long tail was made by dropping nodes. Studies use it only if they name it."""
 
 
 def load(name_or_path: str | Path, data_dir: str | Path | None = None) -> Graph:
     """Read a graph by its name or from an npz file.
 
     Args:
-        name_or_path: An npz file, a key of ``fedepd.DATASETS``, or the NAME of a file ``graphs/NAME.npz`` in
-            the data folder.
+        name_or_path: An npz file, a key of ``fedepd.DATASETS``, or the NAME of a file ``graphs/NAME.npz`` or
+            ``longtail/graphs/NAME.npz`` in the data folder.
         data_dir: The data folder, if it is not ``$FEDEPD_DATA``.
 
     Returns:
@@ -181,11 +187,12 @@ def load(name_or_path: str | Path, data_dir: str | Path | None = None) -> Graph:
     name, folder = str(name_or_path), data_folder(data_dir)
     if name.endswith(".npz") or os.path.isfile(name):  # Path.is_file raises on some names, this does not
         return read_npz(name)
-    dataset, ready = DATASETS.get(name), folder / "graphs" / f"{name}.npz"
+    dataset = DATASETS.get(name)
     if dataset and not dataset.files:
         return dataset.read(folder)
-    if os.path.isfile(ready):
-        graph = read_npz(ready)
+    ready = [folder / place / f"{name}.npz" for place in (GRAPHS, DOWN_SAMPLED)]
+    if found := next((path for path in ready if os.path.isfile(path)), None):
+        graph = read_npz(found)
         return check_table1(graph, dataset.table1) if dataset and dataset.table1 else graph
     if dataset is None:
         raise UnknownName("dataset", shown(name), [listed.name for listed in available(folder)])
@@ -200,7 +207,7 @@ def load(name_or_path: str | Path, data_dir: str | Path | None = None) -> Graph:
 def available(data_dir: str | Path | None = None) -> list[Listed]:
     """All named datasets, and whether their files are on this machine."""
     folder = data_folder(data_dir)
-    ready = {path.stem for path in sorted((folder / "graphs").glob("*.npz"))}
+    ready, made = ({path.stem for path in (folder / place).glob("*.npz")} for place in (GRAPHS, DOWN_SAMPLED))
     rows = [
         Listed(
             name,
@@ -211,8 +218,12 @@ def available(data_dir: str | Path | None = None) -> list[Listed]:
         )
         for name, dataset in DATASETS.items()
     ]
+    rows += [
+        Listed(name, True, f"graph file {GRAPHS}/{name}.npz") for name in sorted(ready - DATASETS.keys())
+    ]
     return rows + [
-        Listed(name, True, f"graph file graphs/{name}.npz") for name in sorted(ready - DATASETS.keys())
+        Listed(name, True, f"graph file {DOWN_SAMPLED}/{name}.npz, long tail made by dropping nodes", True)
+        for name in sorted(made - ready - DATASETS.keys())
     ]
 
 

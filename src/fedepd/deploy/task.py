@@ -31,6 +31,7 @@ from fedepd.rounds.statistics import NOT_IN_THE_BUDGET
 from fedepd.runs.asking import adapts
 from fedepd.runs.drive import check_budget
 from fedepd.runs.experiment import Experiment
+from fedepd.runs.pruning import check_not_pruned
 from fedepd.shown import shown
 from fedepd.types import ClientData, TaskInfo
 
@@ -110,6 +111,7 @@ class FederationTask:
                 f"vault is {experiment.split.vault:g}, but no site of a federation knows the whole graph; "
                 "leave vault out, or set nodes aside with 'fedepd data split --vault' before"
             )
+        check_not_pruned(experiment, "a site's graph stays as it is")
         if experiment.method.merges_clients:
             raise BadConfig(
                 f"method '{self.method}' needs the whole graph in one place and cannot be federated; "

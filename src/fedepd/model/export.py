@@ -32,6 +32,7 @@ from fedepd.runs.distil import distilled
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.folder import called, check_new_run, read_weights, weights_sha256
 from fedepd.runs.predict import check_common, common_model
+from fedepd.runs.pruning import check_not_pruned
 from fedepd.runs.resume import experiment_of, rebuild
 from fedepd.runs.simulation import Simulation
 from fedepd.shapes import DAMAGED, EVERY, FLAG, NUMBER, ROUND_NUMBER, TEXT, TIERS, expect, whole
@@ -130,6 +131,7 @@ def export(
         write_model(run, of_federation(run), calibration_of_federation(run), out)
         return out
     simulation = rebuild(Path(folder), data, data_dir)
+    check_not_pruned(simulation.experiment, "a model would meet graphs that are not pruned")
     if client is not None:
         if distil:
             raise BadConfig("a distilled model is one of all clients; give either --distil or --client")

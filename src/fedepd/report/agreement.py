@@ -67,11 +67,24 @@ def check_numbers(
     cut = _tiers(summary, "sites" in config, class_sizes, where)
     if summary["headline"] not in summary["metrics"]:
         raise BadData(f"{where} has no metrics of its headline model, '{summary['headline']}'; {CHANGED}")
-    for model, averages in summary["metrics"].items():
-        if f"{model}_test" not in confusion or not averages.keys() <= AVERAGES.keys():
+    _check_scores(summary["metrics"], "", confusion, cut, where)
+    other = summary.get("other_selection", {})
+    _check_scores(other.get("metrics", {}), f"_by_{_score(other)}", confusion, cut, where)
+    _check_classes(summary, config, confusion, cut, where)
+
+
+def _score(other: Json) -> str:
+    return str(other.get("select", "")).removeprefix("val_")
+
+
+def _check_scores(models: Json, matrices: str, confusion: Arrays, cut: Tiers, where: str) -> None:
+    """``matrices``: how the names of the models' confusion matrices end."""
+    for model, averages in models.items():
+        name = f"{model}_test{matrices}"
+        if name not in confusion or not averages.keys() <= AVERAGES.keys():
             raise BadData(f"{where} has metrics that do not come from {CONFUSION}; {CHANGED}")
         for average, stated in averages.items():
-            found = AVERAGES[average](confusion[f"{model}_test"], cut)
+            found = AVERAGES[average](confusion[name], cut)
             for metric, value in stated.items():
                 if metric not in found or not _same(value, found[metric]):
                     ours = f"{found[metric]:.6g}" if metric in found else "no such metric"
@@ -79,8 +92,6 @@ def check_numbers(
                         f"{where} says {metric if metric in found else 'one'} = {value} ({model}, "
                         f"{average}), but its confusion matrices give {ours}; {CHANGED}"
                     )
-
-    _check_classes(summary, config, confusion, cut, where)
 
 
 def _check_classes(summary: Json, config: Json, confusion: Arrays, cut: Tiers, where: str) -> None:
@@ -165,14 +176,17 @@ def check_rounds(summary: Json, config: Json, lines: Sequence[Json], where: str)
     select = str(config["experiment"].get("protocol", {}).get("select", ""))
     if best.pop("adapted", None) not in (None, best.get("global")):
         raise BadData(f"{where}: adapted models of {SUMMARY} are not those of its best round; {CHANGED}")
-    for model, selected in best.items():
+    other = summary.get("other_selection", {})
+    rules = [(model, selected, select) for model, selected in best.items()]
+    rules += [(model, n, str(other.get("select", ""))) for model, n in other.get("best_rounds", {}).items()]
+    for model, selected, rule in rules:
         evaluated = {line["round"]: line["val"][model] for line in lines if model in line.get("val", {})}
         if selected not in evaluated:
             raise BadData(
                 f"{where}: {SUMMARY} says that round {selected} is the best ({model}), but it was not "
                 f"evaluated; {CHANGED}"
             )
-        if not _is_best(selected, evaluated, select):
+        if not _is_best(selected, evaluated, rule):
             raise BadData(
                 f"{where}: {SUMMARY} says that round {selected} is the best ({model}), but a later one is "
                 f"better; {CHANGED}"

@@ -49,11 +49,21 @@ class Run:
         """The model whose scores stand for the method: ``global``, or the clients' ``personal`` ones."""
         return str(self.summary["headline"])
 
-    def metric(self, name: str, model: str = "headline", average: str = "pooled") -> float:
-        """A test metric as a fraction. NaN if it was not measured or there is no such model."""
-        of_model = self.summary["metrics"].get(self.kind(model), {})
+    def metric(self, name: str, model: str = "headline", average: str = "pooled", select: str = "") -> float:
+        """A test metric as a fraction. NaN if it was not measured or there is no such model.
+
+        ``select`` names the score that selects the round, if it is not the run's own choice.
+        """
+        of_model = self._selected_by(select).get(self.kind(model), {})
         value = of_model.get(average, {}).get(name)
         return float("nan") if value is None else float(value)
+
+    def _selected_by(self, select: str) -> Json:
+        """The scores of the rounds that were selected in this way; none if the run does not have them."""
+        if not select or select == self.config["experiment"].get("protocol", {}).get("select"):
+            return dict(self.summary["metrics"])
+        other = self.summary.get("other_selection", {})
+        return dict(other["metrics"]) if other.get("select") == select else {}
 
     @property
     def adapted(self) -> bool:

@@ -20,7 +20,7 @@ from torch import Tensor
 from fedepd.errors import BadMessage
 from fedepd.methods.base import AVERAGED, Method
 from fedepd.rounds.guard import ROWS
-from fedepd.types import Fields, Reply, Sizes, TaskInfo, Tensors
+from fedepd.types import Field, Fields, Reply, Sizes, TaskInfo, Tensors
 
 Vector = NDArray[np.int64]
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
@@ -52,7 +52,7 @@ def layout(method: Method[Any], info: TaskInfo, fields: Fields) -> Layout:
     for name in sorted(fields):
         field = fields[name]
         shape = (classes, *field.shape[1:]) if field.kind == "rows" else field.shape
-        here = rows if field.kind in ROWS else parts
+        here = rows if field.kind in ROWS or field.factors else parts
         here.append((name, shape))
         if field.kind in AVERAGED:
             here.append((name + WEIGHT, tuple(weights[name].shape)))
@@ -63,7 +63,8 @@ def class_rows(parts: Layout) -> int:
     """How many numbers at the end of a vector belong to class rows.
 
     They are used only if no client dropped out. The rows of a class are those of three holders or more. If
-    one drops out, the sum is over fewer, and the difference to the last round's sum would show its row.
+    one drops out, the sum is over fewer, and the difference to the last round's sum would show its row. So it
+    is with what is weighed by the nodes of each class.
     """
     last = [name for name, _ in parts].index(ABOUT[-1])
     return sum(prod(shape) for _, shape in parts[last + 1 :])
@@ -79,7 +80,7 @@ def vector_of(method: Method[Any], info: TaskInfo, fields: Fields, reply: Reply,
             value = spread(value, reply.tensors[str(field.of)], info.num_classes)
         if field.kind in AVERAGED:
             weight = weights[name].to(torch.float64)
-            value = value * weight.reshape(-1, *[1] * (value.ndim - 1)) if value.ndim else value * weight
+            value = value * along(field, weight, value)
             parts[name + WEIGHT] = weight
         parts[name] = value
     counted = float(reply.num_train) if "loss" in reply.scalars else 0.0
@@ -96,6 +97,14 @@ def vector_of(method: Method[Any], info: TaskInfo, fields: Fields, reply: Reply,
     }
     order = [parts[name].reshape(-1) for name, _ in layout(method, info, fields)]
     return whole(torch.cat(order).numpy(), clients)
+
+
+def along(field: Field, weight: Tensor, value: Tensor) -> Tensor:
+    """The weights of a field's value, one or one per class, in a shape that multiplies it."""
+    shape = [1] * value.ndim
+    if shape:
+        shape[field.classes if field.factors and field.classes is not None else 0] = -1
+    return weight.reshape(shape)
 
 
 SIZES = ("train", "val", "test", "holders", "num_nodes", "num_train", "clients")
@@ -154,7 +163,7 @@ def reply_of(fields: Fields, parts_of: Layout, total: Vector, round: int) -> Rep
     for name, field in fields.items():
         value = parts[name]
         if field.kind in AVERAGED:
-            weight = parts[name + WEIGHT].reshape(-1, *[1] * (value.ndim - 1))
+            weight = along(field, parts[name + WEIGHT], value)
             value = torch.where(weight > 0, value / weight.clamp(min=2.0**-FRACTION_BITS), 0.0)
         if field.kind == "presence":
             value = value.clamp(max=1)

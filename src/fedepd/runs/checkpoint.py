@@ -1,8 +1,8 @@
 """What a run needs to go on after a crash: one file per saved round.
 
 A file is there whole or not at all, and it is never believed without its checksum. It begins with the sha256
-of the rest. The rest is a safetensors file: the tensors stand under "server/", "best/" and "client/", and the
-JSON stands as bytes in "about".
+of the rest. The rest is a safetensors file: the tensors stand under "server/", "best/", "otherwise/" and
+"client/", and the JSON stands as bytes in "about".
 """
 
 from __future__ import annotations
@@ -160,9 +160,10 @@ def _check(tensors: Tensors, about: dict[str, Any], start: Progress, name: str, 
         if found is None or found.shape != value.shape or found.dtype != value.dtype:
             raise BadData(f"'{name}' holds other weights than this run's ('{each}')")
     classes = 1 + max((*start.tiers.head, *start.tiers.medium, *start.tiers.tail), default=0)
-    for kind, best in about["best"].items():
+    selected = [(place, *each) for place in ("best", "otherwise") for each in about.get(place, {}).items()]
+    for place, kind, best in selected:
         for split in SPLITS:
-            matrix = tensors.get(f"best/{kind}/confusions/{kind}_{split}", torch.empty(0))
+            matrix = tensors.get(f"{place}/{kind}/confusions/{kind}_{split}", torch.empty(0))
             if (
                 matrix.dtype != torch.int64
                 or matrix.dim() != 3

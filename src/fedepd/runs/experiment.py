@@ -55,6 +55,11 @@ class Protocol:
         "holds the whole graph",
     )
     edges: bool = option(True, "use the graph's edges; off: every node's own features alone")
+    pruned: Literal["no", "always", "by_vote"] = option(
+        "no",
+        "a control: prune every client's graph as FedEPD does, always or if the clients vote for it; for "
+        "other methods",
+    )
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
@@ -82,6 +87,7 @@ ADDED = (
     "protocol.start",
     "protocol.scope",
     "protocol.edges",
+    "protocol.pruned",
     "model.layers",
     *NOISE,
     *VAULT,
@@ -351,6 +357,9 @@ class Experiment:
         if self.protocol.adapt:
             adapted = "adapted to each client's own training nodes after the last round"
             parts.append(adapted if self.method.has_global else "no model for all clients to adapt")
+        if self.protocol.pruned != "no":
+            when = "where the clients vote for it" if self.protocol.pruned == "by_vote" else "always"
+            parts.append(f"graphs pruned as FedEPD does, {when}")
         if self.defence.robust != "off":
             parts.append(f"robust rule {self.defence.robust}")
         if self.defence.cap_weights:

@@ -181,13 +181,16 @@ RANKING_FIELDS: Table = {
     ],
     "clients": [(SHARE,)],
 }
+SCORES: Table = {EVERY: {EVERY: {EVERY: (SHARE,)}}}
+"""By model, by average, by metric."""
 
 SUMMARY_FIELDS: Table = {
     **dict.fromkeys(("method", "method_label", "preset", "dataset", "protocol"), TEXT),
     "seed": WHOLE,
     "rounds": ROUND_NUMBER,
     "best_round": ROUND_NUMBER,
-    "metrics": {EVERY: {EVERY: {EVERY: (SHARE,)}}},  # by model, by average, by metric
+    "metrics": SCORES,
+    "other_selection?": {"select": TEXT, "best_rounds": {EVERY: ROUND_NUMBER}, "metrics": SCORES},
     "headline": _HEADLINE,
     "tiers": CLASSES_OF_TIERS,
     **BY_CLASS_FIELDS,
@@ -286,7 +289,7 @@ OPERATING_FIELDS: Table = {
 
 CHECKPOINT_FIELDS: Table = {
     "lines": [{**ROUND_FIELDS, "bytes_up": {EVERY: WHOLE}, "bytes_down": {EVERY: WHOLE}}],
-    "best": {EVERY: {"score": SCORE, "round": ROUND_NUMBER}},
+    **{name: {EVERY: {"score": SCORE, "round": ROUND_NUMBER}} for name in ("best", "otherwise?")},
     "opened?": [WHOLE],
     "adapted?": ADAPTED_FIELDS,
     "seconds": [number(0)],
@@ -370,8 +373,13 @@ def releases_made(folder: Path) -> int:
 
 
 def read_confusion(folder: Path, headline: str) -> Arrays:
-    """``global_test`` and its like: int64 [K, C, C]."""
+    """``global_test`` and its like: int64 [K, C, C].
+
+    ``global_test_by_acc`` is the matrix of the round that validation accuracy selects, if the run selects by
+    macro-F1.
+    """
     names = [f"{model}_{split}" for model in MODELS for split in SPLITS]
+    names += [f"{name}_by_{score}" for name in names for score in ("acc", "macro_f1")]
     return _read_arrays(folder, CONFUSION, (f"{headline}_test", "personal_test"), names)
 
 

@@ -133,6 +133,7 @@ def summarise(
         "best_round": progress.best[headline].round,
         "best_rounds": best_rounds(progress),
         "metrics": progress.metrics(),
+        **({"other_selection": progress.other_selection()} if progress.otherwise else {}),
         **({} if progress.opened is None else {"open_classes": progress.opened}),
         "tiers": tiers,
         **with_ranking(numbers, ranking, tiers),
@@ -248,7 +249,7 @@ def write_results(
     test nodes are ranked, likewise.
     """
     write_json(folder / CLIENTS, clients)
-    write_arrays(folder / CONFUSION, progress.confusions())
+    write_arrays(folder / CONFUSION, {**progress.confusions(), **progress.other_confusions()})
     write_tensors(folder / FINAL, progress.tensors)
     write_tensors(folder / MODEL, progress.best[summary["headline"]].tensors)
     if adapted:

@@ -22,6 +22,8 @@ Confusions = dict[str, NDArray[np.int64]]
 """By model and split, e.g. "global_test": [K, C, C], clients ascending."""
 
 HEADLINE_SCORES = ("acc", "bacc", "macro_f1")
+OTHER = {"val_macro_f1": "val_acc", "val_acc": "val_macro_f1"}
+"""A selection by one score -> the selection by the other, whose test scores are kept as well."""
 
 
 @dataclass
@@ -57,6 +59,11 @@ class Progress:
     opened: tuple[int, ...] | None = None
     """Under the guard: the classes that are open."""
     best: dict[str, Best] = field(default_factory=dict)
+    otherwise: dict[str, Best] | None = field(default_factory=dict)
+    """What the other score would select (``OTHER``), without tensors. So one run shows what selection does.
+
+    None in a run that went on from a checkpoint without it.
+    """
     lines: list[dict[str, Any]] = field(default_factory=list)
     spent: dict[str, Any] = field(default_factory=dict)
     """Under noise: what was spent of the privacy budget."""
@@ -114,15 +121,31 @@ class Progress:
         scores: dict[str, float],
         personal: Callable[[], Tensors],
     ) -> None:
+        confusions = {f"{kind}_{split}": stacked[f"{kind}_{split}"] for split in SPLITS}
         score = float(each.number) if self.select == "last" else scores[self.select.removeprefix("val_")]
-        old = self.best[kind].score if kind in self.best else float("nan")
-        # The earliest round wins a tie. As long as no validation node was scored, the latest round is taken,
-        # because nothing speaks for another one.
-        if score > old or old != old:
-            confusions = {f"{kind}_{split}": stacked[f"{kind}_{split}"] for split in SPLITS}
+        if _beats(score, self.best.get(kind)):
             self.best[kind] = Best(
                 score, each.number, confusions, personal() if kind == "personal" else each.tensors
             )
+        if self.select in OTHER and self.otherwise is not None:
+            score = scores[OTHER[self.select].removeprefix("val_")]
+            if _beats(score, self.otherwise.get(kind)):
+                self.otherwise[kind] = Best(score, each.number, confusions, {})
+
+    def other_confusions(self) -> Confusions:
+        """Those of the rounds that the other score selects, as "global_test_by_acc"."""
+        by = OTHER.get(self.select, "").removeprefix("val_")
+        selected = (self.otherwise or {}).values()
+        return {f"{name}_by_{by}": matrix for best in selected for name, matrix in best.confusions.items()}
+
+    def other_selection(self) -> dict[str, Any]:
+        """The summary's ``other_selection``: which score it is, its rounds and their test scores."""
+        assert self.otherwise is not None
+        return {
+            "select": OTHER[self.select],
+            "best_rounds": {kind: best.round for kind, best in self.otherwise.items()},
+            "metrics": self._scored(self.otherwise),
+        }
 
     def confusions(self) -> Confusions:
         found = {name: matrix for best in self.best.values() for name, matrix in best.confusions.items()}
@@ -130,34 +153,44 @@ class Progress:
 
     def metrics(self) -> dict[str, Any]:
         """Test scores of each model at its selected round, pooled and as the clients' mean."""
-        out: dict[str, Any] = {}
-        for kind, best in self.best.items():
-            test = best.confusions[f"{kind}_test"]
-            out[kind] = {
-                "pooled": metrics.pooled(test, self.tiers),
-                "client_mean": metrics.client_mean(test, self.tiers),
-            }
+        out = self._scored(self.best)
         if self.adapted is not None:
             out["adapted"] = {"pooled": metrics.pooled(self.adapted.confusions["adapted_test"], self.tiers)}
         return out
 
+    def _scored(self, selected: Mapping[str, Best]) -> dict[str, Any]:
+        tests = {kind: best.confusions[f"{kind}_test"] for kind, best in selected.items()}
+        return {
+            kind: {
+                "pooled": metrics.pooled(test, self.tiers),
+                "client_mean": metrics.client_mean(test, self.tiers),
+            }
+            for kind, test in tests.items()
+        }
+
     def packed(self) -> tuple[Tensors, dict[str, Any]]:
         """As named tensors and JSON; ``restore`` takes it back in."""
         tensors = {f"server/{name}": value for name, value in self.tensors.items()}
-        for kind, best in self.best.items():
-            tensors |= {f"best/{kind}/tensors/{name}": value for name, value in best.tensors.items()}
-            tensors |= {
-                f"best/{kind}/confusions/{name}": torch.from_numpy(value)
-                for name, value in best.confusions.items()
+        about: dict[str, Any] = {} if self.opened is None else {"opened": self.opened}
+        for place, selected in (("best", self.best), ("otherwise", self.otherwise)):
+            if selected is None:
+                continue
+            about[place] = {
+                kind: {"score": each.score, "round": each.round} for kind, each in selected.items()
             }
-        found = {kind: {"score": best.score, "round": best.round} for kind, best in self.best.items()}
-        about = {} if self.opened is None else {"opened": self.opened}
+            for kind, each in selected.items():
+                at = f"{place}/{kind}"
+                tensors |= {f"{at}/tensors/{name}": value for name, value in each.tensors.items()}
+                tensors |= {
+                    f"{at}/confusions/{name}": torch.from_numpy(value)
+                    for name, value in each.confusions.items()
+                }
         about |= {"answers": clean(self.answers)} if self.answers else {}
         if self.adapted is not None:
             about["adapted"] = clean(self.adapted.about)
             arrays = self.adapted.confusions.items()
             tensors |= {f"adapted/{name}": torch.from_numpy(value) for name, value in arrays}
-        return tensors, {"lines": clean(self.lines), "best": found, **about}
+        return tensors, {"lines": clean(self.lines), **about}
 
     def restore(self, tensors: Tensors, about: dict[str, Any]) -> None:
         self.tensors, self.lines = below(tensors, "server/"), about["lines"]
@@ -166,13 +199,29 @@ class Progress:
         if "adapted" in about:
             arrays = {name: value.numpy() for name, value in below(tensors, "adapted/").items()}
             self.adapted = Adapted(about["adapted"], arrays)
-        for kind, best in about["best"].items():
-            confusions = {
-                name: value.numpy() for name, value in below(tensors, f"best/{kind}/confusions/").items()
-            }
-            self.best[kind] = Best(
-                best["score"], best["round"], confusions, below(tensors, f"best/{kind}/tensors/")
-            )
+        self.best = _selected("best", tensors, about)
+        self.otherwise = _selected("otherwise", tensors, about) if "otherwise" in about else None
+
+
+def _selected(place: str, tensors: Tensors, about: dict[str, Any]) -> dict[str, Best]:
+    """What ``Progress.packed`` has put at a place."""
+    found = {}
+    for kind, best in about[place].items():
+        matrices = below(tensors, f"{place}/{kind}/confusions/")
+        confusions = {name: value.numpy() for name, value in matrices.items()}
+        own = below(tensors, f"{place}/{kind}/tensors/")
+        found[kind] = Best(best["score"], best["round"], confusions, own)
+    return found
+
+
+def _beats(score: float, best: Best | None) -> bool:
+    """Whether a round is selected instead of the best so far.
+
+    The earliest round wins a tie. As long as no validation node was scored, the latest round is taken,
+    because nothing speaks for another one.
+    """
+    old = float("nan") if best is None else best.score
+    return score > old or old != old
 
 
 def offences(lines: Sequence[Mapping[str, Any]]) -> dict[int, int]:

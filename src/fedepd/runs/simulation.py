@@ -31,6 +31,7 @@ from fedepd.rounds.statistics import measured_together
 from fedepd.runs import auto
 from fedepd.runs.drive import Course, begin, check_budget, first_fields
 from fedepd.runs.experiment import Experiment
+from fedepd.runs.pruning import pruned
 from fedepd.runs.record import describe, describe_data
 from fedepd.runs.selection import Progress
 from fedepd.runs.source import Data
@@ -147,7 +148,7 @@ def build(experiment: Experiment, data: Data, workers: int = 1, choose: bool | N
         clients = [replace(c, graph=without_edges(c.graph)) for c in clients]
     attack = experiment.attack
     attackers = attack.drawn([c.client_id for c in clients], seed)
-    clients = poisoned(clients, attackers, attack)
+    clients = pruned(poisoned(clients, attackers, attack), experiment)
     info = TaskInfo(graph.num_features, graph.num_classes, len(clients), training.weighting)
     privacy = experiment.privacy
     in_a_round = cohort_size(len(clients), training)

@@ -34,6 +34,7 @@ OTHERS: dict[str, tuple[Any, ...]] = {
     "prune": ("by_vote", "always"),
     "score": ("fused", "random"),
     "prototype_encoder": ("received", "local"),
+    "holders": (0.5, 0.0),
     "purify": (True, False),
     "consensus": (True, False),
     "recalibrate": (True, False),

@@ -17,7 +17,7 @@ from fedepd.reproduction.pages.output import Written
 from fedepd.reproduction.pages.page import _scope, _titles
 from fedepd.reproduction.study.targets import read_targets
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("study")]
+pytestmark = [pytest.mark.heavy, pytest.mark.xdist_group("study")]
 
 
 @pytest.fixture(scope="module")

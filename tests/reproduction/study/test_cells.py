@@ -138,6 +138,34 @@ def test_datasets_by_default(tmp_path: Path) -> None:
     assert datasets_of(replace(target, name="of my own"), tmp_path)[0] == ["corafull"]
 
 
+def test_a_study_that_names_graph_files_gets_no_others(tmp_path: Path) -> None:
+    for folder, name in (("graphs", "mine"), ("graphs", "cora"), ("longtail/graphs", "acm_lt")):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / f"{name}.npz").touch()
+    at_hand, missing = datasets_of(read_target("equal"), tmp_path)
+    assert at_hand == ["synthetic", "cora", "acm_lt"]
+    assert len(missing) == 11
+    assert missing[0] == "Email is not on this machine; 'fedepd data fetch email' gets it"
+    assert "dblp_lt is not on this machine; put dblp_lt.npz into the folder graphs" in "\n".join(missing)
+    assert datasets_of(read_target("table3"), tmp_path)[0] == ["cora", "mine"]  # none that is down-sampled
+
+
+def test_small_graphs_have_more_seeds_unless_the_user_says_how_many(data: str, tmp_path: Path) -> None:
+    """The graph has fewer than 10,000 nodes and more than one."""
+    for nodes, count in ((10_000, 3), (1, 2)):
+        target = replace(TARGET, seeds=2, small={"nodes": nodes, "seeds": 3})
+        assert {each.seed for each in planned(data, tmp_path, target)} == set(range(count))
+    found = plan([target], {target.name: [data]}, tmp_path, {"rounds": 1}, seeds=1)
+    assert {each.seed for each in found} == {0}
+
+
+def test_a_row_about_another_model_shares_its_cell(data: str, tmp_path: Path) -> None:
+    rows = (Row("fedavg"), Row("fedavg", label="personal", model="personal", reference=True))
+    found = planned(data, tmp_path, replace(TARGET, rows=rows, seeds=1))
+    assert len({each.job.out for each in found}) == 1
+    assert len({each.row.key for each in found}) == 2
+
+
 def with_rows(*rows: Row, grid: dict[str, tuple[Any, ...]] | None = None, **settings: Any) -> Target:
     grid = grid or {}
     return Target("mine", "Mine", "ablation", over_grid(rows, grid), ("synthetic",), 2, settings, grid)

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 MARGIN = ("mu", "sign", "margin_in", "absent", "gate", "isolated_gate")
 WALK = ("teleport", "walk_steps")
-PROTOTYPES = ("consensus_by", "gamma", "rho", *WALK, "rehearsal_prior", "elites", "prototype_encoder")
+OF_THEM = ("rehearsal_prior", "elites", "prototype_encoder", "holders")
+PROTOTYPES = ("consensus_by", "gamma", "rho", *WALK, *OF_THEM)
 
 
 def idle_settings(method: FedEPD) -> dict[str, str]:

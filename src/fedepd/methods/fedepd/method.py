@@ -27,10 +27,11 @@ from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.methods.base import Client, Method, Server
+from fedepd.methods.fedepd.holders import average_by_holders, by_holders, column_weights
 from fedepd.methods.fedepd.idle import idle_settings
 from fedepd.methods.fedepd.purify import EPSILON, Score, purified_edges
 from fedepd.methods.fedepd.structure import Graphs, Prepared, central_nodes, class_homophily, low_pass_rows
-from fedepd.methods.fedepd.vote import counted_votes
+from fedepd.methods.fedepd.vote import counted_votes, for_pruning
 from fedepd.methods.steps import (
     average,
     class_counts,
@@ -47,7 +48,7 @@ from fedepd.network.kernels import cross_entropy_
 from fedepd.network.sparse import Sparse
 from fedepd.network.training import Gradient
 from fedepd.options import ladder, option
-from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields
+from fedepd.types import ClientData, Field, Fields, Reply, TaskInfo, Tensors, same_fields
 
 PAPER: Mapping[str, Any] = {
     "consensus_by": "injection",
@@ -77,6 +78,7 @@ class FedEPD(Method[Graphs]):
         "without_consensus": {"consensus": False},
         "without_recalibration": {"recalibrate": False},
     }
+    added: ClassVar[frozenset[str]] = frozenset({"holders"})
     retired: ClassVar[Mapping[str, Any]] = {
         "interleave": False,
         "infer_on": "purified",
@@ -183,6 +185,11 @@ class FedEPD(Method[Graphs]):
     # averaged encoder is what the classifier meets after the round. By validation it brings +9 points of
     # balanced accuracy on amazon_computers, +3 on amazon_clothing_20, and +1 on coauthor_cs and
     # corafull_proxy. Elsewhere the difference is within the noise of a seed (docs/what-we-changed.md).
+    holders: float = option(
+        0.0,
+        "share of the classifier that is averaged class by class over the clients that hold a class; in "
+        "[0, 1]",
+    )
     purify: bool = option(True, "topological purification")
     consensus: bool = option(True, "global prototypes, and what consensus_by does with them")
     recalibrate: bool = option(
@@ -205,6 +212,8 @@ class FedEPD(Method[Graphs]):
             )
         if not 0 <= self.rehearsal_prior <= 1:
             raise BadConfig(f"rehearsal_prior is {self.rehearsal_prior}; it must lie in [0, 1]")
+        if not 0 <= self.holders <= 1:
+            raise BadConfig(f"holders is {self.holders}; it is a share of the classifier and lies in [0, 1]")
         if not 0 <= self.mu < float("inf"):
             raise BadConfig(f"mu is {self.mu}; give a finite number, 0 or more")
         if not 0 <= self.isolated_gate <= 1:
@@ -226,6 +235,11 @@ class FedEPD(Method[Graphs]):
         return self.uses_prototypes and self.consensus_by == "injection"
 
     @property
+    def weighs_holders(self) -> bool:
+        """Who holds a class is known from the counts of prototypes."""
+        return self.uses_prototypes and self.holders > 0
+
+    @property
     def votes(self) -> bool:
         return self.purify and self.prune == "by_vote"
 
@@ -233,8 +247,8 @@ class FedEPD(Method[Graphs]):
         return idle_settings(self)
 
     def prunes(self, tensors: Tensors) -> bool:
-        """Whether the purified graph is the one to use. With a tie, or before the vote, it is not."""
-        return bool(tensors["pruning.votes"][0] > tensors["pruning.votes"][1]) if self.votes else self.purify
+        """Whether the purified graph is the one to use."""
+        return for_pruning(tensors["pruning.votes"]) if self.votes else self.purify
 
     def prepare(self, data: ClientData, model: Backbone) -> Graphs:
         purified = purified_edges(data.graph, self.score) if self.purify else data.graph.edge_index
@@ -421,12 +435,27 @@ class FedEPD(Method[Graphs]):
         return {**params, "prototype.mean": empty, "prototype.count": torch.zeros(server.info.num_classes)}
 
     def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
-        new = average(server.info, model_part(tensors), replies)
+        new = self._averaged(server, tensors, replies)
         if self.votes:
             new |= {"pruning.votes": counted_votes(tensors["pruning.votes"], replies)}
         if self.uses_prototypes:
             new |= global_prototypes(tensors, replies)
         return new
+
+    def _averaged(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
+        params = model_part(tensors)
+        if not self.weighs_holders:
+            return average(server.info, params, replies)
+        fields = self.reply_fields(server, tensors)
+        return average_by_holders(server.info, fields, params, replies, self.holders)
+
+    def weights(self, info: TaskInfo, fields: Fields, reply: Reply) -> Tensors:
+        by_class = {
+            name: column_weights(info, field.factors, self.holders, reply)
+            for name, field in fields.items()
+            if field.factors is not None
+        }
+        return {**super().weights(info, fields, reply), **by_class}
 
     def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
         fields = same_fields(model_part(tensors))
@@ -437,7 +466,7 @@ class FedEPD(Method[Graphs]):
                 tuple(tensors["prototype.mean"].shape), "sum", of="prototype.count"
             )
             fields["prototype.count"] = Field(tuple(tensors["prototype.count"].shape), "count")
-        return fields
+        return by_holders(fields, tensors) if self.weighs_holders else fields
 
     def predict(self, client: Client[Graphs], tensors: Tensors) -> Tensor:
         return client.model.predict(tensors, client.prepared.on(self.prunes(tensors)).inputs)

@@ -92,6 +92,11 @@ def _gram(rows: sp.csr_matrix, graph: Graph) -> Tensor:
     return total
 
 
+def for_pruning(votes: Tensor) -> bool:
+    """Whether votes [2] are for pruning. With a tie, or before the vote, they are not."""
+    return bool(votes[0] > votes[1])
+
+
 def counted_votes(counted: Tensor, replies: Mapping[int, Reply]) -> Tensor:
     """The votes of the first round that has any, [2]. No client has more votes than training nodes."""
     if bool(counted.any()):

@@ -54,7 +54,7 @@ def duels(results: Results, scoring: Scoring = HEADLINE) -> list[Duel]:
     In an ablation: FedEPD against every other row.
     """
     if results.target.kind == "comparison":
-        rows = [row for row in results.target.rows if row.method == "fedepd"]
+        rows = [row for row in results.target.rows if row.method == "fedepd" and not row.reference]
         return [
             duel
             for row in rows
@@ -84,7 +84,7 @@ def duel_table(results: Results, found: Sequence[Duel]) -> Table:
                 Cell(METRIC_TITLES[duel.metric]),
                 Cell(duel.ours.row.label),
                 Cell(marked_label(duel.theirs.group, duel.scoring.model)),
-                _signed(duel.outcome.difference),
+                signed(duel.outcome.difference),
                 _interval(duel.outcome),
                 p_cell(duel.welch_p),
                 p_cell(duel.wilcoxon_p),
@@ -120,10 +120,16 @@ def _test_note(results: Results, found: Sequence[Duel]) -> str:
     return note(results, text, found[0].scoring, marked=False)
 
 
-def ranks(results: Results, metric: str) -> CriticalDifference | None:
-    """Mean ranks over the datasets. None with fewer than two datasets."""
+def ranks(
+    results: Results, metric: str, scoring: Scoring = HEADLINE, disputed: bool = True
+) -> CriticalDifference | None:
+    """Mean ranks over the datasets, on request without disputed rows. None with fewer than two datasets."""
     scores = {
-        d: {entry.row.key: entry.mean(metric) for entry in results.finished(d, references=False)}
+        d: {
+            entry.row.key: entry.mean(metric, scoring)
+            for entry in results.finished(d, references=False)
+            if disputed or not entry.row.disputed
+        }
         for d in results.datasets
     }
     return critical_difference(scores) if len(scores) > 1 else None
@@ -135,12 +141,13 @@ def p_cell(p: float) -> Cell:
     return Cell("<0.001" if p < 0.001 else f"{p:.3f}", p)
 
 
-def _signed(value: float) -> Cell:
+def signed(value: float) -> Cell:
+    """A difference in points."""
     return Cell(NOTHING, -math.inf) if math.isnan(value) else Cell(f"{value:+.2f}".replace("-", "−"), value)
 
 
 def _interval(outcome: Comparison) -> Cell:
-    low, high = (_signed(outcome.difference + sign * outcome.half_width) for sign in (-1, 1))
+    low, high = (signed(outcome.difference + sign * outcome.half_width) for sign in (-1, 1))
     return low if math.isnan(outcome.half_width) else Cell(f"{low.text} to {high.text}", low.value)
 
 

@@ -10,15 +10,22 @@ from pathlib import Path
 from urllib.parse import quote
 
 from fedepd.errors import BadConfig
-from fedepd.files import write_text
-from fedepd.report.tables import Table, markdown
+from fedepd.files import write_json, write_text
+from fedepd.report.tables import METRIC_WORDS, Table, markdown
 from fedepd.reproduction.judging.comparisons import Duel, duel_table, duels
 from fedepd.reproduction.judging.judgement import RULE, verdict_lines, verdict_table, verdicts_of
+from fedepd.reproduction.judging.standings import Standings, standings, standings_json, standings_table
 from fedepd.reproduction.judging.verdicts import Verdict
 from fedepd.reproduction.pages.drawing import save_figure
 from fedepd.reproduction.pages.figure_tables import BY_DATASET, robustness_tables, shape_table
 from fedepd.reproduction.pages.illustrations import figures_of, points_of
-from fedepd.reproduction.pages.tables import failure_table, latex, latex_document, metric_tables, note
+from fedepd.reproduction.pages.tables import (
+    failure_table,
+    latex,
+    latex_document,
+    metric_tables,
+    note,
+)
 from fedepd.reproduction.study.results import HEADLINE, METRICS, OPENFGL, Results, Scoring, numbers_csv
 from fedepd.shown import csv_text, markdown_text
 
@@ -57,7 +64,9 @@ def write_target(results: Results, out: Path) -> Written:
     scorings = (HEADLINE, OPENFGL) if results.target.kind in TESTED else ()
     tested = {scoring: duels(results, scoring) for scoring in scorings}
     judged = {scoring: verdicts_of(results, scoring) for scoring in scorings or (HEADLINE,)}
+    stand = standings_of(results)
     tables, more = tables_of(results), folded_tables(results, tested, judged)
+    tables, more = with_standings(results, stand, tables, more)
     drawn = [save_figure(figure, folder / stem) for stem, figure in figures_of(results).items()]
     figures = [svg for _, svg in drawn]
     everything = tables | {heading: table for fold in more.values() for heading, table in fold.items()}
@@ -72,18 +81,53 @@ def write_target(results: Results, out: Path) -> Written:
     behind = {f"{name}-{suffix}.csv": lines for suffix, lines in behind.items() if lines}
     for file, lines in behind.items():
         write_text(folder / file, csv_text(lines))
-    _remove_others(folder, name, {*behind, *(path.name for pair in drawn for path in pair)})
+    ranked = {f"{name}-standings.json"} if stand else set[str]()
+    for file in ranked:
+        write_json(folder / file, standings_json(stand))
+    _remove_others(folder, name, {*behind, *ranked, *(path.name for pair in drawn for path in pair)})
     return Written(results, folder, tables, more, judged, figures)
 
 
 def _remove_others(folder: Path, name: str, current: Set[str]) -> None:
     """Remove our files from an earlier call with other datasets or seeds that this call did not overwrite."""
     ours = re.compile(
-        rf"{re.escape(name)}(-(points|tests|verdicts)\.csv|(-macro_f1|-ranks-\w+)?(-\d+)?\.(png|svg))"
+        rf"{re.escape(name)}(-(points|tests|verdicts)\.csv|-standings\.json|(-macro_f1|-ranks-\w+)?(-\d+)?\.(png|svg))"
     )
     for path in folder.iterdir():
         if ours.fullmatch(path.name) and path.name not in current:
             path.unlink()
+
+
+def standings_of(results: Results) -> list[Standings]:
+    """Where all rows stand over the datasets, by every scoring that the runs have, and by every metric."""
+    if results.target.kind != "comparison" or not results.runs:
+        return []
+    found = [
+        standings(results, metric, scoring) for scoring in (*results.scorings, OPENFGL) for metric in METRICS
+    ]
+    return [each for each in found if each is not None]
+
+
+def with_standings(
+    results: Results, found: Sequence[Standings], tables: dict[str, Table], more: dict[str, dict[str, Table]]
+) -> tuple[dict[str, Table], dict[str, dict[str, Table]]]:
+    """The visible and the folded tables, with the standings and with the scores of other scorings.
+
+    Headline standings are visible. Every other scoring has a fold.
+    """
+    tables, more = dict(tables), {fold: dict(inside) for fold, inside in more.items()}
+    if results.target.kind == "comparison":
+        for scoring in results.scorings[1:]:
+            fold = f"The same, {scoring.words}"
+            more.setdefault(fold, {}).update(metric_tables(results, METRICS, scoring))
+    for each in found:
+        heading, table = f"Over all datasets: {METRIC_WORDS[each.metric]}", standings_table(results, each)
+        if each.scoring == HEADLINE:
+            tables[heading] = table
+            continue
+        fold = next((fold for fold in more if each.scoring.words in fold), f"The same, {each.scoring.words}")
+        more.setdefault(fold, {})[f"{heading} ({each.scoring.words})"] = table
+    return tables, more
 
 
 def tables_of(results: Results) -> dict[str, Table]:

@@ -19,7 +19,7 @@ from fedepd.report.tables import (
     ranked,
 )
 from fedepd.reproduction.judging.paper import Printed, paper_table2, paper_table3
-from fedepd.reproduction.study.results import HEADLINE, PROXY, Entry, Results, Scoring
+from fedepd.reproduction.study.results import HEADLINE, MADE, PROXY, Entry, Results, Scoring, is_made
 from fedepd.shown import latex_label, latex_text, sentence, shown
 
 HEADINGS = {"bacc": "Balanced accuracy", "macro_f1": "Macro-F1", "acc": "Accuracy"}
@@ -107,8 +107,12 @@ def note(results: Results, start: str, scoring: Scoring | None = HEADLINE, marke
         parts.append("References are not ranked.")
     if marked and scoring and any(results.is_official(dataset) for dataset in results.datasets):
         parts.append("In brackets: the paper's value.")
+    if scoring and scoring.select:
+        parts.append(f"Here {scoring.words}, whatever the protocol says.")
     if any(results.is_proxy(dataset) for dataset in results.datasets):
         parts.append(f"{PROXY.strip()} Proxy features.")
+    if any(map(is_made, results.datasets)):
+        parts.append(f"{MADE.strip()} Down-sampled: the long tail was made by dropping nodes.")
     return " ".join(parts)
 
 

@@ -71,19 +71,25 @@ def short_name(dataset: str) -> str:
 def datasets_of(target: Target, data_dir: str | Path | None) -> tuple[list[str], list[str]]:
     """The target's datasets that are on this machine, and a line for each one that must be fetched first.
 
-    Our own targets also include other graphs from the data folder. If there is no dataset at all, the
-    synthetic graph is used.
+    Our own targets also include other graphs from the data folder, unless they name such graphs themselves.
+    If there is no dataset at all, the synthetic graph is used.
     """
-    present = [row.name for row in available(data_dir) if row.present]
-    missing = [name for name in target.datasets if name in DATASETS and name not in present]
-    lines = [
-        f"{DATASETS[name].description.split(':')[0]} is not on this machine; 'fedepd data fetch {name}' gets "
-        "it"
-        for name in missing
-    ]
+    listed = [row for row in available(data_dir) if row.present]
+    present, ours = [row.name for row in listed], target.name in target_names()
+    files = [name for name in target.datasets if name not in DATASETS]
+    missing = [name for name in target.datasets if name not in present and (name in DATASETS or ours)]
     at_hand = [name for name in target.datasets if name not in missing]
-    others = [name for name in present if name not in DATASETS] if target.name in target_names() else []
-    return [*at_hand, *others] or ["synthetic"], lines
+    spare = [row.name for row in listed if row.name not in DATASETS and not row.down_sampled]
+    others = spare if ours and not files else []
+    return [*at_hand, *others] or ["synthetic"], [_to_get(name) for name in missing]
+
+
+def _to_get(name: str) -> str:
+    """What to do about a dataset that is not on this machine."""
+    if name not in DATASETS:
+        return f"{name} is not on this machine; put {name}.npz into the folder graphs of the data folder"
+    what = DATASETS[name].description.split(":")[0]
+    return f"{what} is not on this machine; 'fedepd data fetch {name}' gets it"
 
 
 def plan(
@@ -108,8 +114,9 @@ def plan(
         graph = load(dataset, data_dir)
         hashes: dict[str, str] = {}
         for target in (target for target in targets if dataset in datasets[target.name]):
-            for seed in range(first, first + (target.seeds if seeds is None else seeds)):
-                given = for_rows(target, dataset, settings, tuned)
+            count = target.seeds_on(graph.num_nodes) if seeds is None else seeds
+            given = for_rows(target, dataset, settings, tuned)
+            for seed in range(first, first + count):
                 for row in target.rows:
                     own = target.settings_of(row, {**given[row.method, row.preset], "seed": seed})
                     experiment = Experiment.recorded(row.method, row.preset, own)
@@ -163,7 +170,11 @@ def _config_hash(experiment: Experiment, graph: Graph, hashes: dict[str, str]) -
 
 def to_run(planned: Iterable[Planned]) -> list[Planned]:
     """The unfinished cells, each once, even if several targets share it."""
-    return list({each.job.out: each for each in planned if not each.job.is_finished}.values())
+    found: dict[Path, Planned] = {}
+    for each in planned:
+        if not each.job.is_finished:
+            found.setdefault(each.job.out, each)
+    return list(found.values())
 
 
 def run_planned(

@@ -39,7 +39,7 @@ def measure_run(run: Run) -> dict[str, float]:
 
 
 def score_run(run: Run, scoring: Scoring = HEADLINE) -> dict[str, float]:
-    return {name: 100 * run.metric(name, scoring.model, scoring.average) for name in METRICS}
+    return {name: 100 * run.metric(name, scoring.model, scoring.average, scoring.select) for name in METRICS}
 
 
 def align_seeds(

@@ -17,7 +17,8 @@ from fedepd.shown import csv_text, shown
 
 METRICS = ("bacc", "macro_f1", "acc")
 """The paper's metrics, the ones it stresses first."""
-PROXY = " ‡"
+PROXY, MADE = " ‡", " §"
+"""Marks of a graph with proxy features, and of one whose long tail was made by dropping nodes."""
 COLUMNS = ["dataset", "proxy_features", "row", "method", "preset", "settings", "seed", "config_hash"]
 COLUMNS += ["model", "average", "select", "best_round", "metric", "value", "failure"]
 
@@ -29,6 +30,8 @@ class Scoring(NamedTuple):
     model: str
     average: str
     words: str
+    select: str = ""
+    """The score that selects the round. Empty: the run's own."""
 
 
 HEADLINE = Scoring("headline", "headline", "pooled", "")
@@ -36,6 +39,11 @@ HEADLINE = Scoring("headline", "headline", "pooled", "")
 # own model after its local epochs. That gives every method higher scores than the averaged model, which is
 # what a new client would get. We show both, and our headline stays the global model.
 OPENFGL = Scoring("openfgl", "personal", "client_mean", "scored as OpenFGL does by default")
+ADAPTED = Scoring("adapted", "adapted", "pooled", "adapted models")
+# Choice: a selection by macro-F1 favours methods that optimise it. So the same runs are also shown with the
+# rounds that the other score selects. Adapted models begin at the round of the run's own selection alone.
+BY_ACC = Scoring("by-acc", "headline", "pooled", "rounds selected by validation accuracy", "val_acc")
+BY_F1 = Scoring("by-macro-f1", "headline", "pooled", "rounds selected by validation macro-F1", "val_macro_f1")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +62,11 @@ class Entry:
         return Group(shown(self.row.label), tuple(self.runs.values()))
 
     def values(self, metric: str, scoring: Scoring = HEADLINE) -> dict[int, float]:
-        """Seed -> score in percent."""
+        """Seed -> score in percent. A row about one model is scored by this model in every table."""
+        model = self.row.model or scoring.model
         return {
-            seed: 100 * run.metric(metric, scoring.model, scoring.average) for seed, run in self.runs.items()
+            seed: 100 * run.metric(metric, model, scoring.average, scoring.select)
+            for seed, run in self.runs.items()
         }
 
     def mean(self, metric: str, scoring: Scoring = HEADLINE) -> float:
@@ -79,6 +89,17 @@ class Results:
     def runs(self) -> list[Run]:
         return [run for entry in self.entries for run in entry.runs.values()]
 
+    @cached_property
+    def scorings(self) -> list[Scoring]:
+        """The headline, and the other scorings that a run has."""
+        others = [
+            each
+            for each in (BY_ACC, BY_F1)
+            if any(run.summary.get("other_selection", {}).get("select") == each.select for run in self.runs)
+        ]
+        adapted = [ADAPTED] if any(run.adapted for run in self.runs) else []
+        return [HEADLINE, *adapted, *others]
+
     def of(self, dataset: str) -> list[Entry]:
         return [entry for entry in self.entries if entry.dataset == dataset]
 
@@ -94,7 +115,8 @@ class Results:
         name = shown(short_name(dataset) if names.count(short_name(dataset)) == 1 else dataset)
         if [shown(other) for other in self.datasets].count(name) > 1:  # long paths that differ at their ends
             name = f"{shown(name, 70)} #{self.datasets.index(dataset) + 1}"
-        return name + ((" (proxy features)" if words else PROXY) if self.is_proxy(dataset) else "")
+        proxy = (" (proxy features)" if words else PROXY) if self.is_proxy(dataset) else ""
+        return name + proxy + ((" (down-sampled)" if words else MADE) if is_made(dataset) else "")
 
     def is_proxy(self, dataset: str) -> bool:
         return any(
@@ -106,6 +128,11 @@ class Results:
     def is_official(self, dataset: str) -> bool:
         """Whether the dataset is the paper's own, so that its numbers can be compared with the paper's."""
         return dataset in TABLE1 and not self.is_proxy(dataset)
+
+
+def is_made(dataset: str) -> bool:
+    """Whether the graph's long tail was made by dropping nodes. Such graphs are named so."""
+    return short_name(dataset).endswith("_lt")
 
 
 def read_results(target: Target, planned: Iterable[Planned]) -> Results:
@@ -158,5 +185,10 @@ def _numbers(run: Run) -> Iterator[list[object]]:
         best = run.summary.get("best_rounds", {}).get(model, "")
         for average, scores in averages.items():
             yield from ([model, average, select, best, metric, value] for metric, value in scores.items())
+    other = run.summary.get("other_selection", {})
+    for model, averages in other.get("metrics", {}).items():
+        how = [other["select"], other["best_rounds"].get(model, "")]
+        for average, scores in averages.items():
+            yield from ([model, average, *how, metric, value] for metric, value in scores.items())
     for cost in ("seconds", "cpu_seconds", "bytes_up", "bytes_down", "peak_rss_mb"):
         yield ["", "", "", "", cost, run.summary.get(cost)]

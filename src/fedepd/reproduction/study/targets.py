@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -28,7 +28,7 @@ Kind = Literal[
     "efficiency",
     "robustness",
 ]
-NOT_THE_PAPERS = ("guard", "robustness")
+NOT_THE_PAPERS = ("equal", "guard", "pruning-control", "robustness")
 """Targets that are about other questions than the paper's."""
 Types = dict[str, tuple[Any, str]]
 """Key -> the type its value must have, and that type in words."""
@@ -40,6 +40,7 @@ TARGET_KEYS: Types = {
     "settings": TABLE,
     "grid": TABLE,
     "seeds": (int, "a whole number, 1 or more"),
+    "small": (dict, "a table, as { nodes = 3000, seeds = 10 }"),
 }
 TARGET_KEYS |= {
     "datasets": (list, 'a list of names, as ["email"]'),
@@ -51,6 +52,8 @@ ROW_KEYS: Types = {
     "label": TEXT,
     "settings": TABLE,
     "reference": (bool, "true or false"),
+    "disputed": (bool, "true or false"),
+    "model": (str, '"personal"'),
 }
 
 
@@ -64,6 +67,10 @@ class Row:
     settings: Mapping[str, Any] = field(default_factory=dict)
     reference: bool = False
     """True for a row that is shown below the others and never marked as best."""
+    disputed: bool = False
+    """True for a row without which ranks are shown as well."""
+    model: Literal["", "personal"] = ""
+    """The model that this row is about, if it is not the one that a table scores."""
 
     @property
     def key(self) -> str:
@@ -72,6 +79,7 @@ class Row:
             self.method,
             *([self.preset] if self.preset != "default" else []),
             *(f"{k}={v}" for k, v in self.settings.items()),
+            *([f"model={self.model}"] if self.model else []),
         ]
         return ":".join(parts)
 
@@ -92,6 +100,12 @@ class Target:
     settings: Mapping[str, Any] = field(default_factory=dict)
     grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """Setting -> its values (numbers or texts). Every combination of values is a row."""
+    small: Mapping[str, int] = field(default_factory=dict)
+    """``nodes`` and ``seeds``: a graph of fewer nodes has so many seeds."""
+
+    def seeds_on(self, nodes: int) -> int:
+        """How many seeds a graph of so many nodes has."""
+        return self.small["seeds"] if self.small and nodes < self.small["nodes"] else self.seeds
 
     def settings_of(self, row: Row, given: Mapping[str, Any]) -> dict[str, Any]:
         """A row's own settings come first, because they define it.
@@ -142,6 +156,7 @@ def _target(name: str, content: dict[str, Any], place: str, for_rows: bool) -> T
     for key, fits in (
         ("seeds", content.get("seeds", 1) >= 1),
         ("datasets", all(isinstance(each, str) for each in content["datasets"])),
+        ("small", _is_small(content.get("small", {}))),
     ):
         if not fits:
             raise _unfit(key, content[key], TARGET_KEYS, place)
@@ -168,6 +183,12 @@ def _target(name: str, content: dict[str, Any], place: str, for_rows: bool) -> T
     return target
 
 
+def _is_small(content: dict[str, Any]) -> bool:
+    """Whether a table says for which graphs there are other seeds, or is empty."""
+    values = content.values()
+    return content.keys() in ({"nodes", "seeds"}, set()) and all(type(n) is int and n >= 1 for n in values)
+
+
 def _rows(content: Any, place: str) -> tuple[Row, ...]:
     if isinstance(content, str):
         return read_target(content, for_rows=True).rows
@@ -177,6 +198,8 @@ def _rows(content: Any, place: str) -> tuple[Row, ...]:
         _check_keys(row, ROW_KEYS, place)
         if row.get("method") not in METHODS:
             raise UnknownName(f"method in '{place}'", str(row.get("method")), METHODS)
+        if row.get("model", "personal") != "personal":
+            raise _unfit("model", row["model"], ROW_KEYS, place)
     return tuple(
         Row(**{**row, "label": row.get("label") or _label(row["method"], row.get("preset", "default"))})
         for row in content
@@ -196,11 +219,10 @@ def over_grid(rows: tuple[Row, ...], grid: Mapping[str, tuple[Any, ...]]) -> tup
         return rows
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     return tuple(
-        Row(
-            row.method,
-            row.preset,
-            f"{row.label}, {', '.join(map(in_words, point.items()))}",
-            {**row.settings, **point},
+        replace(
+            row,
+            label=f"{row.label}, {', '.join(map(in_words, point.items()))}",
+            settings={**row.settings, **point},
         )
         for row in rows
         for point in points
