@@ -556,7 +556,7 @@ def test_a_run_on_a_read_only_file_system_can_be_exported_elsewhere(
     before = everything(read_only)
     assert main(["export", str(read_only / "run"), "-o", str(tmp_path / "model")]) == 0
     assert everything(read_only) == before
-    assert len(list((tmp_path / "model").iterdir())) == 7
+    assert len(list((tmp_path / "model").iterdir())) == 8
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "README.md", "labels.json", "config.json"])

@@ -219,7 +219,7 @@ def test_graphsmote_is_its_authors(case: str) -> None:
     """Synthetic rows, edge scores, wiring, and the reconstruction with its gradients.
 
     The authors take a neighbour's place within its class for a node's number. In ``other`` these differ, and
-    so do 10 of 36 candidate edges. The rows themselves are right in both.
+    so do 10 of 36 possible pairs. The rows themselves are right in both.
     """
     found = numbers("graphsmote")[case]
     data, hidden = client_data(found["graph"], classes=2), torch.tensor(found["embedding"])

@@ -81,6 +81,7 @@ def changed(graph: Graph, usual: torch.Tensor, node: int, reasons: list[Reason])
     return replace(graph, x=x, edge_index=graph.edge_index[:, ~torch.tensor(cut)])
 
 
+@pytest.mark.heavy
 def test_taking_away_what_is_named_changes_more_than_taking_away_anything(model: Model, graph: Graph) -> None:
     """Over 100 nodes, three named reasons against three random ones, truly removed from the graph.
 

@@ -63,7 +63,8 @@ def test_predict_gives_label_rank_and_alert(model: Path, tmp_path: Path) -> None
     assert sorted(int(row["rank"]) for row in alerted) == list(range(1, len(alerted) + 1))
     assert all(row["probability"] == row[f"p({row['label']})"] for row in rows)
     few = load_model(model).predict(fedepd.load("synthetic")).of(["7", "3"])
-    assert few.table()["rank"] == [int(rows[7]["rank"]), int(rows[3]["rank"])]
+    first = int(rows[7]["rank"]) < int(rows[3]["rank"])
+    assert few.table()["rank"] == ([1, 2] if first else [2, 1])  # among themselves
 
 
 def test_the_folder_the_card_and_the_run_tell_of_the_point(model: Path, finished: Path) -> None:

@@ -173,7 +173,11 @@ def test_a_config_that_is_none_still_fills_a_folder(tmp_path: Path, kind: str) -
 
 
 SOURCE = Path(fedepd.__file__).parent
-OWNERS = {"runs/folder.py": "the run folder", "model/model.py": "the model folder"}
+OWNERS = {
+    "runs/folder.py": "the run folder",
+    "model/model.py": "the model folder",
+    "shapes.py": "the files of a model folder that a run can begin with",
+}
 """Who may name these files, and of which folder."""
 NAMED = re.compile(
     rf"(?<![\w.-])({'|'.join(map(re.escape, (*FILES, CALIBRATION)))})(?!\w)|checkpoint-(?!every)"

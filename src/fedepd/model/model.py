@@ -78,7 +78,7 @@ class Predictions:
         ]
 
     def of(self, ids: Sequence[str]) -> Predictions:
-        """The predictions for these nodes, in this order."""
+        """The predictions for these nodes, in this order. Their ranks are among themselves."""
         place = {node: number for number, node in enumerate(self.node_ids)}
         if unknown := [node for node in ids if node not in place]:
             first, last = shown(self.node_ids[0]), shown(self.node_ids[-1])
@@ -89,7 +89,7 @@ class Predictions:
             node_ids=tuple(ids),
             classes=self.classes[rows],
             probabilities=self.probabilities[rows],
-            ranks=None if self.ranks is None else self.ranks[rows],
+            ranks=None if self.ranks is None else self.ranks[rows].argsort().argsort() + 1,
             alerts=None if self.alerts is None else self.alerts[rows],
         )
 
