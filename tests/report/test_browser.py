@@ -45,6 +45,7 @@ def test_the_page_works(browser: Any, url: str) -> None:
         ".map(([svg, box]) => [svg.dataset.name, box.width, box.height])"
     )
     folded = ("confusion-", "curves-")  # one for each method
+    assert sum(name.startswith(folded) for name, _, _ in sizes) == 3
     sizes = [each for each in sizes if not each[0].startswith(folded)]
     assert [name for name, _, _ in sizes] == [
         "per-class",
@@ -59,6 +60,7 @@ def test_the_page_works(browser: Any, url: str) -> None:
         "return [...document.querySelectorAll('table')].map(t => [t.dataset.name, t.tBodies[0].rows.length])"
     )
     decisions = ("by-tier", "by-class", "by-client", "at-alerts")  # one of each for each method
+    assert {name for name, _ in tables} >= {"by-tier", "by-class", "by-client"}
     tables = [each for each in tables if each[0] not in decisions]
     assert [name for name, _ in tables] == [
         "summary-headline-pooled",
