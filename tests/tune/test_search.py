@@ -148,7 +148,7 @@ def test_shared_settings_come_with_the_methods_own() -> None:
 
 def test_what_changes_nothing_under_a_preset_is_not_searched() -> None:
     """Without recalibration FedEPD has no margins and no rehearsal; as printed it has no rehearsal."""
-    own = {"mu", "calibration_epochs", "rehearsal_prior"}
+    own = {"mu", "calibration_epochs", "rehearsal_prior", "holders"}
     found = {
         preset: own & {knob.name for knob in knobs_of("fedepd", preset)}
         for preset in ("default", "printed", "without_recalibration")

@@ -189,6 +189,7 @@ class FedEPD(Method[Graphs]):
         0.0,
         "share of the classifier that is averaged class by class over the clients that hold a class; in "
         "[0, 1]",
+        search=ladder(0.0, 0.25, 0.5, above=1.0),
     )
     purify: bool = option(True, "topological purification")
     consensus: bool = option(True, "global prototypes, and what consensus_by does with them")
