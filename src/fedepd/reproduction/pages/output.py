@@ -19,6 +19,7 @@ from fedepd.reproduction.judging.verdicts import Verdict
 from fedepd.reproduction.pages.drawing import save_figure
 from fedepd.reproduction.pages.figure_tables import BY_DATASET, robustness_tables, shape_table
 from fedepd.reproduction.pages.illustrations import figures_of, points_of
+from fedepd.reproduction.pages.settings_table import settings_table
 from fedepd.reproduction.pages.tables import (
     failure_table,
     latex,
@@ -185,6 +186,10 @@ def folded_tables(
         fold[f"Is the difference real? ({OPENFGL.words})"] = duel_table(results, tested[OPENFGL])
         if OPENFGL in reasons:
             fold[f"Does each claim hold? ({OPENFGL.words})"] = reasons[OPENFGL]
+    changed = settings_table(results) if results.target.kind in TESTED else None
+    if changed is not None:
+        heading = "Settings that differ from the defaults"
+        more[heading] = {heading: changed}
     return more
 
 
