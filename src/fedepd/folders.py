@@ -104,16 +104,42 @@ def held(folder: Path) -> Iterator[None]:
             raise BadConfig(busy)
         _held.add(key)
     try:
-        handle = _locked(folder / LOCK, busy)
-        try:
+        with _holding_file(folder / LOCK, busy):
             yield
-        finally:
-            with suppress(OSError):
-                (folder / LOCK).unlink()  # before the lock is freed
-            os.close(handle)
     finally:
         with _holding:
             _held.discard(key)
+
+
+class Busy(BadConfig):
+    """Somebody else holds the lock."""
+
+
+@contextmanager
+def claimed(path: Path) -> Iterator[None]:
+    """Hold the lock file ``path``, which is made and removed here. Raises ``Busy`` if another process has it.
+
+    One lock per process: see ``held``.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as cause:
+        raise BadConfig(
+            f"cannot work in '{shown(path.parent, 300)}' ({cause.strerror}); give another folder"
+        ) from cause
+    with _holding_file(path, f"another process holds '{shown(path, 300)}'; let it finish or stop it first"):
+        yield
+
+
+@contextmanager
+def _holding_file(path: Path, busy: str) -> Iterator[None]:
+    handle = _locked(path, busy)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            path.unlink()  # before the lock is freed
+        os.close(handle)
 
 
 def _locked(path: Path, busy: str) -> int:
@@ -140,7 +166,7 @@ def _locked(path: Path, busy: str) -> int:
         except OSError as cause:
             os.close(handle)
             if cause.errno in (errno.EACCES, errno.EAGAIN):
-                raise BadConfig(busy) from None
+                raise Busy(busy) from None
             raise BadConfig(
                 f"cannot lock '{shown(path, 300)}' ({cause.strerror}); use a file system with locks"
             ) from cause

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -185,3 +186,28 @@ def test_a_study_stops_cleanly_and_goes_on(
     assert not (begun / "summary.json").exists()
     assert reproduce("--rounds", "200", "--seeds", "1", "--quiet")[0] == 0
     assert (begun / "summary.json").exists()
+
+
+@pytest.mark.heavy
+def test_two_programs_share_a_folder_and_one_is_killed(reproduce: Reproduce, tmp_path: Path) -> None:
+    """All cells are done once, with the weights of a study by one program, and no lock is left."""
+    assert reproduce("--rounds", "150", "--quiet")[0] == 0
+    alone = {path.parent.name: weights(path) for path in (tmp_path / "o").glob("cells/*/summary.json")}
+    arguments = [str(tmp_path / "mine.toml"), "--data", str(tmp_path / "small.npz"), "--rounds", "150"]
+    command = [sys.executable, "-m", "fedepd", "reproduce", *arguments, "--workers", "1", "--quiet"]
+    command += ["--out", str(tmp_path / "shared")]
+    programs = [subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True) for _ in range(2)]
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and len([*(tmp_path / "shared").glob("cells/*.lock")]) < 2:
+        time.sleep(0.02)
+    os.killpg(programs[0].pid, signal.SIGKILL)  # with its cell half done
+    for program in programs:
+        program.communicate(timeout=120)
+    assert programs[1].returncode == 0
+    cells = tmp_path / "shared" / "cells"
+    assert {path.parent.name: weights(path) for path in cells.glob("*/summary.json")} == alone
+    assert [path.name for path in cells.iterdir() if path.suffix == ".lock"] == []
+
+
+def weights(summary: Path) -> str:
+    return str(json.loads(summary.read_text())["weights_sha256"])

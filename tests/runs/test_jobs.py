@@ -7,14 +7,18 @@ import multiprocessing
 import os
 import signal
 from multiprocessing import forkserver, resource_tracker
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fedepd.folders import claimed
 from fedepd.runs.jobs import Job, outcomes, run_jobs
 
+FORK = multiprocessing.get_context("fork")
 QUICK: dict[str, Any] = {"rounds": 3, "hidden": 8, "clients": 3}
 
 
@@ -57,6 +61,61 @@ def test_a_killed_process_takes_no_other_with_it(tmp_path: Path) -> None:
         == "its process was killed (SIGKILL), as the system does for want of memory; give fewer --workers"
     )
     assert (ended[1].job.out.name, ended[1].failure) == ("b", "")
+
+
+def hold(path: Path, says: Connection) -> None:
+    """Another program, which holds a job's lock until it is told to go on."""
+    with claimed(path):
+        says.send("held")
+        says.recv()
+
+
+def another(path: Path) -> tuple[BaseProcess, Connection]:
+    ours, theirs = FORK.Pipe()
+    process = FORK.Process(target=hold, args=(path, theirs))
+    process.start()
+    assert ours.recv() == "held"
+    return process, ours
+
+
+@pytest.mark.parametrize("end", ["go on", "kill"])
+def test_a_job_that_another_program_works_on_is_left_for_later(
+    end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other program gives it up, or is killed. Then the job is ours."""
+    monkeypatch.setattr("fedepd.runs.jobs.AGAIN_AFTER", 0.05)
+    jobs = [job(tmp_path / "a"), job(tmp_path / "b", seed=1)]
+    process, pipe = another(jobs[0].lock)
+
+    def watch() -> None:
+        if jobs[1].is_finished and process.is_alive():
+            pipe.send("go on") if end == "go on" else process.kill()
+            process.join()
+
+    ended = [(outcome.job.out.name, outcome.failure) for outcome in outcomes(jobs, 1, watch)]
+    assert ended == [("b", ""), ("a", "")]
+    assert all(each.is_finished for each in jobs)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_what_another_program_has_finished_is_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedepd.runs.jobs.AGAIN_AFTER", 0.05)
+    mine = job(tmp_path / "a")
+    run_jobs([mine])
+    before = (mine.out / "summary.json").stat().st_mtime_ns
+    process, pipe = another(mine.lock)
+    looks = []
+
+    def watch() -> None:
+        looks.append(1)
+        if len(looks) == 3:
+            pipe.send("go on")
+
+    assert [outcome.failure for outcome in outcomes([mine], 1, watch)] == [""]
+    process.join()
+    assert (mine.out / "summary.json").stat().st_mtime_ns == before
 
 
 @pytest.mark.slow

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from fedepd.reproduction.study.targets import Target
 
 Hooks = tuple[Callable[[], None], Callable[["Planned", str], None]]
-OWN = ("target", "list", "data", "data_dir", "seeds", "workers", "out", "quiet", "no_run", "tuned")
+OWN = ("target", "list", "data", "data_dir", "seeds", "workers", "out", "quiet", "no_run", "tuned", "shard")
 """Options that are not settings of a run."""
 
 
 def reproduce(arguments: list[str]) -> int:
     from fedepd.cli.model import stoppable
-    from fedepd.reproduction.study.cells import plan, run_planned, to_run
+    from fedepd.reproduction.study.cells import of_shard, parse_shard, plan, run_planned, to_run
     from fedepd.reproduction.study.targets import read_targets
     from fedepd.runs.tuned import TunedFile
 
@@ -40,11 +40,13 @@ def reproduce(arguments: list[str]) -> int:
     command = f"fedepd reproduce {shlex.join(arguments)}"
     tuned = TunedFile.read(values.tuned) if values.tuned is not None else None
     datasets = _datasets(targets, values)
+    shard = parse_shard(values.shard) if values.shard is not None else (1, 1)
     planned = plan(targets, datasets, out, settings, values.seeds, values.data_dir, tuned)
     failures = 0
     if not values.no_run:
-        waiting = to_run(planned)
-        bar = display(waiting, len({each.job.out for each in planned}), values.workers, values.quiet)
+        mine = of_shard(planned, shard)
+        waiting = to_run(mine)
+        bar = display(waiting, len({each.job.out for each in mine}), values.workers, values.quiet)
         with stoppable(lambda: f"'{command}' continues from here"), bar as hooks:
             failures = run_planned(waiting, values.workers, *hooks)
     write_results(values.target, targets, planned, out, command)
@@ -105,6 +107,13 @@ def _parser() -> Parser:
         action="store_true",
         default=False,
         help="write the results of finished runs only, and start none",
+    )
+    parser.add_argument(
+        "--shard",
+        default=None,
+        metavar="I/N",
+        help="a part of the runs, for N machines that share no folder; on a shared one, start the same "
+        "command on each machine",
     )
     add_tuned_option(parser)
     parser.add_argument("--quiet", action="store_true", default=False, help="show no progress")

@@ -1,9 +1,14 @@
-"""Many runs, each in a process of its own with one thread: seeds, methods, settings."""
+"""Many runs, each in a process of its own with one thread: seeds, methods, settings.
+
+Several programs, also on several machines, may work through the same jobs in one shared folder. Whoever
+begins a job holds its lock file. The others go on with the next job, and look later whether it was finished.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import signal
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -15,9 +20,14 @@ from typing import Any
 
 from fedepd.errors import BadConfig, FedEPDError
 from fedepd.files import encoded
+from fedepd.folders import Busy, claimed
 from fedepd.runs import folder
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
+BUSY = 75
+"""The exit code of a process whose job another process works on."""
+AGAIN_AFTER = 1.0
+"""Seconds until jobs that others work on are looked at again, once there is nothing else to do."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,11 @@ class Job:
     def is_finished(self) -> bool:
         return folder.is_finished(self.out)
 
+    @property
+    def lock(self) -> Path:
+        """The file that is locked while a process works on the job."""
+        return self.out.with_name(f"{self.out.name}.lock")
+
     def work(self) -> None:
         """What the job's process does: a run, from the start or from where it was interrupted."""
         run_job(self)
@@ -76,7 +91,8 @@ def outcomes(
     """Each job as it ends, failed or not; closing the iterator stops those that run.
 
     Every job has a process of its own. If the system kills one for want of memory, the others go on. A peak
-    of memory belongs to one job.
+    of memory belongs to one job. A job that another program works on ends here when it has ended there: as
+    finished, or, if that program gave it up, by our own try.
     """
     if workers < 1:
         raise BadConfig(f"workers is {workers}; give at least 1")
@@ -89,8 +105,12 @@ def outcomes(
     resource_tracker.ensure_running()
     forkserver.ensure_running()
     waiting, running = deque(jobs), dict[Any, tuple[Job, connection.Connection]]()
+    elsewhere: list[Job] = []
     try:
-        while waiting or running:
+        while waiting or running or elsewhere:
+            if not waiting and not running:
+                time.sleep(AGAIN_AFTER)
+                waiting, elsewhere = deque(elsewhere), []
             while waiting and len(running) < workers:
                 job = waiting.popleft()
                 ours, theirs = context.Pipe(duplex=False)
@@ -104,6 +124,10 @@ def outcomes(
                 watch()
             for process in [process for process in running if process.exitcode is not None]:
                 job, ours = running.pop(process)
+                if process.exitcode == BUSY:
+                    ours.close()
+                    elsewhere.append(job)
+                    continue
                 with ours:
                     yield Outcome(job, _failure(process.exitcode, ours))
     finally:
@@ -148,7 +172,11 @@ def _work(job: Job, pipe: connection.Connection) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     failure = ""
     try:
-        job.work()
+        with claimed(job.lock):
+            if not job.is_finished:
+                job.work()
+    except Busy:
+        raise SystemExit(BUSY) from None
     except FedEPDError as mistake:
         failure = str(mistake)
     except Exception as mistake:  # one job's defect must not end the others

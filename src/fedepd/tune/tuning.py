@@ -11,7 +11,6 @@ from typing import Any
 
 from fedepd.datasets import graph_sha256, load
 from fedepd.errors import BadConfig
-from fedepd.folders import held
 from fedepd.methods import method_class
 from fedepd.runs.jobs import outcomes
 from fedepd.tune.cells import FIRST_SEED, Cell, cells_of, developed
@@ -106,14 +105,13 @@ def tune(
         raise BadConfig(
             f"cannot write to the output folder '{out}': {cause.strerror}; give another --out"
         ) from cause
-    with held(cells):
-        work = _Work(tuning, cells, hashes, workers, watch, ended)
-        work.trials_of(searches, tuning.trials)
-        extra = extra_trials(tuning, searches)
-        if extra:
-            for search in searches:
-                search.extend()
-            work.trials_of(searches, extra, extra=True)
+    work = _Work(tuning, cells, hashes, workers, watch, ended)
+    work.trials_of(searches, tuning.trials)
+    extra = extra_trials(tuning, searches)
+    if extra:
+        for search in searches:
+            search.extend()
+        work.trials_of(searches, extra, extra=True)
     first = tuning.methods[0]
     common = developed(*first, {**tuning.settings, "seed": min(tuning.seeds)})
     return Found(tuning, searches, extra, common.protocol.rounds, common.split.vault)

@@ -11,7 +11,16 @@ import pytest
 
 from fedepd.datasets import synthetic, write_npz
 from fedepd.errors import BadConfig, UnknownName
-from fedepd.reproduction.study.cells import Planned, check_acting, datasets_of, plan, run_planned, to_run
+from fedepd.reproduction.study.cells import (
+    Planned,
+    check_acting,
+    datasets_of,
+    of_shard,
+    parse_shard,
+    plan,
+    run_planned,
+    to_run,
+)
 from fedepd.reproduction.study.results import read_results
 from fedepd.reproduction.study.targets import Row, Target, over_grid, read_target
 
@@ -213,3 +222,19 @@ def test_a_cell_with_a_common_setting_that_is_idle_there_is_run(data: str, tmp_p
     assert run_planned(to_run(cells), 1, lambda: None, lambda each, failure: None) == 0
     config = json.loads((cells[0].job.out / "config.json").read_text())
     assert (config["config_hash"], config["experiment"]["defence"]["tolerate"]) == (cells[0].job.out.name, 2)
+
+
+def test_shards_have_every_cell_once(data: str, tmp_path: Path) -> None:
+    planned = plan([TARGET], {TARGET.name: [data]}, tmp_path, {}, seeds=5)
+    parts = [of_shard(planned, (number, 3)) for number in (1, 2, 3)]
+    assert sorted(each.job.out for part in parts for each in part) == sorted(each.job.out for each in planned)
+    assert of_shard(planned, (1, 1)) == planned
+    assert max(map(len, parts)) < len(planned)
+
+
+@pytest.mark.parametrize(
+    "text", ["0/3", "4/3", "1", "1/0", "-1/2", "1/2/3", "", "1/999999", "a/b", "1/\u0663"]
+)
+def test_a_shard_that_is_none(text: str) -> None:
+    with pytest.raises(BadConfig, match="such as 1/3"):
+        parse_shard(text)

@@ -5,6 +5,7 @@ A cell's folder is named by its config hash. So targets share cells, and no cell
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -15,7 +16,6 @@ from fedepd.clients.scaling import with_features
 from fedepd.datasets import DATASETS, available, graph_sha256, load
 from fedepd.errors import BadConfig
 from fedepd.files import regular_content, write_text
-from fedepd.folders import held
 from fedepd.reproduction.study.targets import Row, Target, target_names
 from fedepd.runs.experiment import Experiment, Protocol
 from fedepd.runs.jobs import Job, outcomes
@@ -177,12 +177,27 @@ def to_run(planned: Iterable[Planned]) -> list[Planned]:
     return list(found.values())
 
 
+def parse_shard(text: str) -> tuple[int, int]:
+    """``2/3`` is the second of three shards."""
+    found = re.fullmatch(r"([1-9][0-9]{0,4})/([1-9][0-9]{0,4})", text)
+    number, count = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not 1 <= number <= count:
+        raise BadConfig(f"shard is '{shown(text)}'; give a number and how many there are, such as 1/3")
+    return number, count
+
+
+def of_shard(planned: Iterable[Planned], shard: tuple[int, int]) -> list[Planned]:
+    """The cells of one of several machines that share no folder. The name of a cell decides whose it is."""
+    number, count = shard
+    return [each for each in planned if int(each.job.out.name, 16) % count == number - 1]
+
+
 def run_planned(
     planned: Sequence[Planned], workers: int, watch: Callable[[], None], ended: Callable[[Planned, str], None]
 ) -> int:
     """Run the cells and write down why a cell failed. Returns the number of failures.
 
-    Only one process at a time may work in a study's folder.
+    Several programs may work in one study's folder, also on several machines. One of them runs a cell.
     """
     if not planned:
         return 0
@@ -195,7 +210,7 @@ def run_planned(
             f"cannot write to the output folder '{cells.parent}': {cause.strerror}; give another --out"
         ) from cause
     failures = 0
-    with held(cells), closing(outcomes([each.job for each in planned], workers, watch)) as outcome_of:
+    with closing(outcomes([each.job for each in planned], workers, watch)) as outcome_of:
         for outcome in outcome_of:
             each = by_folder[outcome.job.out]
             if outcome.failure:
