@@ -30,6 +30,7 @@ from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.fedepd.holders import average_by_holders, by_holders, column_weights
 from fedepd.methods.fedepd.idle import idle_settings
 from fedepd.methods.fedepd.purify import EPSILON, Score, purified_edges
+from fedepd.methods.fedepd.rehearsal import Rehearsal
 from fedepd.methods.fedepd.structure import Graphs, Prepared, central_nodes, class_homophily, low_pass_rows
 from fedepd.methods.fedepd.vote import counted_votes, for_pruning
 from fedepd.methods.steps import (
@@ -391,18 +392,15 @@ class FedEPD(Method[Graphs]):
         class.
         """
         labels, shift, size = client.prepared.inputs.labels, self._shift(client.prepared), s.shape[0]
-        known = (message["prototype.count"] > 0).nonzero().reshape(-1) if self.rehearses else labels[:0]
-        tilt = torch.zeros_like(shift)
-        if self.rehearses:
-            s = torch.cat([s, message["prototype.mean"][known]])
-            # Taken off the logits in the loss, so that the logits themselves favour frequent classes.
-            tilt = -self.rehearsal_prior * torch.log(message["prototype.count"].clamp(min=1))
+        rehearsal = Rehearsal.of(message, self.rehearsal_prior) if self.rehearses else None
+        if rehearsal is not None:
+            s = torch.cat([s, rehearsal.rows])
 
         def of(params: Tensors) -> tuple[float, Tensors]:
             z = client.model.classify(params, s)
             loss = cross_entropy_(z[:size], labels, shift)  # Eq. 15-16; z becomes its gradient
-            if known.numel():
-                loss += cross_entropy_(z[size:], known, tilt)
+            if rehearsal is not None and rehearsal.classes.numel():
+                loss += cross_entropy_(z[size:], rehearsal.classes, rehearsal.tilt)
             return loss, {"classifier.weight": s.t() @ z, "classifier.bias": z.sum(0)}
 
         return Gradient(of)
@@ -480,8 +478,13 @@ class FedEPD(Method[Graphs]):
         return *client.model.training_rows(tensors, prepared.inputs), shift
 
     def adaptation(self, client: Client[Graphs], tensors: Tensors) -> tuple[Tensors, Gradient]:
-        """The base loss, with its margin, on the graph that is trained on."""
-        return model_part(tensors), self._base_loss(self._on_graph(client, tensors))
+        """The base loss, with its margin, on the graph that is trained on; with rehearsal if the rounds have
+        it.
+        """
+        base = self._base_loss(self._on_graph(client, tensors))
+        if self.rehearses and bool(tensors["prototype.count"].any()):
+            base = Rehearsal.of(tensors, self.rehearsal_prior).beside(base, client.model)
+        return model_part(tensors), base
 
     def training_edges(self, data: ClientData, prepared: Graphs, tensors: Tensors) -> Tensor:
         return prepared.edges(self.prunes(tensors))
