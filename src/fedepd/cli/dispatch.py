@@ -30,6 +30,7 @@ COMMANDS = {
         "search settings of several methods with equal effort, by validation alone",
         "fedepd.cli.tune:tune",
     ),
+    "cluster": ("start workers for runs on several machines", "fedepd.cli.cluster:cluster"),
     "attack": (
         "measure what dishonest clients can do, with and without defences",
         "fedepd.cli.attack:attack",

@@ -6,10 +6,14 @@ import argparse
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from fedepd.errors import BadConfig
 from fedepd.shown import shown
+
+if TYPE_CHECKING:
+    from fedepd.runs.jobs import Workers
 
 METAVARS: dict[Any, str] = {str: "NAME", int: "INT", float: "FLOAT"}
 
@@ -93,6 +97,39 @@ def add_tuned_option(parser: Parser) -> None:
         metavar="FILE.toml",
         help="settings that 'fedepd tune' found; they apply to the methods named in the file",
     )
+
+
+def add_cluster_options(parser: Parser) -> None:
+    group = parser.add_argument_group("cluster", "the runs on other machines; see 'fedepd cluster'")
+    group.add_argument(
+        "--cluster", default=None, metavar="tls://HOST:PORT", help="the scheduler, in place of --workers"
+    )
+    group.add_argument(
+        "--certificates", default=None, metavar="FOLDER", help="what 'fedepd cluster certificates' made"
+    )
+    group.add_argument(
+        "--shared",
+        action="store_true",
+        default=False,
+        help="all machines see the output folder under the same path, so that no run is sent back",
+    )
+
+
+CLUSTER = ("cluster", "certificates", "shared")
+"""The options of ``add_cluster_options``."""
+
+
+def workers_of(values: argparse.Namespace) -> Workers:
+    """Processes here, or the cluster that was named."""
+    if values.cluster is None:
+        if values.certificates is not None or values.shared:
+            raise BadConfig("certificates and shared belong to --cluster; give it, or leave them out")
+        return int(values.workers)
+    from fedepd.cluster.pool import ClusterPool
+
+    if values.certificates is None:
+        raise BadConfig("a cluster needs --certificates; 'fedepd cluster certificates FOLDER' makes them")
+    return ClusterPool(values.cluster, Path(values.certificates), values.shared)
 
 
 def add_node_columns(parser: Parser) -> None:

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedepd.cli.console import complain, console, say
-from fedepd.cli.parser import Parser, add_settings, add_tuned_option
+from fedepd.cli.parser import (
+    CLUSTER,
+    Parser,
+    add_cluster_options,
+    add_settings,
+    add_tuned_option,
+    workers_of,
+)
 from fedepd.errors import BadConfig
 from fedepd.shown import sentence, slug
 
@@ -20,7 +27,20 @@ if TYPE_CHECKING:
     from fedepd.reproduction.study.targets import Target
 
 Hooks = tuple[Callable[[], None], Callable[["Planned", str], None]]
-OWN = ("target", "list", "data", "data_dir", "seeds", "workers", "out", "quiet", "no_run", "tuned", "shard")
+OWN = (
+    "target",
+    "list",
+    "data",
+    "data_dir",
+    "seeds",
+    "workers",
+    "out",
+    "quiet",
+    "no_run",
+    "tuned",
+    "shard",
+    *CLUSTER,
+)
 """Options that are not settings of a run."""
 
 
@@ -40,6 +60,7 @@ def reproduce(arguments: list[str]) -> int:
     command = f"fedepd reproduce {shlex.join(arguments)}"
     tuned = TunedFile.read(values.tuned) if values.tuned is not None else None
     datasets = _datasets(targets, values)
+    workers = workers_of(values)
     shard = parse_shard(values.shard) if values.shard is not None else (1, 1)
     planned = plan(targets, datasets, out, settings, values.seeds, values.data_dir, tuned)
     failures = 0
@@ -48,7 +69,7 @@ def reproduce(arguments: list[str]) -> int:
         waiting = to_run(mine)
         bar = display(waiting, len({each.job.out for each in mine}), values.workers, values.quiet)
         with stoppable(lambda: f"'{command}' continues from here"), bar as hooks:
-            failures = run_planned(waiting, values.workers, *hooks)
+            failures = run_planned(waiting, workers, *hooks)
     write_results(values.target, targets, planned, out, command)
     if failures == 1:
         complain("1 run failed; the same command tries it again")
@@ -96,6 +117,7 @@ def _parser() -> Parser:
     )
     workers = "how many runs at a time (default: 2); the results are the same for any number"
     parser.add_argument("--workers", type=int, default=2, metavar="N", help=workers)
+    add_cluster_options(parser)
     parser.add_argument(
         "--out",
         default="runs/reproduce",

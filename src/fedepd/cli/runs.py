@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from fedepd.cli.against import add_against, against_jobs, against_names
 from fedepd.cli.console import complain, console, mention, progress_bar, say
-from fedepd.cli.parser import Parser, add_checkpoint_option, add_settings, add_tuned_option
+from fedepd.cli.parser import (
+    CLUSTER,
+    Parser,
+    add_checkpoint_option,
+    add_cluster_options,
+    add_settings,
+    add_tuned_option,
+    workers_of,
+)
 from fedepd.errors import BadConfig
 
 if TYPE_CHECKING:
@@ -191,7 +199,9 @@ def compare(arguments: list[str]) -> int:
     add_against(parser)
     for name, cls in GROUPS.items():
         add_settings(parser, name, cls, but=("scope", "edges"), defaults=CHOSEN)
+    add_cluster_options(parser)
     values = parser.parse(arguments)
+    workers = workers_of(values)
     jobs, _ = _jobs(values)
     rounds = sum(job.rounds for job in jobs)
     for note in dict.fromkeys(note for job in jobs for note in job.notes):
@@ -207,7 +217,7 @@ def compare(arguments: list[str]) -> int:
             advance(now - seen)
             seen = now
 
-        run_jobs(jobs, values.workers, watch)
+        run_jobs(jobs, workers, watch)
     return _report(Path(values.out))
 
 
@@ -230,7 +240,7 @@ def _jobs(values: argparse.Namespace) -> tuple[list[Job], int]:
         **{
             name: value
             for name, value in vars(values).items()
-            if name not in (*RUN_ONLY, "methods", "seeds", "against")
+            if name not in (*RUN_ONLY, "methods", "seeds", "against", *CLUSTER)
         },
     }
     data = str(settings.pop("data", "synthetic"))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedepd.cli.console import console, mention, progress_bar, say
-from fedepd.cli.parser import Parser, add_settings
+from fedepd.cli.parser import CLUSTER, Parser, add_cluster_options, add_settings, workers_of
 from fedepd.errors import BadConfig
 from fedepd.shown import sentence
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedepd.tune.search import Search, Trial
     from fedepd.tune.tuning import Found
 
-OWN = ("methods", "data", "data_dir", "trials", "seeds", "per_graph", "workers", "out", "quiet")
+OWN = ("methods", "data", "data_dir", "trials", "seeds", "per_graph", "workers", "out", "quiet", *CLUSTER)
 """Options that are not settings of a run."""
 HIDDEN = ("score_on", "seed", "rounds")
 """Settings of a run that a search gives itself, or may not have at all."""
@@ -35,6 +35,7 @@ def tune(arguments: list[str]) -> int:
     values = _parser().parse(arguments)
     if values.seeds < 1:
         raise BadConfig(f"seeds is {values.seeds}; give at least 1")
+    workers = workers_of(values)
     settings = {name: value for name, value in vars(values).items() if name not in (*OWN, "seed")}
     pairs = [
         (method, preset or "default") for method, _, preset in (m.partition(":") for m in values.methods)
@@ -63,7 +64,7 @@ def tune(arguments: list[str]) -> int:
                 text = f"{title_of(search)}, trial {trial.number}: {score} ({trial.failure or trial.state})"
                 mention(sentence(text))
 
-        found = search_all(tuning, out, values.workers, None, ended)
+        found = search_all(tuning, out, workers, None, ended)
     tuned, page = write_found(found, out, command)
     console().print(_table(found))
     say(*said(found), f"tuned settings: {tuned}", f"page: {page}")
@@ -128,6 +129,7 @@ def _parser() -> Parser:
     )
     workers = "how many runs at a time (default: 1); the results are the same for any number"
     parser.add_argument("--workers", type=int, default=1, metavar="N", help=workers)
+    add_cluster_options(parser)
     parser.add_argument(
         "--out",
         default="runs/tune",

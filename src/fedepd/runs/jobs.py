@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import connection, forkserver, resource_tracker
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from fedepd.errors import BadConfig, FedEPDError
 from fedepd.files import encoded
@@ -77,7 +77,21 @@ class Outcome:
     failure: str
 
 
-def run_jobs(jobs: Sequence[Job], workers: int = 1, watch: Callable[[], None] | None = None) -> None:
+class Pool(Protocol):
+    """Workers elsewhere, in place of processes here."""
+
+    def outcomes(
+        self, jobs: Sequence[Job], watch: Callable[[], None] | None = None
+    ) -> Generator[Outcome, None, None]:
+        """Each job as it ends, failed or not; closing the iterator stops those that run."""
+        ...
+
+
+Workers = int | Pool
+"""How many processes on this machine, or who else works."""
+
+
+def run_jobs(jobs: Sequence[Job], workers: Workers = 1, watch: Callable[[], None] | None = None) -> None:
     """Run all jobs, and call ``watch`` a few times a second. The first failure stops all and is raised."""
     with closing(outcomes(jobs, workers, watch)) as ended:
         for outcome in ended:
@@ -86,7 +100,7 @@ def run_jobs(jobs: Sequence[Job], workers: int = 1, watch: Callable[[], None] | 
 
 
 def outcomes(
-    jobs: Sequence[Job], workers: int = 1, watch: Callable[[], None] | None = None
+    jobs: Sequence[Job], workers: Workers = 1, watch: Callable[[], None] | None = None
 ) -> Generator[Outcome, None, None]:
     """Each job as it ends, failed or not; closing the iterator stops those that run.
 
@@ -94,6 +108,9 @@ def outcomes(
     of memory belongs to one job. A job that another program works on ends here when it has ended there: as
     finished, or, if that program gave it up, by our own try.
     """
+    if not isinstance(workers, int):
+        yield from workers.outcomes(jobs, watch)
+        return
     if workers < 1:
         raise BadConfig(f"workers is {workers}; give at least 1")
     context = multiprocessing.get_context("forkserver")

@@ -12,7 +12,7 @@ from typing import Any
 from fedepd.datasets import graph_sha256, load
 from fedepd.errors import BadConfig
 from fedepd.methods import method_class
-from fedepd.runs.jobs import outcomes
+from fedepd.runs.jobs import Workers, outcomes
 from fedepd.tune.cells import FIRST_SEED, Cell, cells_of, developed
 from fedepd.tune.search import BATCH, Search, Trial, knobs_of
 
@@ -79,7 +79,7 @@ Ended = Callable[[Search, Trial], None]
 def tune(
     tuning: Tuning,
     out: Path,
-    workers: int = 1,
+    workers: Workers = 1,
     watch: Watch | None = None,
     ended: Ended = lambda *_: None,
 ) -> Found:
@@ -88,14 +88,14 @@ def tune(
     Args:
         tuning: What to search.
         out: A folder for the cells. What is there already is not run again.
-        workers: How many cells run at the same time.
+        workers: How many cells run at the same time, or a cluster.
         watch: Called a few times a second.
         ended: Called with each trial that ended.
 
     Returns:
         All trials of all searches.
     """
-    if workers < 1:
+    if isinstance(workers, int) and workers < 1:
         raise BadConfig(f"workers is {workers}; give at least 1")
     hashes = {name: graph_sha256(load(name, tuning.data_dir)) for name in tuning.data}
     searches, cells = tuning.searches(), out / CELLS
@@ -132,7 +132,7 @@ class _Work:
     tuning: Tuning
     folder: Path
     hashes: Mapping[str, str]
-    workers: int
+    workers: Workers
     watch: Watch | None
     ended: Ended
 

@@ -18,7 +18,7 @@ from fedepd.errors import BadConfig
 from fedepd.files import regular_content, write_text
 from fedepd.reproduction.study.targets import Row, Target, target_names
 from fedepd.runs.experiment import Experiment, Protocol
-from fedepd.runs.jobs import Job, outcomes
+from fedepd.runs.jobs import Job, Workers, outcomes
 from fedepd.runs.tuned import TunedFile
 from fedepd.shown import shown
 from fedepd.types import Graph
@@ -193,7 +193,10 @@ def of_shard(planned: Iterable[Planned], shard: tuple[int, int]) -> list[Planned
 
 
 def run_planned(
-    planned: Sequence[Planned], workers: int, watch: Callable[[], None], ended: Callable[[Planned, str], None]
+    planned: Sequence[Planned],
+    workers: Workers,
+    watch: Callable[[], None],
+    ended: Callable[[Planned, str], None],
 ) -> int:
     """Run the cells and write down why a cell failed. Returns the number of failures.
 

@@ -1,0 +1,1 @@
+"""Jobs on several machines, by Dask. An optional extra."""
