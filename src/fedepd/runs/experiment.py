@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from typing import Any, Literal, get_type_hints
 
 from fedepd.clients.partition import PartitionConfig
@@ -392,7 +393,7 @@ def setting_owners(method: str | type[Method[Any]]) -> dict[str, tuple[str, Any]
     out: dict[str, tuple[str, Any]] = {}
     own = method_class(method) if isinstance(method, str) else method
     for group, cls in {**GROUPS, "method": own}.items():
-        hints = get_type_hints(cls)
+        hints = _hints(cls)
         for f in fields(cls):
             if f.name in out:
                 raise BadConfig(
@@ -401,3 +402,9 @@ def setting_owners(method: str | type[Method[Any]]) -> dict[str, tuple[str, Any]
                 )
             out[f.name] = (group, hints[f.name])
     return out
+
+
+@lru_cache(maxsize=256)
+def _hints(cls: type) -> dict[str, Any]:
+    """The types of a class's fields. To find them takes milliseconds, and a study has thousands of runs."""
+    return get_type_hints(cls)
