@@ -19,6 +19,7 @@ from fedepd.reproduction.judging.verdicts import Verdict
 from fedepd.reproduction.pages.drawing import save_figure
 from fedepd.reproduction.pages.figure_tables import BY_DATASET, robustness_tables, shape_table
 from fedepd.reproduction.pages.illustrations import figures_of, points_of
+from fedepd.reproduction.pages.noise import curves, noise_tables, overview
 from fedepd.reproduction.pages.tables import (
     failure_table,
     latex,
@@ -149,6 +150,9 @@ def tables_of(results: Results) -> dict[str, Table]:
             shown |= {
                 f"{results.title(dataset)}: {metric.lower()}": table for metric, table in tables.items()
             }
+    if kind == "noise":
+        for dataset in results.datasets:
+            shown |= {results.title(dataset): overview(results, dataset)} if curves(results, dataset) else {}
     if kind == "distribution" and results.runs:
         shown["Datasets and clients"] = shape_table(results)
     if any(entry.failures for entry in results.entries):
@@ -160,6 +164,10 @@ def folded_tables(
     results: Results, tested: Mapping[Scoring, Sequence[Duel]], judged: Mapping[Scoring, Sequence[Verdict]]
 ) -> dict[str, dict[str, Table]]:
     more: dict[str, dict[str, Table]] = {}
+    if results.target.kind == "noise":
+        for dataset, metric in itertools.product(results.datasets, ("bacc", "macro_f1")):
+            fold = f"{results.title(dataset)}: every share, {METRIC_WORDS[metric]}"
+            more |= {fold: inside} if (inside := noise_tables(results, dataset, metric)) else {}
     titles = {dataset: results.title(dataset) for dataset in results.datasets}
     reasons = {
         scoring: verdict_table(
