@@ -30,7 +30,7 @@ Kind = Literal[
     "robustness",
     "noise",
 ]
-NOT_THE_PAPERS = ("equal", "guard", "noise", "pruning-control", "robustness")
+NOT_THE_PAPERS = ("equal", "guard", "noise", "pruning-control", "related", "robustness")
 """Targets that are about other questions than the paper's."""
 Types = dict[str, tuple[Any, str]]
 """Key -> the type its value must have, and that type in words."""
@@ -55,6 +55,7 @@ ROW_KEYS: Types = {
     "settings": TABLE,
     "reference": (bool, "true or false"),
     "disputed": (bool, "true or false"),
+    "new": (bool, "true or false"),
     "model": (str, '"personal"'),
 }
 
@@ -71,6 +72,8 @@ class Row:
     """True for a row that is shown below the others and never marked as best."""
     disputed: bool = False
     """True for a row without which ranks are shown as well."""
+    new: bool = False
+    """True for a rival that came later. The page then says where it beats FedEPD, and ranks without it."""
     model: Literal["", "personal"] = ""
     """The model that this row is about, if it is not the one that a table scores."""
 
