@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedepd.errors import BadConfig, BadData
-from fedepd.longtail import Tiers, bins, class_order, imbalance_ratio, tiers
+from fedepd.longtail import Tiers, bins, class_order, imbalance_ratio, label_divergence, tiers
 
 class_sizes = st.lists(st.integers(0, 50), min_size=1, max_size=40).filter(any)
 
@@ -85,3 +85,9 @@ def test_unusable_shares_are_refused() -> None:
         tiers([1, 2], tail_share=0)
     with pytest.raises(BadConfig, match="number of bins is 0"):
         bins([1, 2], count=0)
+
+
+def test_label_divergence_is_0_for_the_same_shares_and_1_for_others() -> None:
+    assert label_divergence(np.array([1, 2, 0]), np.array([2, 4, 0])) == pytest.approx(0, abs=1e-12)
+    assert label_divergence(np.array([5, 0]), np.array([0, 7])) == pytest.approx(1)
+    assert label_divergence(np.array([0, 0]), np.array([1, 1])) is None

@@ -86,3 +86,17 @@ def _sizes(class_sizes: ClassSizes) -> npt.NDArray[np.int64]:
 
 def _occurring(sizes: npt.NDArray[np.int64]) -> list[int]:
     return [c for c in class_order(sizes) if sizes[c]]
+
+
+def label_divergence(own: ClassSizes, whole: ClassSizes) -> float | None:
+    """Jensen-Shannon divergence of two counts of classes [C], to base 2.
+
+    It is 0 for the same shares, and 1 without a class in common. None where one of them counts nothing.
+    """
+    counts = np.stack([np.asarray(each, dtype=np.float64) for each in (own, whole)])
+    if not (counts.sum(1) > 0).all():
+        return None
+    shares = counts / counts.sum(1, keepdims=True)  # [2, C]
+    middle = np.broadcast_to(shares.mean(0), shares.shape)
+    held = shares > 0
+    return float((shares[held] * np.log2(shares[held] / middle[held])).sum() / 2)

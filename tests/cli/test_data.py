@@ -426,3 +426,20 @@ def test_no_name_in_a_table_steers_the_terminal(
     check_lines(out + err)
     assert "x" * 81 not in out
     assert all(line.startswith("fedepd: ") and len(line) <= 2010 for line in err.splitlines())
+
+
+def test_show_tells_how_clients_differ(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a rule or a number of clients there is nothing about clients, as before."""
+    write_npz(synthetic(nodes=200, edges=600, classes=4, smallest=None, imbalance=5), here / "g.npz")
+    assert main(["data", "show", "g.npz", "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert main(["data", "show", "g.npz", "--clients", "3", "--seed", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    clients = found.pop("clients")
+    assert found == plain
+    assert sum(each["nodes"] for each in clients) == 200
+    assert all(0 <= each["label_divergence"] <= 1 and 0 <= each["clustering"] <= 1 for each in clients)
+    assert main(["data", "show", "g.npz", "--by", "balanced", "--clients", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "divergence" in said
+    assert main(["data", "show", "g.npz", "--by", "nothing"]) == 2

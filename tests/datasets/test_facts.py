@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedepd.datasets.facts import adjusted_homophily, class_pairs, homophily, label_informativeness
+from fedepd.datasets import facts
+from fedepd.datasets.facts import (
+    adjusted_homophily,
+    class_pairs,
+    clustering,
+    homophily,
+    label_informativeness,
+)
 from fedepd.types import Graph
 
 EDGES = torch.tensor([[0, 0, 1, 2], [1, 2, 2, 3]])
@@ -55,3 +62,23 @@ def test_few_edges_do_not_look_informative() -> None:
     assert label_informativeness(few) == pytest.approx((0.1308 - 0.125) / 0.6931, abs=1e-4)
     assert label_informativeness(torch.tensor([[1, 1], [1, 0]])) == 0.0
     assert label_informativeness(torch.tensor([[8, 0], [0, 0]])) == 0.0  # one class: nothing to know
+
+
+def test_clustering_is_networkx_s() -> None:
+    networkx = pytest.importorskip("networkx")
+    graph = networkx.gnm_random_graph(60, 300, seed=3)
+    edges = torch.tensor(sorted(map(sorted, graph.edges))).T
+    assert clustering(edges, 60) == pytest.approx(networkx.average_clustering(graph), abs=1e-12)
+
+
+def test_clustering_by_hand() -> None:
+    """A triangle 0-1-2 with a tail 2-3 and a node 4 alone: 1, 1, 1/3, 0, 0."""
+    edges = torch.tensor([[0, 0, 1, 2], [1, 2, 2, 3]])
+    assert clustering(edges, 5) == pytest.approx((1 + 1 + 1 / 3) / 5)
+    assert clustering(edges[:, :0], 3) == 0.0
+    assert clustering(edges[:, :0], 0) is None
+
+
+def test_clustering_is_left_out_where_it_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts, "MOST_PATHS", 2)
+    assert clustering(torch.tensor([[0, 0, 1, 2], [1, 2, 2, 3]]), 4) is None

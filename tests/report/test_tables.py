@@ -213,13 +213,23 @@ def test_cost_and_hashes(three_methods: Path) -> None:
 
 def test_clients(three_methods: Path) -> None:
     table = clients(group(read_runs(three_methods)))
-    assert table.headers[7:12] == ["Homophily", "Isolated", "Edges kept", "Homophily after", "Isolated after"]
+    assert table.headers[7:12] == ["Label divergence", "Homophily", "Degree", "Clustering", "Isolated"]
+    assert table.headers[12:15] == ["Edges kept", "Homophily after", "Isolated after"]
     scores = [f"{score} {who}" for who in ("FedAvg", "FedEPD", "FedGTA †") for score in ("Acc", "bAcc", "F1")]
-    assert table.headers[12:] == scores
-    assert (
-        " ".join(cell.text for cell in table.sections[0][1][:12])
-        == "1 484 1000 290 96 96 12 57.0 1 680 77.0 5"
-    )
+    assert table.headers[15:] == scores
+    row = [cell.text for cell in table.sections[0][1][:15]]  # 2 · 1000 / 484 edges per node
+    assert " ".join(row[:7] + row[8:]) == "1 484 1000 290 96 96 12 57.0 4.1 – 1 680 77.0 5"
+    assert 0 <= float(row[7]) < 1
+
+
+def test_a_client_with_one_class_of_two_is_far_from_the_others(write_run: WriteRun) -> None:
+    """Client 0 has [10, 0], client 1 [0, 30], all [10, 30]. By hand, client 0: half of log2(1 / 0.625) +
+    0.25 log2(0.25 / 0.625) + 0.75 log2(0.75 / 0.375) = 0.5488; client 1: 0.1379."""
+    (run,) = read_runs(write_run("a", sizes=(20, 20), clients=2))
+    vars(run)["partition"] = {**run.partition, "client_class": np.array([[10, 0], [0, 30]])}
+    table = clients(group([run]))
+    column = table.headers.index("Label divergence")
+    assert [row[column].text for row in table.sections[0]] == ["0.55", "0.14"]
 
 
 def test_client_scores_are_dashes_without_test_nodes(write_run: WriteRun) -> None:

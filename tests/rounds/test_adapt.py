@@ -143,7 +143,7 @@ def test_a_class_that_the_client_never_saw_is_still_predicted(weight: float) -> 
 def test_what_is_kept_predicts_as_the_candidate() -> None:
     client, tensors = started(FedAvg(), missing_class=True)
     own = {**tensors, "classifier.bias": tensors["classifier.bias"] + 1.0}  # as the guard's own columns
-    adapter = Adapter(FedAvg(), client, tensors, own)
+    adapter = Adapter(FedAvg(), client, tensors, own, client)
     for choice, predicted in enumerate(adapter.predicted):
         kept = adapter.kept(choice)
         assert {WEIGHT, SEEN, BEFORE + "classifier.bias"} <= kept.keys()

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from fedepd.errors import BadData, ClientFailed
-from fedepd.methods import METHODS, Method
+from fedepd.methods import METHODS, Method, Server
 from fedepd.methods.fedavg import FedAvg
 from fedepd.network.backbones import Backbone
 from fedepd.network.training import Training
+from fedepd.rounds.adapt import CANDIDATES
 from fedepd.rounds.participant import Participant
-from fedepd.types import ClientData, TaskInfo
+from fedepd.types import ClientData, TaskInfo, Tensors
 from toy import CLASSES, FEATURES, toy_client
 
 MODEL, INFO = Backbone(hidden=8), TaskInfo(FEATURES, CLASSES, 1)
@@ -80,3 +82,42 @@ def test_a_failure_says_who_when_and_where(cause: Exception) -> None:
         else "client 4 failed in round 2 (client_step): ValueError: no"
     )
     assert str(raised.value) == expected
+
+
+def first_message(method: Method[Any]) -> Tensors:
+    server = Server(INFO, MODEL, Training(), 0, 0, 3)
+    return method.message(method.server_init(server, MODEL.initial(INFO, 0)), 0)
+
+
+def test_a_client_trains_on_corrupted_data_and_is_asked_about_clean_ones() -> None:
+    """Without the edges a node's own features decide, so the two graphs give two predictions."""
+    data = toy_client()
+    bare = replace(data, graph=replace(data.graph, edge_index=data.graph.edge_index[:, :0]))
+    method = FedAvg()
+    corrupted = Participant(method, data, INFO, MODEL, Training(), 0, 3, trained=bare)
+    without, clean = participant(method, bare), participant(method, data)
+    message = first_message(method)
+    trained, alone = corrupted.step(1, message), without.step(1, message)
+    assert all(torch.equal(value, alone.tensors[name]) for name, value in trained.tensors.items())
+    assert any(not torch.equal(v, trained.tensors[n]) for n, v in clean.step(1, message).tensors.items())
+    said = {p: p.predictions(1, trained.tensors)["global"] for p in (corrupted, without, clean)}
+    assert torch.equal(said[corrupted], said[clean])
+    assert not torch.equal(said[corrupted], said[without])
+    assert torch.equal(corrupted.taken_home(trained.tensors)[0], said[clean])
+    assert corrupted.facts(message)["edges"] == 0
+    assert clean.facts(message)["edges"] == data.graph.num_edges
+
+
+def test_an_adapted_model_trains_on_corrupted_data_too() -> None:
+    data = toy_client()
+    bare = replace(data, graph=replace(data.graph, edge_index=data.graph.edge_index[:, :0]))
+    method = FedAvg()
+    corrupted = Participant(method, data, INFO, MODEL, Training(), 0, 3, trained=bare)
+    without, clean = participant(method, bare), participant(method, data)
+    message = first_message(method)
+    mine, bare_one, clean_one = (p.adapter(message) for p in (corrupted, without, clean))
+    last = max(mine.models)
+    assert torch.equal(mine.models[last]["encoder.weight"], bare_one.models[last]["encoder.weight"])
+    assert not torch.equal(mine.models[last]["encoder.weight"], clean_one.models[last]["encoder.weight"])
+    kept = mine.kept(len(CANDIDATES) - 1)
+    assert torch.equal(corrupted.adapted_predictions(message, kept), clean.adapted_predictions(message, kept))

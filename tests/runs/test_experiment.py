@@ -26,7 +26,7 @@ def other_value(name: str, kind: Any, value: Any) -> Any:
     if get_origin(kind) is Literal:
         return next(choice for choice in get_args(kind) if choice != value)
     if kind is str:
-        return {"partition": "balanced", "start": "model"}[name]
+        return {"partition": "balanced", "start": "model", "corrupt": "edges=0.1"}[name]
     if name == "backbone":
         return "sage"
     if kind is bool:
@@ -83,7 +83,7 @@ def test_hash_depends_on_data_and_method_but_not_on_how_it_was_spelled() -> None
     assert Experiment.make("fedavg", **SAMPLE).config_hash("data") != one
 
 
-LATER = ("adapt", "start", "scope", "edges", "pruned")
+LATER = ("adapt", "start", "scope", "edges", "pruned", "corrupt")
 """Settings of the protocol that came later."""
 
 
@@ -365,3 +365,35 @@ def test_noise_and_each_of_its_settings_is_another_run() -> None:
     assert len({each.config_hash("data") for each in made}) == len(runs)
     assert "epsilon 4 at delta 1e-05" in made[2].sentence()
     assert "epsilon" not in made[0].sentence()
+
+
+def test_corrupted_training_data_are_part_of_a_runs_identity_by_what_they_are() -> None:
+    plain = Experiment.make("fedavg").config_hash("data")
+    assert Experiment.make("fedavg", corrupt="none").config_hash("data") == plain
+    assert Experiment.make("fedavg", corrupt="edges=0").config_hash("data") == plain
+    one = Experiment.make("fedavg", corrupt="labels=0.10,edges=0.2")
+    again = Experiment.make("fedavg", corrupt="edges=.2,labels=.1")
+    assert one.config_hash("data") == again.config_hash("data")
+    assert one.config_hash("data") != plain
+    assert "training data corrupted (edges=0.2,labels=0.1), scores of clean graphs" in one.sentence()
+    assert Experiment.recorded("fedavg", "default", one.resolved()["protocol"]) == one
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"corrupt": "labels=0.1", "pruned": "always"}, "both corrupt and pruned = always are given"),
+        ({"corrupt": "edges=0.1", "edges": False}, "corrupt names edges, but the run uses none"),
+        ({"corrupt": "edges-missing=0.1", "edges": False}, "corrupt names edges, but the run uses none"),
+        ({"corrupt": 3}, "corrupt is '3'; give a text"),
+    ],
+)
+def test_corruption_beside_settings_that_leave_it_no_meaning(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadConfig, match=sentence):
+        Experiment.make("fedavg", **settings)
+
+
+def test_clean_data_pass_and_corrupted_ones_are_refused_where_they_have_no_place() -> None:
+    Experiment.make("fedavg").check_clean("never said")
+    with pytest.raises(BadConfig, match=r"corrupt is 'labels=0\.1', but sites are honest; leave corrupt out"):
+        Experiment.make("fedavg", corrupt="labels=0.1").check_clean("sites are honest")

@@ -13,7 +13,7 @@ from fedepd.errors import BadConfig
 from fedepd.longtail import Tiers
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.simulation import Simulation, build, merged, owner_names, warnings_of
-from fedepd.types import Graph
+from fedepd.types import HIDDEN, Graph
 from toy import toy_client, toy_clients
 
 
@@ -106,3 +106,22 @@ def test_the_start_has_the_tiers_of_the_whole_graph() -> None:
     progress = built().start()
     assert progress.next_round == 1
     assert progress.tiers == Tiers(head=(0,), medium=(), tail=(1,))
+
+
+def test_corrupted_data_are_trained_on_and_clean_ones_scored() -> None:
+    """The clients that scores, exports and reports look at have clean features and edges."""
+    how = "features=1,edges=1,labels-missing=0.5"
+    plain, one = built(), built(corrupt=how)
+    for before, after, p in zip(plain.clients, one.clients, one.participants, strict=True):
+        assert torch.equal(after.graph.x, before.graph.x)
+        assert torch.equal(after.graph.edge_index, before.graph.edge_index)
+        assert (int(before.train_mask.sum()), int(after.train_mask.sum())) == (6, 3)
+        client, asked = p._client(1), p._asked(1)
+        assert client.data.graph.num_edges > after.graph.num_edges
+        assert not torch.equal(client.data.graph.x, after.graph.x)
+        assert torch.equal(asked.data.graph.edge_index, after.graph.edge_index)
+        assert torch.equal(asked.data.graph.x, after.graph.x)
+        assert torch.equal(asked.data.train_mask, client.data.train_mask)
+        assert bool((asked.data.graph.y[~asked.data.train_mask] == HIDDEN).all())
+    clean = plain.participants[0]
+    assert clean._asked(1).data is clean._client(1).data

@@ -5,14 +5,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from fedepd.cli.console import console, say, say_json
 from fedepd.cli.data_check import check_graph
 from fedepd.cli.data_import import import_
-from fedepd.cli.facts import print_facts
+from fedepd.cli.facts import print_clients, print_facts
 from fedepd.cli.parser import Parser, add_settings
 from fedepd.errors import UnknownName
 from fedepd.shown import shown
+
+if TYPE_CHECKING:
+    from fedepd.clients.statistics import ClientStatistics
+    from fedepd.types import Graph
 
 Action = Callable[[list[str]], int]
 
@@ -66,15 +71,46 @@ def _list(arguments: list[str]) -> int:
 
 
 def _show(arguments: list[str]) -> int:
-    values = _parser("show", "name", "data_dir", "json").parse(arguments)
+    parser = _parser("show", "name", "data_dir", "json")
+    parser.argument_default = argparse.SUPPRESS
+    add_partition(parser, "seed of the run whose clients are shown (default: 0)")
+    values = parser.parse(arguments)
     from fedepd.datasets import describe, load
 
-    facts = describe(load(values.name, values.data_dir))
+    settings = {name: v for name, v in vars(values).items() if name not in ("name", "data_dir", "json")}
+    graph = load(values.name, values.data_dir)
+    facts = describe(graph)
+    found = _clients_of(graph, settings) if settings else []
     if values.json:
-        say_json(facts)
-    else:
-        print_facts(facts)
+        say_json({**facts, "clients": [each.as_json() for each in found]} if found else facts)
+        return 0
+    print_facts(facts)
+    if found:
+        print_clients(found)
     return 0
+
+
+def add_partition(parser: Parser, seed: str) -> None:
+    """How the graph is cut into clients."""
+    from fedepd.clients.partition import PartitionConfig
+
+    parser.add_argument(
+        "--by", dest="partition", metavar="RULE", help="short for --partition: owner, openfgl, ..."
+    )
+    parser.add_argument("--seed", metavar="INT", help=seed)
+    add_settings(parser, "partition", PartitionConfig)
+
+
+def _clients_of(graph: Graph, settings: dict[str, str]) -> list[ClientStatistics]:
+    from fedepd.clients.partition import partition
+    from fedepd.clients.statistics import client_statistics
+    from fedepd.runs.experiment import Experiment
+    from fedepd.runs.simulation import owner_names
+
+    experiment = Experiment.make("fedavg", **settings)
+    config = experiment.partition.resolved(graph)
+    names = tuple(owner_names(graph, config))
+    return client_statistics(graph, partition(graph, config, experiment.protocol.seed), names)
 
 
 def _fetch(arguments: list[str]) -> int:
@@ -94,7 +130,6 @@ def _check(arguments: list[str]) -> int:
 
 
 def _split(arguments: list[str]) -> int:
-    from fedepd.clients.partition import PartitionConfig
     from fedepd.clients.split import SplitConfig
     from fedepd.runs.experiment import Experiment
 
@@ -107,14 +142,8 @@ def _split(arguments: list[str]) -> int:
         metavar="FOLDER",
         help="new folder; it gets one NAME/graph.npz per client",
     )
-    parser.add_argument(
-        "--by", dest="partition", metavar="RULE", help="short for --partition: owner, openfgl, ..."
-    )
-    parser.add_argument(
-        "--seed", metavar="INT", help="seed of the run that the split is made for (default: 0)"
-    )
-    for title, cls in (("partition", PartitionConfig), ("split", SplitConfig)):
-        add_settings(parser, title, cls)
+    add_partition(parser, "seed of the run that the split is made for (default: 0)")
+    add_settings(parser, "split", SplitConfig)
     values = parser.parse(arguments)
     settings = {
         name: value for name, value in vars(values).items() if name not in ("name", "data_dir", "out")
@@ -139,7 +168,10 @@ def _split(arguments: list[str]) -> int:
 
 ACTIONS: dict[str, tuple[str, Action]] = {
     "list": ("list the datasets and say which are on this machine", _list),
-    "show": ("show size, classes and imbalance of one graph", _show),
+    "show": (
+        "show size, classes and imbalance of one graph, and with --by or --clients what each client holds",
+        _show,
+    ),
     "fetch": ("download a dataset", _fetch),
     "import": ("make a graph file from tables or from files of other programs", import_),
     "check": ("check a graph before training; exit code 0: fine, 1: warnings, 2: not usable", _check),

@@ -40,6 +40,10 @@ COMMANDS = {
         "fedepd.cli.audit:audit",
     ),
     "report": ("make report.html from a run folder or a folder of runs", "fedepd.cli.runs:report"),
+    "evaluate": (
+        "score a run's model on the whole graph, with the edges between clients",
+        "fedepd.cli.evaluate:evaluate",
+    ),
     "export": (
         "make a model folder from a run: weights, labels, calibration, model card",
         "fedepd.cli.model:export",

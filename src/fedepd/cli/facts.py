@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fedepd.cli.console import console
 from fedepd.shown import shown
+
+if TYPE_CHECKING:
+    from fedepd.clients.statistics import ClientStatistics
 
 
 def print_facts(facts: dict[str, object]) -> None:
@@ -16,6 +19,18 @@ def print_facts(facts: dict[str, object]) -> None:
     table = Table("fact", "value")
     for name, value in facts.items():
         table.add_row(shown(name.replace("_", " ")), spelled(value))
+    console().print(table)
+
+
+def print_clients(found: Sequence[ClientStatistics]) -> None:
+    """Print what each client holds."""
+    from rich.table import Table
+
+    titles = [name for name in found[0].as_json() if name != "name" or any(each.name for each in found)]
+    table = Table(*(title.replace("_", " ") for title in titles))
+    for each in found:
+        values = each.as_json()
+        table.add_row(*(shown(values[t]) if t == "name" else spelled(values[t]) for t in titles))
     console().print(table)
 
 

@@ -24,7 +24,7 @@ def resume(arguments: list[str]) -> int:
         description="Finish an interrupted run. The result is the same as without the interruption.",
     )
     parser.add_argument("folder", metavar="RUN", help="the folder given to 'fedepd run --out'")
-    _add_data_options(parser)
+    add_data_options(parser)
     parser.add_argument(
         "--workers",
         type=int,
@@ -63,7 +63,7 @@ def resume(arguments: list[str]) -> int:
     return show_result(result, values.json)
 
 
-def _add_data_options(parser: Parser) -> None:
+def add_data_options(parser: Parser) -> None:
     parser.add_argument(
         "--data",
         default=None,
@@ -105,7 +105,7 @@ def export(arguments: list[str]) -> int:
         help="with --client: the model of all clients as this client has adapted it, in a run with --adapt",
     )
     _add_aim_options(parser)
-    _add_data_options(parser)
+    add_data_options(parser)
     values = parser.parse(arguments)
     from fedepd.model.aim import aim_of_words
     from fedepd.model.export import export as write_model

@@ -20,6 +20,7 @@ from fedepd.datasets.folder import data_folder
 from fedepd.datasets.npz import read_npz, write_npz
 from fedepd.datasets.official import RAW_FILES, read_official
 from fedepd.datasets.published import TABLE1, Table1, check_table1
+from fedepd.datasets.pyg import PREFIX, SOURCES, read_pyg
 from fedepd.datasets.synthetic import synthetic, twin
 from fedepd.errors import BadConfig, BadData, FedEPDError, UnknownName
 from fedepd.longtail import imbalance_ratio, tiers
@@ -167,8 +168,9 @@ def load(name_or_path: str | Path, data_dir: str | Path | None = None) -> Graph:
     """Read a graph by its name or from an npz file.
 
     Args:
-        name_or_path: An npz file, a key of ``fedepd.DATASETS``, or the NAME of a file ``graphs/NAME.npz`` or
-            ``longtail/graphs/NAME.npz`` in the data folder.
+        name_or_path: An npz file, a key of ``fedepd.DATASETS``, the NAME of a file ``graphs/NAME.npz`` or
+            ``longtail/graphs/NAME.npz`` in the data folder, or a dataset of torch_geometric, as
+            ``pyg:Planetoid/PubMed``.
         data_dir: The data folder, if it is not ``$FEDEPD_DATA``.
 
     Returns:
@@ -187,6 +189,8 @@ def load(name_or_path: str | Path, data_dir: str | Path | None = None) -> Graph:
     name, folder = str(name_or_path), data_folder(data_dir)
     if name.endswith(".npz") or os.path.isfile(name):  # Path.is_file raises on some names, this does not
         return read_npz(name)
+    if name.startswith(PREFIX):
+        return read_pyg(name, folder)
     dataset = DATASETS.get(name)
     if dataset and not dataset.files:
         return dataset.read(folder)
@@ -205,7 +209,10 @@ def load(name_or_path: str | Path, data_dir: str | Path | None = None) -> Graph:
 
 
 def available(data_dir: str | Path | None = None) -> list[Listed]:
-    """All named datasets, and whether their files are on this machine."""
+    """All named datasets, and whether their files are on this machine.
+
+    Of those of torch_geometric only the ones that are.
+    """
     folder = data_folder(data_dir)
     ready, made = ({path.stem for path in (folder / place).glob("*.npz")} for place in (GRAPHS, DOWN_SAMPLED))
     rows = [
@@ -220,6 +227,11 @@ def available(data_dir: str | Path | None = None) -> list[Listed]:
     ]
     rows += [
         Listed(name, True, f"graph file {GRAPHS}/{name}.npz") for name in sorted(ready - DATASETS.keys())
+    ]
+    rows += [
+        Listed(name, True, "dataset of torch_geometric, from its raw files")
+        for name, source in SOURCES.items()
+        if all((folder / file).is_file() for file in source.files)
     ]
     return rows + [
         Listed(name, True, f"graph file {DOWN_SAMPLED}/{name}.npz, long tail made by dropping nodes", True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -64,3 +66,33 @@ def label_informativeness(pairs: Tensor) -> float:
     information -= classes * (classes - 1) / 2 / (2 * edges)
     entropy = -float((ends[ends > 0] * torch.log(ends[ends > 0])).sum())
     return max(0.0, information / entropy) if entropy > 0 else 0.0
+
+
+MOST_PATHS = 2**22
+"""Most paths of two edges that are counted, some 60 MB. A graph with more has no coefficient here."""
+
+
+def clustering(edge_index: Tensor, num_nodes: int) -> float | None:
+    """The mean over all nodes of the share of pairs of neighbours that are joined; None if it takes too long.
+
+    Choice: a node with fewer than two neighbours counts as 0, as NetworkX's average_clustering has it.
+    """
+    if not num_nodes:
+        return None
+    edges = edge_index.numpy()
+    degree = np.bincount(edges.reshape(-1), minlength=num_nodes)
+    # Every edge points to the end with more neighbours, so that few edges go out of any node.
+    order = np.lexsort((np.arange(num_nodes), degree))
+    rank = np.empty(num_nodes, dtype=np.int64)
+    rank[order] = np.arange(num_nodes)
+    ends = np.sort(rank[edges], axis=0)  # [2, e], by rank
+    out, into = (np.bincount(side, minlength=num_nodes) for side in ends)
+    if int((out * (into + out)).sum()) > MOST_PATHS:
+        return None
+    up = sp.csr_matrix((np.ones(ends.shape[1], dtype=np.int64), tuple(ends)), shape=(num_nodes, num_nodes))
+    first = (up @ up).multiply(up)  # [u, w]: the v with u -> v -> w, where u -> w
+    middle = (up.T @ up).multiply(up)  # [v, w]: the u with u -> v and u -> w, where v -> w
+    triangles = np.asarray(first.sum(1)).ravel() + np.asarray(first.sum(0)).ravel()
+    triangles = (triangles + np.asarray(middle.sum(1)).ravel())[rank]
+    pairs = degree * (degree - 1) / 2
+    return float(np.divide(triangles, pairs, out=np.zeros(num_nodes), where=pairs > 0).mean())

@@ -1,4 +1,4 @@
-"""The only code that downloads. It fetches the official raw files from where their authors published them."""
+"""The only code that downloads. It fetches official raw files from where their authors published them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import IO, Any
 from fedepd.arrays import reason
 from fedepd.datasets.folder import data_folder
 from fedepd.datasets.official import AMAZON, ARXIV_FILES
+from fedepd.datasets.pyg import PREFIX, source_of
 from fedepd.errors import BadData, UnknownName
 from fedepd.files import DAMAGE, swapped_in
 
@@ -80,16 +81,28 @@ DOWNLOADS: dict[str, tuple[Download, ...]] = {
 }
 
 
+def of_pyg(name: str) -> tuple[Download, ...]:
+    """What to download for a dataset of torch_geometric. It lies as that package would leave it."""
+    source = source_of(name)
+    archives = dict.fromkeys(url for url in source.urls.values() if url.endswith(".zip"))
+    packed = {url: [file for file, from_ in source.urls.items() if from_ == url] for url in archives}
+    return (
+        *(Download(url, {f: f"{source.folder}/{f}" for f in files}) for url, files in packed.items()),
+        *(_one(url, f"{source.folder}/{f}") for f, url in source.urls.items() if url not in archives),
+    )
+
+
 def fetch(name: str, data_dir: str | Path | None = None) -> str:
     """Download the missing files of an official dataset. Returns a sentence that says what was fetched.
 
     Files that are already there are kept.
     """
-    if name not in DOWNLOADS:
+    if name not in DOWNLOADS and not name.startswith(PREFIX):
         raise UnknownName("dataset to fetch", name, DOWNLOADS)
+    downloads = of_pyg(name) if name.startswith(PREFIX) else DOWNLOADS[name]
     folder = data_folder(data_dir)
     fetched = []
-    for download in DOWNLOADS[name]:
+    for download in downloads:
         targets = {member: folder / path for member, path in download.files.items()}
         if not all(path.is_file() for path in targets.values()):
             _download(download.url, targets)

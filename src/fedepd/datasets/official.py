@@ -83,7 +83,7 @@ def read_amazon(raw: Path, name: str) -> tuple[Graph, int]:
     order = np.argsort(index)
     attributes = sp.vstack([part[2] for part in parts], format="csr")[order]
     values, y = np.unique(labels[order], return_inverse=True)
-    graph = _graph(attributes, edges.T, y, name, stem.parent, tuple(map(str, values)))
+    graph = graph_of(attributes, edges.T, y, name, stem.parent, tuple(map(str, values)))
     return graph, 2 * graph.num_edges + n
 
 
@@ -104,7 +104,7 @@ def read_arxiv(raw: Path, name: str) -> tuple[Graph, int]:
                 f"'{folder / file}' says {count} rows, but the files beside it hold "
                 f"{[len(t) for t in tables]}; fetch them again"
             )
-    return _graph(features, edges.T, labels, name, folder), len(edges)
+    return graph_of(features, edges.T, labels, name, folder), len(edges)
 
 
 def read_email(raw: Path, name: str) -> tuple[Graph, int]:
@@ -137,7 +137,7 @@ def read_email(raw: Path, name: str) -> tuple[Graph, int]:
     # The paper counts every line in both directions, and a self-loop once.
     printed = 2 * len(edges) - int((edges[:, 0] == edges[:, 1]).sum())
     values, y = np.unique(y[keep], return_inverse=True)
-    return _graph(table[order][keep, 1:], edges.T, y, name, folder, tuple(map(str, values))), printed
+    return graph_of(table[order][keep, 1:], edges.T, y, name, folder, tuple(map(str, values))), printed
 
 
 READERS: dict[str, Callable[[Path, str], tuple[Graph, int]]] = {
@@ -160,7 +160,7 @@ def read_gnn_benchmark(path: Path, name: str) -> Graph:
         raise BadData(f"file '{path}': {error}") from None
     # Choice: words are 0/1, as in torch_geometric's reader. The paper's edge count is torch_geometric's too.
     attributes.data[attributes.data > 0] = 1
-    return _graph(attributes, np.stack([adj.row, adj.col]), arrays["labels"], name, path)
+    return graph_of(attributes, np.stack([adj.row, adj.col]), arrays["labels"], name, path)
 
 
 def read_heterophilous(path: Path, name: str) -> Graph:
@@ -169,7 +169,7 @@ def read_heterophilous(path: Path, name: str) -> Graph:
     Its ten official splits are not used, because the paper splits every client 60/20/20.
     """
     arrays = read_arrays(path, required=("node_features", "node_labels", "edges"))
-    return _graph(arrays["node_features"], arrays["edges"].T, arrays["node_labels"], name, path)
+    return graph_of(arrays["node_features"], arrays["edges"].T, arrays["node_labels"], name, path)
 
 
 def read_mat(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64], sp.csr_matrix]:
@@ -229,6 +229,12 @@ def read_numbers(
     return table
 
 
+def text_lines(path: Path) -> Iterator[str]:
+    """The lines of a text file, with a limit on their length."""
+    with _opened(path) as file:
+        yield from _lines(file, False, spelled(path))
+
+
 def _lines(file: IO[bytes], packed: bool, where: str) -> Iterator[str]:
     """The lines of a text file, one at a time.
 
@@ -259,7 +265,7 @@ def _opened(path: Path) -> IO[bytes]:
         ) from None
 
 
-def _graph(
+def graph_of(
     x: NDArray[Any] | sp.csr_matrix,
     edges: NDArray[Any],
     y: NDArray[Any],
@@ -267,6 +273,7 @@ def _graph(
     source: Path,
     label_names: tuple[str, ...] = (),
 ) -> Graph:
+    """A graph from published numbers: features [n, d], ends of edges [2, e] and classes [n]."""
     if x.dtype.kind not in "fiub" or any(part.dtype.kind not in "iu" for part in (edges, y)):
         held = f"features {x.dtype}, edges {edges.dtype} and labels {y.dtype}"
         raise BadData(f"'{spelled(source)}' holds {held}, not numbers; fetch it again")

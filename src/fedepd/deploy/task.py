@@ -112,6 +112,7 @@ class FederationTask:
                 "leave vault out, or set nodes aside with 'fedepd data split --vault' before"
             )
         check_not_pruned(experiment, "a site's graph stays as it is")
+        experiment.check_clean("that is for simulations, and a site's data stay as they are")
         if experiment.method.merges_clients:
             raise BadConfig(
                 f"method '{self.method}' needs the whole graph in one place and cannot be federated; "

@@ -132,6 +132,8 @@ def export(
         return out
     simulation = rebuild(Path(folder), data, data_dir)
     check_not_pruned(simulation.experiment, "a model would meet graphs that are not pruned")
+    if distil:
+        simulation.experiment.check_clean("a distilled model is trained anew, on clean graphs")
     if client is not None:
         if distil:
             raise BadConfig("a distilled model is one of all clients; give either --distil or --client")

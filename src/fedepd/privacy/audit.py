@@ -177,6 +177,7 @@ def check(simulation: Simulation, rounds: int, skip: Collection[str]) -> dict[st
             f"the run has dishonest clients (attack = {was.attack.attack}), and an audit looks at what "
             "honest ones give away; audit a run with attack = none"
         )
+    was.check_clean("an audit compares what is guessed with the true data")
     return chosen(skip)
 
 

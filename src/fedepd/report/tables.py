@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING
 
-from fedepd.longtail import Tiers, class_order
+from fedepd.longtail import Tiers, class_order, label_divergence
 from fedepd.metrics import scores
 from fedepd.report.numbers import bin_accuracy, mean_std, prunings
 from fedepd.report.runs import Group, Run, by_dataset, group
@@ -126,7 +126,7 @@ def clients(groups: Sequence[Group]) -> Table:
         "Test": "test",
         "Classes": "classes",
     }
-    headers = [*held, "Homophily", "Isolated"]
+    headers = [*held, "Label divergence", "Homophily", "Degree", "Clustering", "Isolated"]
     unknown = _unknown(groups[0].first)
     rows = [
         [_text("–") if key in unknown else _integer(c[key]) for key in held.values()]
@@ -137,9 +137,13 @@ def clients(groups: Sequence[Group]) -> Table:
         headers.insert(1, "Name")
         for row, name in zip(rows, names, strict=True):
             row.insert(1, _text(str(name)))
-    for row, c in zip(rows, groups[0].first.clients, strict=True):
-        isolated = _text("–") if "edges" in unknown else _integer(c["isolated_before"])
-        row += [_percent(c["homophily_before"]), isolated]
+    divergence = _divergence(groups[0].first)
+    for row, c, apart in zip(rows, groups[0].first.clients, divergence, strict=True):
+        hidden = "edges" in unknown
+        isolated = _text("–") if hidden else _integer(c["isolated_before"])
+        degree = None if hidden or not c["nodes"] else 2 * c["edges"] / c["nodes"]
+        row += [_plain(apart), _percent(c["homophily_before"]), _plain(degree, 1)]
+        row += [_plain(c.get("clustering")), isolated]
     found = prunings(groups)
     for pruning, pruned in found:
         who = f" ({pruning[0].label})" if len(found) > 1 else ""
@@ -155,8 +159,11 @@ def clients(groups: Sequence[Group]) -> Table:
             for row, score in zip(rows, own, strict=True):
                 row.append(_percent(score.get(name)))
     notes = [
-        f"Seed {groups[0].first.seed}. Homophily: share of a client's edges that join two nodes of the same "
-        "class, in percent. Isolated: nodes without edges. Acc, bAcc, F1: accuracy, balanced accuracy and "
+        f"Seed {groups[0].first.seed}. Label divergence: Jensen-Shannon divergence of a client's classes to "
+        "those of all clients, from 0 (the same shares) to 1 (no class in common). Homophily: share of a "
+        "client's edges that join two nodes of the same class, in percent. Degree: edges per node. "
+        "Clustering: mean share of the pairs of a node's neighbours that are joined. Isolated: nodes without "
+        "edges. Acc, bAcc, F1: accuracy, balanced accuracy and "
         "macro-F1 on the client's test nodes, in percent."
     ]
     notes += [
@@ -165,6 +172,18 @@ def clients(groups: Sequence[Group]) -> Table:
         if len(pruning) > 1
     ]
     return Table("clients", headers, [rows], " ".join([*notes, *_dagger(groups, "headline")]))
+
+
+def _divergence(run: Run) -> list[float | None]:
+    """How far each client's classes are from those of all. A federation's server does not know."""
+    held = run.partition["client_class"]
+    if run.deployed or len(held) != len(run.clients):
+        return [None] * len(run.clients)
+    return [label_divergence(own, held.sum(0)) for own in held]
+
+
+def _plain(value: float | None, digits: int = 2) -> Cell:
+    return _text("–") if value is None else Cell(f"{value:.{digits}f}", value)
 
 
 def _unknown(run: Run) -> tuple[str, ...]:

@@ -60,6 +60,8 @@ class Adapter:
     """What the server sent."""
     tensors: Tensors
     """The selected model as the client has it. Without the guard it is the message."""
+    asked: Client[Any]
+    """The client with the graph that it predicts on."""
 
     @cached_property
     def models(self) -> dict[int, Tensors]:
@@ -78,7 +80,7 @@ class Adapter:
     @cached_property
     def predicted(self) -> list[Tensor]:
         """The classes of all nodes by each candidate, [n] each."""
-        logits = {steps: self.method.predict(self.client, model) for steps, model in self.models.items()}
+        logits = {steps: self.method.predict(self.asked, model) for steps, model in self.models.items()}
         return [
             blended(logits[0], logits[each.steps], self.seen, each.weight).argmax(1) for each in CANDIDATES
         ]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from fedepd.datasets.facts import homophily
+from fedepd.datasets.facts import clustering, homophily
 from fedepd.types import HIDDEN, ClientData, Graph, Partition, Sizes
 
 SPLITS = ("val", "test")
@@ -92,6 +92,11 @@ def _masks(data: ClientData) -> dict[str, Tensor]:
     return dict(zip(SPLITS, (data.val_mask, data.test_mask), strict=True))
 
 
+def tested_nodes(data: ClientData) -> Tensor:
+    """The labelled test nodes, bool [n]."""
+    return data.test_mask & (data.graph.y != HIDDEN)
+
+
 def unseen_share(clients: Sequence[ClientData]) -> float:
     """The share of test nodes whose class has no training node at their client; NaN without test nodes."""
     orphans = [(~torch.isin(c.graph.y[c.test_mask], c.graph.y[c.train_mask])).sum() for c in clients]
@@ -137,4 +142,5 @@ def client_facts(data: ClientData, kept: Tensor) -> dict[str, float | int | None
         "homophily_after": homophily(kept, graph.y),
         "isolated_before": isolated(graph.edge_index),
         "isolated_after": isolated(kept),
+        "clustering": clustering(graph.edge_index, graph.num_nodes),
     }

@@ -64,10 +64,12 @@ class Participant:
         shows_test: bool = True,
         features: str = "raw",
         counted: Sequence[int] = (),
+        trained: ClientData | None = None,
     ) -> None:
         """``features``: what becomes of columns that are yet to be scaled once they are (``with_features``).
 
-        ``counted``: the categories whose rows are counted before the first round.
+        ``counted``: the categories whose rows are counted before the first round. ``trained``: what the
+        client trains on, where that is not ``data``, on which it is scored (``clients.corruption``).
         """
         self.method, self.info, self.model, self.training, self.seed, self.last_round = (
             method,
@@ -89,8 +91,10 @@ class Participant:
         self._features, self._counted = features, tuple(counted)
         self._scaling: Tensor | None = None
         self._true = data
-        self._hidden = data.hidden()
+        self._hidden = (trained or data).hidden()
         self._prepared: Any = None
+        self._asked_data = data.hidden() if trained else None
+        self._asked_prepared: Any = None
 
     @property
     def client_id(self) -> int:
@@ -165,6 +169,8 @@ class Participant:
         if self._prepared is None and self._true.unscaled is None:
             try:
                 self._prepared = self.method.prepare(self._hidden, self.model)
+                if self._asked_data is not None:
+                    self._asked_prepared = self.method.prepare(self._asked_data, self.model)
             except Exception as cause:
                 raise self._failure(0, "prepare", cause) from cause
 
@@ -210,7 +216,7 @@ class Participant:
         """Logits [n, C] of the client's nodes: "personal" and, if the method has such a model, "global"."""
         tensors = self.models(round, message)
         try:
-            return {kind: self.method.predict(self._client(round), named) for kind, named in tensors.items()}
+            return {kind: self.method.predict(self._asked(round), named) for kind, named in tensors.items()}
         except Exception as cause:
             raise self._failure(round, "evaluate", cause) from cause
 
@@ -248,7 +254,7 @@ class Participant:
         message = self._received(message)
         opened, message = split_message({OPEN: torch.ones(self.info.num_classes), **message})
         try:
-            logits = self.method.predict(self._client(self.last_round), message)
+            logits = self.method.predict(self._asked(self.last_round), message)
         except Exception as cause:
             raise self._failure(self.last_round, "evaluate", cause) from cause
         return torch.where(opened, logits, NEVER), opened
@@ -261,7 +267,7 @@ class Participant:
         """What a model says of the test nodes: its confusion matrix, the nodes' logits and their classes."""
         tensors = self._received(tensors)
         try:
-            logits = self.method.predict(self._client(round), tensors)
+            logits = self.method.predict(self._asked(round), tensors)
         except KeyError:  # the model is not whole, and the caller knows why
             raise
         except Exception as cause:
@@ -273,7 +279,8 @@ class Participant:
         if self._adapter is None or not same_tensors(self._adapter.message, message):
             tensors = self.models(self.last_round, message)["global"]
             try:
-                adapter = Adapter(self.method, self._client(self.last_round + 1), message, tensors)
+                after = self.last_round + 1
+                adapter = Adapter(self.method, self._client(after), message, tensors, self._asked(after))
                 adapter.train()
             except Exception as cause:
                 raise self._failure(self.last_round, "adapt", cause) from cause
@@ -288,7 +295,7 @@ class Participant:
         """Log-probabilities [n, C] of an adapted model, from what ``adapt`` has kept of it."""
         message = self._received(message)
         try:
-            return adapted_logits(self.method, self._client(self.last_round + 1), message, kept)
+            return adapted_logits(self.method, self._asked(self.last_round + 1), message, kept)
         except Exception as cause:
             raise self._failure(self.last_round, "evaluate", cause) from cause
 
@@ -363,7 +370,9 @@ class Participant:
         """What the report says about this client. ``tensors`` are the server's."""
         self.prepare()
         tensors = {**tensors, **self.state}
-        return client_facts(self._true, self.method.training_edges(self._hidden, self._prepared, tensors))
+        graph = replace(self._true.graph, edge_index=self._hidden.graph.edge_index)
+        kept = self.method.training_edges(self._hidden, self._prepared, tensors)
+        return client_facts(replace(self._true, graph=graph), kept)
 
     def _client(self, round: int) -> Client[Any]:
         return Client(
@@ -376,6 +385,12 @@ class Participant:
             round,
             self.last_round,
         )
+
+    def _asked(self, round: int) -> Client[Any]:
+        """The client with the graph that it predicts on. In training it may have a corrupted one."""
+        if self._asked_data is None:
+            return self._client(round)
+        return replace(self._client(round), data=self._asked_data, prepared=self._asked_prepared)
 
     def _failure(self, round: int, stage: str, cause: Exception) -> FedEPDError:
         return cause if isinstance(cause, FedEPDError) else ClientFailed(self.client_id, round, stage, cause)

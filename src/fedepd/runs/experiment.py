@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import Any, Literal, get_type_hints
 
+from fedepd.clients.corruption import Corruption
 from fedepd.clients.partition import PartitionConfig
 from fedepd.clients.split import SplitConfig
 from fedepd.errors import BadConfig, UnknownName
@@ -61,14 +62,29 @@ class Protocol:
         "a control: prune every client's graph as FedEPD does, always or if the clients vote for it; for "
         "other methods",
     )
+    corrupt: str = option(
+        "",
+        "noise and gaps in what the clients train on, as features=0.3,edges-missing=0.2; also edges, labels, "
+        "features-missing, labels-missing; scores are of clean graphs",
+    )
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "corrupt", self.corruption.text)  # one text, and one identity, for one thing
+        if self.corrupt and self.pruned != "no":
+            raise BadConfig(f"both corrupt and pruned = {self.pruned} are given; give one of them")
+        if not self.edges and (self.corruption.edges or self.corruption.edges_missing):
+            raise BadConfig("corrupt names edges, but the run uses none; leave them out of corrupt")
         if self.rounds < 1:
             raise BadConfig(f"rounds is {self.rounds}; give at least 1")
         if self.evaluate_every < 1:
             raise BadConfig(f"evaluate_every is {self.evaluate_every}; give at least 1")
         if self.seed < 0:
             raise BadConfig(f"seed is {self.seed}; give 0 or more")
+
+    @property
+    def corruption(self) -> Corruption:
+        """``corrupt`` as numbers."""
+        return Corruption.read(self.corrupt)
 
 
 GROUPS: dict[str, type[Any]] = {
@@ -89,6 +105,7 @@ ADDED = (
     "protocol.scope",
     "protocol.edges",
     "protocol.pruned",
+    "protocol.corrupt",
     "model.layers",
     *NOISE,
     *VAULT,
@@ -272,6 +289,18 @@ class Experiment:
                 "meaning; leave them out"
             )
 
+    def check_clean(self, what: str) -> None:
+        """Refuse corrupted training data.
+
+        Args:
+            what: What would be wrong with them, as the middle of a sentence.
+
+        Raises:
+            BadConfig: The setting ``corrupt`` is given.
+        """
+        if self.protocol.corrupt:
+            raise BadConfig(f"corrupt is '{self.protocol.corrupt}', but {what}; leave corrupt out")
+
     def resolved(self) -> dict[str, Any]:
         """Every setting with its value.
 
@@ -361,6 +390,8 @@ class Experiment:
         if self.protocol.pruned != "no":
             when = "where the clients vote for it" if self.protocol.pruned == "by_vote" else "always"
             parts.append(f"graphs pruned as FedEPD does, {when}")
+        if self.protocol.corrupt:
+            parts.append(f"training data corrupted ({self.protocol.corrupt}), scores of clean graphs")
         if self.defence.robust != "off":
             parts.append(f"robust rule {self.defence.robust}")
         if self.defence.cap_weights:

@@ -224,7 +224,7 @@ ENV_FIELDS: Table = {"command?": ([LEAF],), EVERY: LEAF}
 CLIENT_FIELDS: Table = {
     **dict.fromkeys(("client", "nodes", "edges", "train", "val", "test", "classes"), WHOLE),
     **dict.fromkeys(("edges_kept", "isolated_before", "isolated_after"), WHOLE),
-    **dict.fromkeys(("homophily_before", "homophily_after"), (SHARE,)),
+    **dict.fromkeys(("homophily_before", "homophily_after", "clustering?"), (SHARE,)),
 }
 
 ROUND_FIELDS: Table = {

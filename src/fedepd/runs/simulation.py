@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedepd.clients.client_file import NONE, TEST, TRAIN, VAL
 from fedepd.clients.clients_dir import joined, split_clients
+from fedepd.clients.corruption import trained_on, with_wrong_labels
 from fedepd.clients.imputing import filled, fills_of, open_rules
 from fedepd.clients.partition import PartitionConfig, partition
 from fedepd.clients.scaling import with_features
@@ -139,9 +140,10 @@ def build(experiment: Experiment, data: Data, workers: int = 1, choose: bool | N
             replace(c, graph=with_features(c.graph, experiment.protocol.features))
             for c in split_clients(data, experiment.split, seed)
         ]
-    unseen, note = unseen_share(clients), ""
+    unseen, note, worse = unseen_share(clients), "", experiment.protocol.corruption
     if auto.wanted(experiment):
-        experiment, note = auto.with_chosen(experiment, clients, bool(choose))
+        seen = [trained_on(with_wrong_labels(c, worse, seed), worse, seed) for c in clients]
+        experiment, note = auto.with_chosen(experiment, seen, bool(choose))
     if experiment.method.merges_clients:
         clients = [merged(known_labels(graph, clients), clients)]
     if not experiment.protocol.edges:
@@ -149,13 +151,25 @@ def build(experiment: Experiment, data: Data, workers: int = 1, choose: bool | N
     attack = experiment.attack
     attackers = attack.drawn([c.client_id for c in clients], seed)
     clients = pruned(poisoned(clients, attackers, attack), experiment)
+    clients = [with_wrong_labels(c, worse, seed) for c in clients]
+    corrupted = [trained_on(c, worse, seed) for c in clients]
     info = TaskInfo(graph.num_features, graph.num_classes, len(clients), training.weighting)
     privacy = experiment.privacy
     in_a_round = cohort_size(len(clients), training)
     privacy.check(experiment.method, experiment.defence, in_a_round, experiment.attack.on)
     participants = [
-        Participant(experiment.method, c, info, experiment.model, training, seed, rounds, privacy)
-        for c in clients
+        Participant(
+            experiment.method,
+            c,
+            info,
+            experiment.model,
+            training,
+            seed,
+            rounds,
+            privacy,
+            trained=None if t is c else t,
+        )
+        for c, t in zip(clients, corrupted, strict=True)
     ]
     experiment.defence.check(
         experiment.method.label, experiment.method.averages, cohort_size(len(clients), training)

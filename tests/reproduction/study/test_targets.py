@@ -10,7 +10,13 @@ from fedepd.datasets.published import TABLE1
 from fedepd.errors import BadConfig
 from fedepd.methods import METHODS
 from fedepd.reproduction.study.cells import check_acting
-from fedepd.reproduction.study.targets import Target, read_target, read_targets, target_names
+from fedepd.reproduction.study.targets import (
+    NOT_THE_PAPERS,
+    Target,
+    read_target,
+    read_targets,
+    target_names,
+)
 from fedepd.runs.experiment import Experiment
 
 MINE = """
@@ -37,19 +43,19 @@ def written(folder: Path, text: str) -> Target:
 
 def test_every_table_and_figure_of_the_paper_ships_and_our_own_steps() -> None:
     assert target_names() == [
-        "equal", "guard", "pruning-control", "robustness", "steps", "table2", "table3",
+        "equal", "guard", "noise", "pruning-control", "related", "robustness", "steps", "table2", "table3",
         "fig-convergence", "fig-distribution", "fig-efficiency", "fig-perclass", "fig-sensitivity",
         "fig-tiers",
     ]  # fmt: skip
     assert [target.name for target in read_targets("all")] == [
-        name for name in target_names() if name not in ("equal", "guard", "pruning-control", "robustness")
+        name for name in target_names() if name not in NOT_THE_PAPERS
     ]
 
 
 @pytest.mark.parametrize("name", target_names())
 def test_a_shipped_target_can_be_run(name: str) -> None:
     target = read_target(name)
-    assert name == "equal" or set(target.datasets) <= TABLE1.keys()
+    assert name in ("equal", "noise", "related") or set(target.datasets) <= TABLE1.keys()
     assert target.settings["shuffle_nodes"] is True  # else every seed has the same clients
     for row in target.rows:
         Experiment.recorded(row.method, row.preset, target.settings_of(row, {"seed": 1}))
@@ -180,3 +186,18 @@ def test_an_unknown_target() -> None:
         read_target("tabel2")
     with pytest.raises(BadConfig, match=r"cannot read the target 'none\.toml'"):
         read_target("none.toml")
+
+
+@pytest.mark.parametrize(
+    "grid",
+    [
+        'attack = ["none", "scale"]',
+        'corrupt = ["edges=0.5", "edges=1"]',
+        'corrupt = ["none", "edges=0"]',
+        'corrupt = ["none", "edges=0.5,labels=0.1"]',
+    ],
+)
+def test_curves_begin_at_clean_data_and_have_one_corruption_each(tmp_path: Path, grid: str) -> None:
+    text = f'title = "t"\nkind = "noise"\ndatasets = []\n[[rows]]\nmethod = "fedavg"\n[grid]\n{grid}\n'
+    with pytest.raises(BadConfig, match="has no curves; give corrupt"):
+        written(tmp_path, text)

@@ -121,18 +121,26 @@ def _test_note(results: Results, found: Sequence[Duel]) -> str:
 
 
 def ranks(
-    results: Results, metric: str, scoring: Scoring = HEADLINE, disputed: bool = True
+    results: Results, metric: str, scoring: Scoring = HEADLINE, disputed: bool = True, new: bool = True
 ) -> CriticalDifference | None:
-    """Mean ranks over the datasets, on request without disputed rows. None with fewer than two datasets."""
+    """Mean ranks over the datasets, on request without disputed or new rows.
+
+    None with fewer than two datasets.
+    """
     scores = {
         d: {
             entry.row.key: entry.mean(metric, scoring)
             for entry in results.finished(d, references=False)
-            if disputed or not entry.row.disputed
+            if (disputed or not entry.row.disputed) and (new or not entry.row.new)
         }
         for d in results.datasets
     }
     return critical_difference(scores) if len(scores) > 1 else None
+
+
+def compared(ours: Entry, theirs: Entry, metric: str, scoring: Scoring = HEADLINE) -> Comparison:
+    """Two rows over the seeds that both have."""
+    return _compare(ours.values(metric, scoring), theirs.values(metric, scoring))
 
 
 def p_cell(p: float) -> Cell:
@@ -175,14 +183,11 @@ def _pairs_with_parts(results: Results) -> list[tuple[str, Entry, Entry]]:
 
 
 def _corrected(pairs: Sequence[tuple[str, Entry, Entry]], scoring: Scoring) -> list[Duel]:
-    compared = [
-        _compare(ours.values(metric, scoring), theirs.values(metric, scoring))
-        for metric, ours, theirs in pairs
-    ]
-    welch, wilcoxon = holm([c.welch_p for c in compared]), holm([c.wilcoxon_p for c in compared])
+    found = [compared(ours, theirs, metric, scoring) for metric, ours, theirs in pairs]
+    welch, wilcoxon = holm([c.welch_p for c in found]), holm([c.wilcoxon_p for c in found])
     return [
         Duel(scoring, *pair, outcome, *p)
-        for pair, outcome, p in zip(pairs, compared, zip(welch, wilcoxon, strict=True), strict=True)
+        for pair, outcome, p in zip(pairs, found, zip(welch, wilcoxon, strict=True), strict=True)
     ]
 
 

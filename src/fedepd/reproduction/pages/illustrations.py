@@ -12,6 +12,7 @@ from fedepd.report.tables import marked_label
 from fedepd.reproduction.judging.comparisons import ranks
 from fedepd.reproduction.pages import figures
 from fedepd.reproduction.pages.drawing import protocol_line
+from fedepd.reproduction.pages.noise import curves, noise_figure
 from fedepd.reproduction.study.measures import trajectory
 from fedepd.reproduction.study.results import METRICS, Results
 from fedepd.reproduction.study.targets import Kind
@@ -91,6 +92,7 @@ _FIGURES: dict[Kind, Callable[[Results], dict[str, Figure]]] = {
     "comparison": _rank_diagrams,
     "ablation": lambda results: {},
     "robustness": lambda results: {},
+    "noise": lambda results: _noise(results),
     "distribution": lambda results: _in_parts(results, _distribution),
     "per_class": lambda results: _in_parts(results, figures.per_class),
     "tiers": lambda results: _in_parts(results, figures.tiers),
@@ -102,6 +104,17 @@ _FIGURES: dict[Kind, Callable[[Results], dict[str, Figure]]] = {
         _in_parts(results, figures.efficiency) | _in_parts(results, _f1_efficiency, "macro_f1")
     ),
 }
+
+
+def _noise(results: Results) -> dict[str, Figure]:
+    """One figure per metric and dataset."""
+    shown = [dataset for dataset in results.datasets if curves(results, dataset)]
+    numbers = [""] if len(shown) == 1 else [str(number) for number in range(1, len(shown) + 1)]
+    return {
+        "-".join(filter(None, (stem, number))): noise_figure(results, [dataset], metric)
+        for stem, metric in (("", "bacc"), ("macro_f1", "macro_f1"))
+        for number, dataset in zip(numbers, shown, strict=True)
+    }
 
 
 def _distribution(part: Panels) -> Figure:

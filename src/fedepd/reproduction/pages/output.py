@@ -14,11 +14,13 @@ from fedepd.files import write_json, write_text
 from fedepd.report.tables import METRIC_WORDS, Table, markdown
 from fedepd.reproduction.judging.comparisons import Duel, duel_table, duels
 from fedepd.reproduction.judging.judgement import RULE, verdict_lines, verdict_table, verdicts_of
+from fedepd.reproduction.judging.newcomers import cost_tables, in_words, newcomers, rank_table
 from fedepd.reproduction.judging.standings import Standings, standings, standings_json, standings_table
 from fedepd.reproduction.judging.verdicts import Verdict
 from fedepd.reproduction.pages.drawing import save_figure
 from fedepd.reproduction.pages.figure_tables import BY_DATASET, robustness_tables, shape_table
 from fedepd.reproduction.pages.illustrations import figures_of, points_of
+from fedepd.reproduction.pages.noise import curves, noise_tables, overview
 from fedepd.reproduction.pages.settings_table import settings_table
 from fedepd.reproduction.pages.tables import (
     failure_table,
@@ -47,6 +49,8 @@ class Written:
     judged: dict[Scoring, list[Verdict]]
     figures: list[Path]
     """SVG files."""
+    words: tuple[str, ...] = ()
+    """What the tables say about new rivals, in sentences."""
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -68,10 +72,15 @@ def write_target(results: Results, out: Path) -> Written:
     stand = standings_of(results)
     tables, more = tables_of(results), folded_tables(results, tested, judged)
     tables, more = with_standings(results, stand, tables, more)
+    words = tuple(in_words(results))
+    if newcomers(results) and results.runs:
+        placed = rank_table(results)
+        tables = ({"Ranks with and without the new rows": placed} if placed else {}) | tables
+        tables |= cost_tables(results)
     drawn = [save_figure(figure, folder / stem) for stem, figure in figures_of(results).items()]
     figures = [svg for _, svg in drawn]
     everything = tables | {heading: table for fold in more.values() for heading, table in fold.items()}
-    write_text(folder / f"{name}.md", _markdown(results, everything, figures))
+    write_text(folder / f"{name}.md", _markdown(results, everything, figures, words))
     write_text(folder / f"{name}.tex", latex_document([latex(table) for table in everything.values()]))
     write_text(folder / f"{name}.csv", numbers_csv(results))
     behind = {
@@ -86,7 +95,7 @@ def write_target(results: Results, out: Path) -> Written:
     for file in ranked:
         write_json(folder / file, standings_json(stand))
     _remove_others(folder, name, {*behind, *ranked, *(path.name for pair in drawn for path in pair)})
-    return Written(results, folder, tables, more, judged, figures)
+    return Written(results, folder, tables, more, judged, figures, words)
 
 
 def _remove_others(folder: Path, name: str, current: Set[str]) -> None:
@@ -150,6 +159,9 @@ def tables_of(results: Results) -> dict[str, Table]:
             shown |= {
                 f"{results.title(dataset)}: {metric.lower()}": table for metric, table in tables.items()
             }
+    if kind == "noise":
+        for dataset in results.datasets:
+            shown |= {results.title(dataset): overview(results, dataset)} if curves(results, dataset) else {}
     if kind == "distribution" and results.runs:
         shown["Datasets and clients"] = shape_table(results)
     if any(entry.failures for entry in results.entries):
@@ -161,6 +173,10 @@ def folded_tables(
     results: Results, tested: Mapping[Scoring, Sequence[Duel]], judged: Mapping[Scoring, Sequence[Verdict]]
 ) -> dict[str, dict[str, Table]]:
     more: dict[str, dict[str, Table]] = {}
+    if results.target.kind == "noise":
+        for dataset, metric in itertools.product(results.datasets, ("bacc", "macro_f1")):
+            fold = f"{results.title(dataset)}: every share, {METRIC_WORDS[metric]}"
+            more |= {fold: inside} if (inside := noise_tables(results, dataset, metric)) else {}
     titles = {dataset: results.title(dataset) for dataset in results.datasets}
     reasons = {
         scoring: verdict_table(
@@ -193,12 +209,18 @@ def folded_tables(
     return more
 
 
-def _markdown(results: Results, tables: dict[str, Table], figures: Iterable[Path]) -> str:
+def _markdown(
+    results: Results, tables: dict[str, Table], figures: Iterable[Path], words: Sequence[str] = ()
+) -> str:
     title = markdown_text(results.target.title)
     blocks = [f"## {markdown_text(heading)}\n\n{markdown(table)}" for heading, table in tables.items()]
     pictures = [f"![{title}]({quote(figure.with_suffix('.png').name)})\n" for figure in figures]
     return "\n".join(
-        [f"# {title}\n", *(pictures + blocks if results.target.kind not in TESTED else blocks + pictures)]
+        [
+            f"# {title}\n",
+            *(f"{markdown_text(each)}\n" for each in words),
+            *(pictures + blocks if results.target.kind not in TESTED else blocks + pictures),
+        ]
     )
 
 

@@ -107,7 +107,8 @@ def _section(written: Written) -> str:
     shown = [figures, _tables(written.tables)]
     files = ", ".join(sorted(path.name for path in written.folder.iterdir() if path.suffix != ".part"))
     note = f'<p class="note">Files in the folder {html_text(written.folder.name)}: {html_text(files)}.</p>'
-    content = "".join([*(reversed(shown) if target.kind in TESTED else shown), *folds, note])
+    words = "".join(f"<p>{html_text(each)}</p>" for each in written.words)
+    content = "".join([words, *(reversed(shown) if target.kind in TESTED else shown), *folds, note])
     return f'<section><h2 id="{slug(target.name)}">{html_text(target.title)}</h2>{content}</section>\n'
 
 

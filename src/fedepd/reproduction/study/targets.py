@@ -12,6 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from fedepd.clients.corruption import Corruption
 from fedepd.errors import BadConfig, UnknownName
 from fedepd.files import read_toml
 from fedepd.methods import METHODS
@@ -27,8 +28,9 @@ Kind = Literal[
     "convergence",
     "efficiency",
     "robustness",
+    "noise",
 ]
-NOT_THE_PAPERS = ("equal", "guard", "pruning-control", "robustness")
+NOT_THE_PAPERS = ("equal", "guard", "noise", "pruning-control", "related", "robustness")
 """Targets that are about other questions than the paper's."""
 Types = dict[str, tuple[Any, str]]
 """Key -> the type its value must have, and that type in words."""
@@ -53,6 +55,7 @@ ROW_KEYS: Types = {
     "settings": TABLE,
     "reference": (bool, "true or false"),
     "disputed": (bool, "true or false"),
+    "new": (bool, "true or false"),
     "model": (str, '"personal"'),
 }
 
@@ -69,6 +72,8 @@ class Row:
     """True for a row that is shown below the others and never marked as best."""
     disputed: bool = False
     """True for a row without which ranks are shown as well."""
+    new: bool = False
+    """True for a rival that came later. The page then says where it beats FedEPD, and ranks without it."""
     model: Literal["", "personal"] = ""
     """The model that this row is about, if it is not the one that a table scores."""
 
@@ -167,12 +172,14 @@ def _target(name: str, content: dict[str, Any], place: str, for_rows: bool) -> T
         )
     grid = {setting: tuple(values) for setting, values in _grid(content.get("grid", {}), place).items()}
     rows = _rows(content.get("rows", []), place)
-    needed = {"sensitivity": 2, "robustness": 1}.get(content["kind"], len(grid))
+    needed = {"sensitivity": 2, "robustness": 1, "noise": 1}.get(content["kind"], len(grid))
     if len(grid) != needed:
         raise BadConfig(
             f"'{place}' needs a [grid] of {'one setting' if needed == 1 else 'two settings'}; it has "
             f"{len(grid)}"
         )
+    if content["kind"] == "noise":
+        _check_noise(grid, place)
     made = {"name": name, "rows": over_grid(rows, grid), "grid": grid, "datasets": tuple(content["datasets"])}
     target = Target(**{**content, **made})
     if not rows:
@@ -181,6 +188,17 @@ def _target(name: str, content: dict[str, Any], place: str, for_rows: bool) -> T
     if twice := next((key for key in keys if keys.count(key) > 1), None):
         raise BadConfig(f"'{place}' has the row '{shown(twice)}' twice; remove one of them")
     return target
+
+
+def _check_noise(grid: Mapping[str, tuple[Any, ...]], place: str) -> None:
+    """Refuse a grid that has no curves: a value is one corruption with its share, and one is none."""
+    points = grid.get("corrupt", ())
+    found = [sum(map(bool, Corruption.read(str(point)).shares.values())) for point in points]
+    if not points or found.count(0) != 1 or max(found) > 1:
+        raise BadConfig(
+            f'the [grid] of \'{place}\' has no curves; give corrupt = ["none", "edges=0.5", ...], one name '
+            "with its share each"
+        )
 
 
 def _is_small(content: dict[str, Any]) -> bool:
