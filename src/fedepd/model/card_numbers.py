@@ -62,8 +62,9 @@ def operating_point(point: dict[str, Any] | None, model: Model) -> list[str]:
         shares = [_interval(rule[name]) for name in ("recall", "precision")]
         rows.append([what, limit, found, _count(rule["false_alarms"]), *shares])
     header = ["alerts to", "threshold", "found", "false alarms", "recall in %", "precision in %"]
+    later = f" It was chosen after the export, by nodes of {_name(point['data'])}." if "data" in point else ""
     return [
-        f"{_aimed(point)} The point was chosen on {point['validation_nodes']:,} validation nodes. On "
+        f"{_aimed(point)}{later} The point was chosen on {point['validation_nodes']:,} validation nodes. On "
         f"{point['test_nodes']:,} test nodes it comes to:",
         table(header, rows),
         f"Brackets hold 95 % intervals from {point['resamples']:,} bootstrap resamples of "

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedepd.datasets import graph_sha256
 from fedepd.datasets.remembered import recalled
 from fedepd.datasets.tables import FeatureSchema
 from fedepd.errors import BadConfig, BadData, UnknownName
@@ -197,6 +198,7 @@ def write_own(
         train=counts.num_train,
         val=int(counts.val.sum()),
         test=int(counts.test.sum()),
+        sha256=graph_sha256(data.graph),
         held=tuple(own_only),
     )
     model, point = pointed(model, aim, said, calibration["temperatures"], data.graph.num_nodes)
