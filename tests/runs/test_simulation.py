@@ -106,3 +106,8 @@ def test_the_start_has_the_tiers_of_the_whole_graph() -> None:
     progress = built().start()
     assert progress.next_round == 1
     assert progress.tiers == Tiers(head=(0,), medium=(), tail=(1,))
+
+
+def test_an_aim_is_for_federations() -> None:
+    with pytest.raises(BadConfig, match="aim is for federations"):
+        build(Experiment.make("fedavg", aim="recall 1=0.8"), two_owners())

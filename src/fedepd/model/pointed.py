@@ -31,16 +31,30 @@ def pointed(
     """
     if aim is None:
         return model, None
-    calibrated = replace(model, temperatures=temperatures)
-    splits = []
-    for name in ("val", "test"):
-        logits, y = predicted.split(name)
-        splits.append(Split(calibrated.calibrated(logits), y))
-    validation, test = splits
+    validation, test = _splits(model, predicted, temperatures)
     usual = model.tiers.head[0]
     point = chosen(aim, validation.p, validation.classes, model.label_names, usual, nodes)
     point = with_rate(point, test if len(test.classes) else validation)
     return replace(model, operating=point), measured_point(point, aim, validation, test, model.tiers, nodes)
+
+
+def pointed_together(
+    model: Model, point: Operating, aim: str, predicted: HeldOut, temperatures: dict[str, float]
+) -> tuple[Model, dict[str, Any]]:
+    """The model with a point that a federation's sites chose together, and what it does here.
+
+    ``aim``: as in the plan.
+    """
+    validation, test = _splits(model, predicted, temperatures)
+    point = with_rate(point, test if len(test.classes) else validation)
+    return replace(model, operating=point), measured_point(point, aim, validation, test, model.tiers, 0)
+
+
+def _splits(model: Model, predicted: HeldOut, temperatures: dict[str, float]) -> tuple[Split, Split]:
+    """Validation and test nodes with their calibrated probabilities."""
+    calibrated = replace(model, temperatures=temperatures)
+    (own, y), (theirs, true) = (predicted.split(name) for name in ("val", "test"))
+    return Split(calibrated.calibrated(own), y), Split(calibrated.calibrated(theirs), true)
 
 
 def with_rate(point: Operating, held_out: Split) -> Operating:

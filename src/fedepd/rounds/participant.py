@@ -64,11 +64,15 @@ class Participant:
         shows_test: bool = True,
         features: str = "raw",
         counted: Sequence[int] = (),
+        aim: str = "",
+        label_names: tuple[str, ...] = (),
     ) -> None:
         """``features``: what becomes of columns that are yet to be scaled once they are (``with_features``).
 
-        ``counted``: the categories whose rows are counted before the first round.
+        ``counted``: the categories whose rows are counted before the first round. ``aim``: what a common
+        operating point shall reach, with the classes' names as in ``label_names``.
         """
+        self.aim, self.label_names = aim, label_names
         self.method, self.info, self.model, self.training, self.seed, self.last_round = (
             method,
             info,
@@ -299,9 +303,13 @@ class Participant:
         """
         if opened is None:
             return compared(predicted, self._true)
-        own = self.own_sizes
-        shown = opened & self._enough(own.train) & self._enough(own.val)
+        shown = self.shown_classes(opened)
         return compared(predicted, self._true, shown, partial(guarded_predictions, opened=opened))
+
+    def shown_classes(self, opened: Tensor) -> Tensor:
+        """The classes whose validation nodes may be counted under the guard, bool [C]."""
+        own = self.own_sizes
+        return opened & self._enough(own.train) & self._enough(own.val)
 
     def counted(self, kind: str, predicted: Tensor, opened: Tensor | None = None) -> dict[str, Tensor]:
         """Confusion matrices of predicted classes [n]: "KIND_val" and "KIND_test"."""

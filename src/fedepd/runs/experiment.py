@@ -24,7 +24,9 @@ from fedepd.options import idle_settings, option
 from fedepd.rounds.attack import Attack
 from fedepd.rounds.defence import Defence
 from fedepd.rounds.guard import Privacy
+from fedepd.rounds.point import goals_of
 from fedepd.runs.settings import coerced, in_words, plain_object, removed, without_retired
+from fedepd.shown import shown
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,14 @@ class Protocol:
         "a control: prune every client's graph as FedEPD does, always or if the clients vote for it; for "
         "other methods",
     )
+    aim: str = option(
+        "",
+        "in a federation: what the operating point of all sites shall reach, such as 'recall takeover=0.8', "
+        "'alerts takeover=50/4000' or 'cost takeover=1000:20'",
+    )
 
     def __post_init__(self) -> None:
+        goals_of(self.aim)
         if self.rounds < 1:
             raise BadConfig(f"rounds is {self.rounds}; give at least 1")
         if self.evaluate_every < 1:
@@ -88,6 +96,7 @@ ADDED = (
     "protocol.scope",
     "protocol.edges",
     "protocol.pruned",
+    "protocol.aim",
     "model.layers",
     *NOISE,
     *VAULT,
@@ -357,6 +366,8 @@ class Experiment:
         if self.protocol.adapt:
             adapted = "adapted to each client's own training nodes after the last round"
             parts.append(adapted if self.method.has_global else "no model for all clients to adapt")
+        if self.protocol.aim:
+            parts.append(f"operating point from sums over the clients: {shown(self.protocol.aim)}")
         if self.protocol.pruned != "no":
             when = "where the clients vote for it" if self.protocol.pruned == "by_vote" else "always"
             parts.append(f"graphs pruned as FedEPD does, {when}")
