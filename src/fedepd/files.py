@@ -265,8 +265,13 @@ def encoded(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
+def json_text(content: Any) -> str:
+    """What ``write_json`` writes."""
+    return json.dumps(clean(content), indent=1, allow_nan=False) + "\n"
+
+
 def write_json(path: Path, content: Any) -> None:
-    write_bytes(path, (json.dumps(clean(content), indent=1, allow_nan=False) + "\n").encode())
+    write_bytes(path, json_text(content).encode())
 
 
 def append_line(path: Path, content: Mapping[str, Any]) -> None:

@@ -158,11 +158,13 @@ OPERATING: Table = {
     "rules": [{"classes": [WHOLE], "threshold": NUMBER}],
     "costs?": [[number(0, 1e12)]],
     "shifts?": [number(-1e6, 1e6)],
+    "alerted?": {"share": number(0, 1), "nodes": whole(1)},
 }
 """How a model's probabilities become decisions (``model.operating``)."""
 
 MODEL_CONFIG: Table = {
     "weights_sha256": SHA256,
+    "data_sha256?": [SHA256],
     "experiment": EXPERIMENT,
     "info": {
         "num_features": whole(1),

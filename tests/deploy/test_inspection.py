@@ -76,6 +76,17 @@ def test_every_methods_fields_have_words(tmp_path: Path, method: str) -> None:
     assert all(what.startswith(tuple(KINDS.values())) for what in every)
 
 
+def test_an_owner_reads_which_counts_an_aim_needs(tmp_path: Path) -> None:
+    aimed = ('"fedavg"', '"fedavg"\naim = "recall fraud=0.8"')
+    plan = read_plan(write_plan(tmp_path / "a.toml", aimed))
+    last = leaving(plan, plan_task(plan, "r", SITES))[-1]
+    assert last.what == "how many validation nodes have which score, for the aim 'recall fraud=0.8'"
+    assert last.when == "once, after the last round"
+    wrong = read_plan(write_plan(tmp_path / "b.toml", (aimed[0], aimed[1].replace("fraud", "burglar"))))
+    with pytest.raises(BadConfig, match="burglar"):
+        plan_task(wrong, "r", SITES)
+
+
 def test_without_sums_and_guard_it_says_so(tmp_path: Path) -> None:
     changes = ("guard = true", "guard = false"), ("secure = true", "secure = false")
     plan = read_plan(write_plan(tmp_path / "a.toml", *changes))

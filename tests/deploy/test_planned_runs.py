@@ -113,10 +113,11 @@ def test_a_federation_by_a_plan_ends_as_its_rehearsal(kits: Path, tmp_path: Path
         ({"min_holders": 4}, "asks for min_holders = 4, but the plan in this kit says min_holders = 3"),
         ({"rounds": 4}, "asks for rounds = 4, but the plan in this kit says rounds = 3"),
         ({"hidden": 16}, "asks for hidden = 16, but the plan in this kit says hidden = 8"),
+        ({"aim": "recall mule=0.5"}, "asks for aim = recall mule=0.5, but the plan in this kit says aim = "),
     ],
 )
 def test_sites_refuse_a_run_against_their_plan(
-    kits: Path, tmp_path: Path, change: dict[str, int], says: str, monkeypatch: pytest.MonkeyPatch
+    kits: Path, tmp_path: Path, change: dict[str, Any], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before their data are read. The owner's limits still come first."""
     from fedepd.deploy import executor

@@ -23,12 +23,13 @@ pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 import fedepd
 from deploy.office import raw_columns
 from deploy.running import MARKS
+from fedepd.cli import main
 from fedepd.clients.client_file import write_client_file
 from fedepd.deploy import admin
 from fedepd.deploy.loopback import Loopback
 from fedepd.deploy.measured import read_measured
 from fedepd.deploy.rehearse import rehearse
-from fedepd.deploy.task import FederationTask
+from fedepd.deploy.task import FederationTask, site_data
 from fedepd.deploy.wire import MASKED, OPENED, SHARES
 from fedepd.model.model import load_model
 from fedepd.report.runs import read_run
@@ -112,6 +113,26 @@ def test_a_site_killed_between_masking_and_opening(four: Loopback, tmp_path: Pat
     assert there[number - 1] == [0, 1, 2, 3]  # it died, and its numbers were used
     assert there[number:] == [[0, 1, 2]] * (ROUNDS - number)
     assert end["digest"] == rehearse(task, list(four.files.values()), run.rounds).digest()
+
+
+def test_an_operating_point_is_the_rehearsals(four: Loopback, tmp_path: Path) -> None:
+    """By masked counts. The coordinator and every site have the thresholds, and predict applies them."""
+    settings = {"rounds": 3, "evaluate_every": 3, "hidden": 4, "aim": "recall 0=0.8"}
+    task = FederationTask("run-point", "fedepd", "default", settings, FEATURES, CLASSES, SITES, min_sites=4)
+    end = admin.supervise(four.admin, admin.submit(four.admin, task), lambda now: None, patience=60)
+    assert end["state"] == "done", end
+    admin.fetch(four.admin, admin.last_job(four.admin), tmp_path / "run")
+    told = read_run(tmp_path / "run").summary["point"]
+    again = rehearse(task, list(four.files.values())).progress.answers["point"]
+    assert told == json.loads(json.dumps(again))
+    assert told["reasons"] == []
+    assert main(["federation", "model", str(four.kits["bank-c"]), "-o", str(tmp_path / "model")]) == 0
+    model, data = load_model(tmp_path / "model"), site_data(task, "bank-c", four.files["bank-c"])
+    assert model.operating is not None
+    assert [rule.threshold for rule in model.operating.rules] == told["thresholds"]
+    said = model.predict(data.graph)
+    assert said.alerts is not None
+    assert said.alerts.tolist() == (said.probabilities[:, 0] >= told["thresholds"][0]).tolist()
 
 
 def test_a_noisy_federation(four: Loopback, tmp_path: Path) -> None:

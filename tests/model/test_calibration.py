@@ -18,9 +18,8 @@ from fedepd.model.calibration import (
     calibrate,
     calibration_error,
     measured,
-    probabilities,
 )
-from fedepd.rounds.calibrate import grid_sums, tier_of_class
+from fedepd.rounds.calibrate import grid_sums, probabilities, tier_of_class
 from fedepd.shapes import TIERS
 
 THREE = Tiers((0,), (1,), (2,))

@@ -14,7 +14,8 @@ import fedepd
 from fedepd.errors import BadConfig, BadData
 from fedepd.model.drift import Limits, Watched, chance, stability_index, watch
 from fedepd.model.model import Model, ids_of, load_model
-from fedepd.model.reference import Reference, read_reference
+from fedepd.model.operating import Alerted, Operating, Rule
+from fedepd.model.reference import Reference, read_reference, reference_of
 from fedepd.model.subject import Subject
 from fedepd.rng import seeded_numpy
 from fedepd.types import Graph
@@ -112,3 +113,40 @@ def test_limits_are_read_from_one_text() -> None:
     ):  # fmt: skip
         with pytest.raises(BadConfig, match=words):
             Limits.read(text)
+
+
+def test_the_alert_rate_is_that_of_the_operating_point(made: tuple[Model, Reference, Graph]) -> None:
+    """A point that alerts 75 of 1,500 nodes is held against the share that it alerted before."""
+    model, reference, graph = made
+    p = np.sort(model.predict(graph).probabilities[:, 4])[::-1]
+    point = Operating(0, (Rule((4,), float(p[74])),), alerted=Alerted(0.05, 400))
+    ids = ids_of(graph)
+    truth = {node: str(c) for node, c in zip(ids, graph.y.tolist(), strict=True)}
+
+    def rate(operating: Operating, known: Reference = reference) -> Watched:
+        return watch(replace(model, operating=operating), known, Subject(graph, ids), labels=truth)
+
+    found = rate(point)
+    (alerts,) = [each for each in found.figures if each.kind == "alerts"]
+    assert (alerts.value, alerts.before, alerts.passed) == (0.05, 0.05, False)
+    assert (
+        found.alert == f"Alerts are those of the model's operating point: to 4 from a probability of "
+        f"{point.rules[0].threshold:.4g} on."
+    )
+    raised = found.labelled or {}
+    said = model.predict(graph).probabilities[:, 4] >= p[74]
+    assert (raised["alerts"], raised["cases"]) == (75, int((graph.y == 4).sum()))
+    assert raised["right"] == int((said & (graph.y == 4).numpy()).sum())
+    classes = [each.value for each in watched(made, graph).figures if each.kind == "classes"]
+    assert [each.value for each in found.figures if each.kind == "classes"] == classes  # whatever the point
+    far = rate(replace(point, alerted=Alerted(0.01, 400)))
+    assert [each.name for each in far.passed] == ["alert rate"]
+    unknown = rate(replace(point, alerted=None))
+    assert not unknown.passed
+    assert "does not say how many nodes" in unknown.notes[0]
+    own = reference_of(replace(model, operating=point), graph, np.arange(1500))
+    assert own.alerted == Alerted(0.05, 1500)
+    assert "alerted" not in own.as_json()
+    assert not rate(
+        replace(point, alerted=Alerted(0.01, 400)), replace(reference, alerted=own.alerted)
+    ).passed

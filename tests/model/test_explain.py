@@ -13,8 +13,10 @@ import fedepd
 from fedepd.errors import BadConfig, BadData, UnknownName
 from fedepd.methods.fedepd.method import FedEPD
 from fedepd.model.explain import TOLERANCE, Explainer, explain, frequent_class
+from fedepd.model.explain_page import render
 from fedepd.model.export import export
 from fedepd.model.model import Model, load_model
+from fedepd.model.operating import Operating, Rule
 from fedepd.model.reasons import Reason
 from fedepd.rng import seeded_numpy
 from fedepd.runs.run import run
@@ -147,3 +149,25 @@ def test_the_function_explains_ids_or_alerts(model: Model, graph: Graph) -> None
     assert [case.node for case in explain(model, graph, ["3", "1"])] == ["3", "1"]
     name = model.label_names[0]
     assert [case.label for case in explain(model, graph, alerts=2, of=name)] == [name, name]
+
+
+def test_alerts_are_those_of_the_operating_point(model: Model, graph: Graph, explainer: Explainer) -> None:
+    """The threshold is the probability of the sixth node of class 4, so that six are alerted."""
+    p = explainer.predictions.probabilities[:, 4]
+    first = np.argsort(-p, kind="stable")[:6]
+    point = Operating(frequent_class(model), (Rule((4,), float(p[first[-1]])),))
+    pointed = Explainer(replace(model, operating=point), graph)
+    wanted = [(str(node), 4) for node in first]
+    assert pointed.alerts(4) == wanted[:4]
+    assert pointed.alerts(20) == wanted  # no more than there are
+    assert pointed.alerts(20, "4", [wanted[3][0], "0", wanted[1][0]]) == [wanted[1], wanted[3]]
+    with pytest.raises(BadConfig, match="alerts none of 1,500 nodes to '5'"):
+        pointed.alerts(3, "5")
+    case, before = pointed.case(wanted[5][0]), explainer.case(wanted[5][0], 4)
+    assert (case.label, case.alert, before.alert) == ("4", True, None)
+    assert case.log_odds == before.log_odds  # the temperature is that of the likeliest class, as predicted
+    assert case.as_json()["alert"] is True
+    assert ", an alert; an average node" in case.sentences()[0]
+    page = render([case], pointed.model, "graph")
+    assert f"to 4 from a probability of {point.rules[0].threshold:.4g} on." in page
+    assert ">Alert</" in page

@@ -25,7 +25,9 @@ CASE = Case(
     without=(("$x^2$",), 0.3),
     edges=(("<script>alert(1)</script>", "k0"), ("k0", "k1"), ("k0", "k2")),
 )
-MODEL: Any = SimpleNamespace(experiment=SimpleNamespace(method=SimpleNamespace(label="FedEPD")))
+MODEL: Any = SimpleNamespace(
+    experiment=SimpleNamespace(method=SimpleNamespace(label="FedEPD")), operating=None
+)
 
 
 def test_names_are_text_and_every_case_has_a_figure() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from fedepd.model.drift import Figure, Limits, Watched
@@ -38,6 +39,15 @@ def test_the_page_answers_first_and_shows_names_as_text() -> None:
     assert "balanced accuracy 0.700" in page
     first = render(WATCHED, [line("2026-01", 0.4)], Limits())
     assert "there is no trend yet" in first
+    assert "another class than the most frequent one" in first
+
+
+def test_the_page_says_what_an_alert_is() -> None:
+    known = {**(WATCHED.labelled or {}), "alerts": 1200, "right": 30, "cases": 40}
+    page = render(replace(WATCHED, alert="Alerts are by rule.", labelled=known), [line("x1", 0.4)], Limits())
+    assert "Alerts are by rule." in page
+    assert "another class than the most frequent one" not in page
+    assert "Of 1,200 alerts among them 30 were right, of 40 cases." in page
 
 
 def test_a_quiet_month_says_so() -> None:

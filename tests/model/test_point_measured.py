@@ -85,3 +85,19 @@ def test_no_test_node_is_no_fault() -> None:
     (rule,) = measured_point(point, aim, validation, empty, TIERS, 300)["measured"]
     assert rule["recall"] == [None, None, None]
     assert rule["found"][0] == 0
+
+
+def test_a_threshold_that_others_chose_is_not_chosen_anew() -> None:
+    """All of 4 cases lie above 0.5 and all 6 other nodes below, in every resample: the interval has no width.
+
+    Validation nodes would choose another threshold, and are not asked.
+    """
+    y = np.array([0] * 6 + [1] * 4)
+    p = np.where(y == 1, 0.9, 0.1)
+    test = Split(np.stack([1 - p, p], axis=1), y)
+    point, tiers = Operating(0, (Rule((1,), 0.5),)), Tiers((0,), (), (1,))
+    told = measured_point(point, "recall 1=0.5", Split(test.p[:, ::-1], y), test, tiers, 0)
+    assert told["aim"] == {"federation": "recall 1=0.5"}
+    (rule,) = told["measured"]
+    assert (rule["found"][0], rule["false_alarms"]) == (4, [0, 0.0, 0.0])
+    assert rule["recall"] == [1.0, 1.0, 1.0]

@@ -63,9 +63,34 @@ def test_a_ranking_adds_average_precision_and_alerts(folder: Path, monkeypatch: 
         ["1", "10", "50 / 50"],
         ["2", "8", "50 / 62"],
     ]
+    assert len(table.sections) == 1  # a ranking of before has neither tiers nor clients
+    assert decisions.alerts_at_clients(each) is None
     tiers = decisions.by_tier([each])
     assert tiers.headers[-1] == "AP"
     assert [row[-1].text for row in tiers.sections[0]] == ["99.0", "50.0", "25.0"]
+
+
+def test_tiers_and_clients_have_alerts(folder: Path) -> None:
+    """Of 10 alerts to the tail 4 are right, of 8 nodes. Client 0 has 14 cases, and client 1 has none."""
+    (each,) = group(read_runs(folder))
+    more = {
+        "tiers": {
+            "head": {"nodes": 180, "at_alerts": [[10, 10]]},
+            "medium": {"nodes": 0, "at_alerts": []},
+            "tail": {"nodes": 8, "at_alerts": [[10, 4]]},
+        },
+        "client_alerts": [{"nodes": 14, "at_alerts": [[10, 7]]}, {"nodes": 0, "at_alerts": []}],
+    }
+    each.first.__dict__["ranking"] = {**ranking([180, 10, 8], [0.99, 0.5, 0.25]), **more}
+    table, clients = decisions.at_alerts(each), decisions.alerts_at_clients(each)
+    assert table is not None
+    assert [[cell.text for cell in row] for row in table.sections[1]] == [
+        ["head classes", "180", "100 / 6"],
+        ["tail classes", "8", "40 / 50"],
+    ]
+    assert clients is not None
+    assert [[cell.text for cell in row] for row in clients.sections[0]] == [["0", "14", "70 / 50"]]
+    assert "<table" in html_table(clients)
 
 
 def test_clients_have_their_own_numbers(folder: Path, write_run: WriteRun) -> None:

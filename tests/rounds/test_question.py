@@ -12,7 +12,8 @@ from fedepd.rounds.question import Setting
 from fedepd.rounds.questions import QUESTIONS
 from fedepd.types import TaskInfo
 
-SETTING = Setting(METHODS["fedavg"](), Server(TaskInfo(4, 3, 3), Backbone(), Training(), 0, 0, 9), NO_PRIVACY)
+SERVER = Server(TaskInfo(4, 3, 3), Backbone(), Training(), 0, 0, 9)
+SETTING = Setting(METHODS["fedavg"](), SERVER, NO_PRIVACY, aim="recall 1=0.5")
 
 
 @pytest.mark.parametrize("name", QUESTIONS)

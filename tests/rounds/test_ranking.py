@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics as sklearn_metrics
 
-from fedepd.rounds.ranking import POINTS, mean_average_precision, ranked_classes, ranking
+from fedepd.rounds.ranking import POINTS, mean_average_precision, ranked_classes, ranked_together, ranking
 
 nodes = st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=60)
 
@@ -83,3 +83,13 @@ def test_the_interval_of_average_precision_holds_what_resamples_give() -> None:
     theirs = np.percentile(again, (2.5, 97.5))
     assert low < value < high
     assert (high - low) / (theirs[1] - theirs[0]) == pytest.approx(1.0, abs=0.35)
+
+
+def test_several_classes_are_alerted_to_together() -> None:
+    """Probabilities of classes 1 and 2 fall together. Of the first ten nodes, six are cases."""
+    rest = np.linspace(0.95, 0.05, 20)
+    p = np.stack([1 - rest, rest * 0.25, rest * 0.75], axis=1)
+    y = np.array([1, 2, 0, 1, 0, 2, 2, 0, 1, 0] + [0] * 9 + [2])
+    assert ranked_together(p, y, (1, 2)) == {"nodes": 7, "at_alerts": [[10, 6.0], [20, 7.0]]}
+    assert ranked_together(p, y, ()) == {"nodes": 0, "at_alerts": []}
+    assert ranked_together(p[:0], y[:0], (1, 2)) == {"nodes": 0, "at_alerts": []}

@@ -83,7 +83,7 @@ def test_hash_depends_on_data_and_method_but_not_on_how_it_was_spelled() -> None
     assert Experiment.make("fedavg", **SAMPLE).config_hash("data") != one
 
 
-LATER = ("adapt", "start", "scope", "edges", "pruned", "corrupt")
+LATER = ("adapt", "start", "scope", "edges", "pruned", "corrupt", "aim")
 """Settings of the protocol that came later."""
 
 

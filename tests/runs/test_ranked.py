@@ -47,6 +47,17 @@ def test_average_precision_is_that_of_the_exported_model(tmp_path: Path) -> None
     found = read_run(folder)
     assert found.ranking is not None
     assert found.ranking["nodes"] == len(y)
+    tiers, others = summary["tiers"], [c for c in range(4) if c != summary["tiers"]["head"][0]]
+    for tier, members in tiers.items():
+        first = np.argsort(-p[:, members].sum(1), kind="stable")[:20]
+        own = summary["by_tier"][tier]
+        assert own["nodes"] == int(np.isin(y, members).sum())
+        assert dict(map(tuple, own["at_alerts"])).get(20, 0) == int(np.isin(y[first], members).sum())
+    for own, (own_logits, classes) in zip(summary["by_client"], rows, strict=True):
+        scores = softmax(own_logits.numpy().astype(np.float64), axis=1)[:, others].sum(1)
+        right = np.isin(classes.numpy(), others)[np.argsort(-scores, kind="stable")]
+        assert own["cases"] == int(right.sum())
+        assert [10, right[:10].sum()] in own["at_alerts"]
     assert [c["average_precision"] for c in found.summary["by_class"]] == [
         c["average_precision"] for c in found.ranking["classes"]
     ]

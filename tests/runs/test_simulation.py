@@ -125,3 +125,8 @@ def test_corrupted_data_are_trained_on_and_clean_ones_scored() -> None:
         assert bool((asked.data.graph.y[~asked.data.train_mask] == HIDDEN).all())
     clean = plain.participants[0]
     assert clean._asked(1).data is clean._client(1).data
+
+
+def test_an_aim_is_for_federations() -> None:
+    with pytest.raises(BadConfig, match="aim is for federations"):
+        build(Experiment.make("fedavg", aim="recall 1=0.8"), two_owners())

@@ -48,6 +48,10 @@ COMMANDS = {
         "make a model folder from a run: weights, labels, calibration, model card",
         "fedepd.cli.model:export",
     ),
+    "point": (
+        "show or change how a model folder's probabilities become decisions",
+        "fedepd.cli.point:point",
+    ),
     "predict": ("classify the nodes of a new graph with an exported model", "fedepd.cli.model:predict"),
     "explain": (
         "say which features and neighbours moved a model's decisions",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedepd.cli.console import say, say_json
+from fedepd.cli.console import complain, say, say_json
 from fedepd.cli.parser import Parser
 from fedepd.cli.subject import add_subject_options, subject_of
 from fedepd.errors import BadConfig
@@ -38,6 +38,8 @@ def explain(arguments: list[str]) -> int:
     else:
         explainer.predictions.of(ids)  # all are there, before the first is explained
         cases = [explainer.case(node, label) for node in ids]
+    if ids is None and model.operating is not None and len(cases) < values.alerts:
+        complain(f"note: the model's operating point alerts {len(cases):,} nodes, so these are explained")
     content = [case.as_json() for case in cases]
     if out is not None and out.suffix == ".html":
         write_page(out, render(cases, model, subject.graph.name))
@@ -68,16 +70,16 @@ def _parser() -> Parser:
         type=int,
         default=None,
         metavar="N",
-        help="instead of --ids: the N nodes with the highest probability of a class other than the most "
-        "frequent one",
+        help="instead of --ids: the first N alerts of the model's operating point; without a point, the N "
+        "nodes with the highest probability of a class other than the most frequent one",
     )
     parser.add_argument(
         "--class",
         dest="label",
         default=None,
         metavar="NAME",
-        help="explain the probability of this class; with --alerts, choose the nodes by it (default: the "
-        "likeliest class)",
+        help="explain the probability of this class; with --alerts, choose the nodes by it (default: what "
+        "the model calls the node)",
     )
     parser.add_argument(
         "-o", "--out", default=None, metavar="FILE", help="page or file to write, .html or .json"

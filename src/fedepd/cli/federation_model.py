@@ -6,14 +6,15 @@ from pathlib import Path
 
 import torch
 
-from fedepd.cli.console import say
+from fedepd.cli.console import complain, say
 from fedepd.cli.parser import Parser
-from fedepd.shown import listed
+from fedepd.shown import listed, shown
 
 
 def model(parser: Parser, arguments: list[str]) -> int:
     from fedepd.deploy.taken import take
     from fedepd.model.of_site import SiteModel, export_of_site, scaled_schema
+    from fedepd.model.pointed import point_in_words
     from fedepd.runs.folder import check_new_run
 
     parser.add_argument("kit", metavar="KIT", help="your kit")
@@ -48,9 +49,14 @@ def model(parser: Parser, arguments: list[str]) -> int:
         opened=taken.opened,
         label_names=task.label_names or taken.data.graph.label_names,
         schema=scaled_schema(schema, taken.means) if taken.means else schema,
+        point=taken.point if kind == "global" else None,
     )
     export_of_site(site, Path(values.out))
     out = Path(values.out)
+    if (aim := task.experiment().protocol.aim) and site.point is None:
+        why = "the sites found none" if taken.point is None else "it is one of the model of all sites"
+        complain(f"note: this model has no operating point for the plan's aim '{shown(aim)}': {why}")
+    say(*point_in_words(out))
     say(f"model of run {task.run}: {out}; model card: {out / 'README.md'}")
     say(f"to use it: 'fedepd predict {out} --nodes nodes.csv --edges edges.csv'")
     return 0

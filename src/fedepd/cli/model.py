@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from fedepd.cli.console import complain, console, progress_bar, say, say_json, say_table
 from fedepd.cli.parser import Parser, add_checkpoint_option
+from fedepd.cli.point import add_aim_options
 from fedepd.cli.subject import add_subject_options, subject_of
 from fedepd.shown import plain, shown
 
@@ -104,7 +105,7 @@ def export(arguments: list[str]) -> int:
         action="store_true",
         help="with --client: the model of all clients as this client has adapted it, in a run with --adapt",
     )
-    _add_aim_options(parser)
+    add_aim_options(parser)
     add_data_options(parser)
     values = parser.parse(arguments)
     from fedepd.model.aim import aim_of_words
@@ -118,39 +119,6 @@ def export(arguments: list[str]) -> int:
         say(line)
     say(f"model: {out}; model card: {out / 'README.md'}; to use it: 'fedepd predict {out} --data FILE.npz'")
     return 0
-
-
-def _add_aim_options(parser: Parser) -> None:
-    group = parser.add_argument_group(
-        "operating point", "how probabilities become decisions, chosen on validation nodes; give one of them"
-    )
-    group.add_argument(
-        "--cost",
-        default=None,
-        metavar="FILE.csv",
-        help="call what costs least: a row per called class, a column per true class",
-    )
-    group.add_argument(
-        "--recall",
-        action="append",
-        default=[],
-        metavar="CLASS=SHARE",
-        help="find this share of a class, such as takeover=0.8 (may be repeated)",
-    )
-    group.add_argument(
-        "--alerts",
-        action="append",
-        default=[],
-        metavar="N|CLASS=N",
-        help="alert so many nodes: of all classes but the largest, or of one class (may be repeated)",
-    )
-    group.add_argument(
-        "--per",
-        type=int,
-        default=None,
-        metavar="NODES",
-        help="the alerts are so many of this many nodes (default: the nodes of the run's graph)",
-    )
 
 
 def predict(arguments: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""The options by which ``predict``, ``explain`` and ``monitor`` are given a graph."""
+"""The options by which ``predict``, ``explain``, ``monitor`` and ``point`` are given a graph."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from fedepd.cli.parser import Parser, add_edge_columns
 
 if TYPE_CHECKING:
     from fedepd.model.model import Model
-    from fedepd.model.subject import Subject
+    from fedepd.model.subject import Files, Subject
 
 
-def add_subject_options(parser: Parser) -> None:
-    """The new graph, its context, and the columns of its tables."""
-    parser.add_argument(
-        "--data", default=None, metavar="FILE.npz", help="the new graph; its labels are not read"
-    )
+def add_subject_options(parser: Parser, labels: str = "its labels are not read") -> None:
+    """The new graph, its context, and the columns of its tables. ``labels``: what happens to its own."""
+    parser.add_argument("--data", default=None, metavar="FILE.npz", help=f"the new graph; {labels}")
     parser.add_argument(
         "--nodes",
         default=None,
@@ -46,12 +44,19 @@ def add_subject_options(parser: Parser) -> None:
     add_edge_columns(parser)
 
 
-def subject_of(values: argparse.Namespace, model: Model) -> Subject:
-    """Read what the options name. Notes about it go to stderr."""
-    from fedepd.model.subject import Files, read_subject
+def files_of(values: argparse.Namespace) -> Files:
+    """What the options name."""
+    from fedepd.model.subject import Files
 
     names = ("data", "nodes", "edges", "context", "context_nodes", "context_edges", "id", "source", "target")
-    subject = read_subject(model, Files(**{name: getattr(values, name) for name in names}))
+    return Files(**{name: getattr(values, name) for name in names})
+
+
+def subject_of(values: argparse.Namespace, model: Model) -> Subject:
+    """Read what the options name. Notes about it go to stderr."""
+    from fedepd.model.subject import read_subject
+
+    subject = read_subject(model, files_of(values))
     for note in subject.notes:
         complain(f"note: {note}")
     return subject

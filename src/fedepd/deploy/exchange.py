@@ -19,6 +19,7 @@ from fedepd.deploy.wire import (
     EVALUATE,
     STEP,
     Declaration,
+    Refused,
     Sum,
     message_record,
     read_answer,
@@ -30,7 +31,7 @@ from fedepd.deploy.wire import (
 from fedepd.rounds.admission import Refusal
 from fedepd.rounds.pooled import Summed
 from fedepd.rounds.questions import QUESTIONS, asked_before, asked_in
-from fedepd.rounds.sums import largest, summed
+from fedepd.rounds.sums import Vector, largest, summed
 from fedepd.types import Reply, Sizes, Tensors
 
 
@@ -110,7 +111,15 @@ class OverNVFlare(Agreeing):
         parts = QUESTIONS[question].layout(self.task.setting())
         length, most = sum(prod(shape) for _, shape in parts), largest(len(self.task.sites))
         records = {client: sum_record(which, {}, message) for client, message in messages.items()}
-        found = self._asked(ASK, records, lambda _, record: read_answer(record, which, length, most))
+
+        def read(client: int, record: Any) -> Vector:
+            answer, known = read_answer(record, which, length, most), self.sizes.get(client)
+            held_out = 0 if known is None else int(known.val.sum())
+            if fault := QUESTIONS[question].answer_fault(answer, held_out):
+                raise Refused("answer", f"has counts that {fault}")
+            return answer
+
+        found = self._asked(ASK, records, read)
         self._need(found, needed, question, which.round)
         return summed(list(found.values())), tuple(sorted(found))
 

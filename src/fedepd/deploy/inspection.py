@@ -130,6 +130,9 @@ def leaving(plan: Plan, task: FederationTask) -> list[Leaving]:
         when = f"every {e.protocol.evaluate_every} rounds and after the last one"
         what = "how often validation and test nodes of one class are taken for another"
         out.append(Leaving(what, when))
+    if e.protocol.aim:
+        what = f"how many validation nodes have which score, for the aim '{shown(e.protocol.aim)}'"
+        out.append(Leaving(what, "once, after the last round"))
     return out
 
 

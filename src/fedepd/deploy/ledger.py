@@ -150,7 +150,8 @@ class Ledger:
 
     def conclude(self, exchange: Exchange | Summing) -> None:
         """Ask what is asked after the last round."""
-        conclude(self.course(exchange), self.progress)
+        declared = [self.together[0]] if self.together is not None else [*self.declared().values()]
+        conclude(self.course(exchange), self.progress, sum(int(each.val.sum()) for each in declared))
 
     def load(self, folder: Path) -> None:
         """Go on from the newest checkpoint that can be trusted; rounds written after it never happened."""

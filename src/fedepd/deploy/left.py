@@ -52,6 +52,8 @@ ENDINGS: Mapping[str, str] = {
     "categories": "rows of each category",
     "/nodes": "number of validation nodes, by tier",
     "/nll": "how likely the validation nodes are at each temperature",
+    "/of": "validation nodes that the rule shall alert, counted by bins of their score",
+    "/others": "other validation nodes, counted by bins of their score",
 }
 WHENS: Mapping[str, str] = {
     "declaration": "before the first round",
@@ -61,6 +63,7 @@ WHENS: Mapping[str, str] = {
     "evaluate": "evaluation",
     "adaptation": "after the last round",
     "adapted": "after the last round",
+    "point": "after the last round",
     "final": "after the last round",
 }
 """When an answer left, by what it answers."""

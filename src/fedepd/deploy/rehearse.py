@@ -15,7 +15,7 @@ from fedepd.report.runs import read_run
 from fedepd.rounds.in_process import InProcess
 from fedepd.rounds.participant import Participant
 from fedepd.rounds.pooled import Summed
-from fedepd.rounds.questions import ADAPTATION, ADAPTED, FINAL, STATISTICS
+from fedepd.rounds.questions import ADAPTATION, ADAPTED, FINAL, POINT, STATISTICS
 from fedepd.rounds.statistics import feature_names
 from fedepd.rounds.sums import sizes_of
 from fedepd.runs.drive import drive
@@ -66,7 +66,7 @@ def rehearse_like(task: FederationTask, files: Sequence[str | Path], run: str | 
 
 def answered_in(summary: Mapping[str, Any]) -> dict[str, Collection[int]]:
     """By question, the sites that answered it in a finished run."""
-    out = {name: summary[name]["clients"] for name in (STATISTICS, FINAL) if name in summary}
+    out = {name: summary[name]["clients"] for name in (STATISTICS, POINT, FINAL) if name in summary}
     if "adapted" in summary:
         out |= {ADAPTATION: summary["adapted"]["asked"], ADAPTED: summary["adapted"]["clients"]}
     return out

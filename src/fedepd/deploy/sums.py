@@ -55,7 +55,7 @@ from fedepd.rounds.evaluate import evaluated
 from fedepd.rounds.guard import FEWEST
 from fedepd.rounds.loop import OFFENCES
 from fedepd.rounds.pooled import Summed
-from fedepd.rounds.questions import ADAPTATION, ADAPTED, FINAL, asked_before, asked_in
+from fedepd.rounds.questions import ADAPTATION, ADAPTED, FINAL, POINT, asked_before, asked_in
 from fedepd.rounds.sums import sizes_of
 from fedepd.runs.asking import adapts
 from fedepd.runs.selection import offences
@@ -265,7 +265,8 @@ class SumsOverNVFlare(Agreeing):
         if which.round < last:
             return Sum("step", which.round + 1)
         adapting = adapts(self.task.experiment())
-        following = {"evaluate": ADAPTATION if adapting else FINAL, "step": FINAL, ADAPTED: FINAL}
+        end = POINT if protocol.aim else FINAL
+        following = {"evaluate": ADAPTATION if adapting else end, "step": end, ADAPTED: end, POINT: FINAL}
         purpose = following.get(which.purpose)  # None after the adaptation: it depends on what is found
         return None if purpose is None else Sum(purpose, last)
 

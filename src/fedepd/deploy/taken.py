@@ -19,9 +19,11 @@ from fedepd.deploy.task import NAME, FederationTask, site_data
 from fedepd.errors import BadConfig, BadData, FedEPDError, UnknownName
 from fedepd.files import file_sha256, read_json
 from fedepd.longtail import Tiers
-from fedepd.rounds.final import CLASS_TIERS, KINDS, SELECTED
+from fedepd.rounds.final import CLASS_TIERS, ENTRIES, KINDS, SELECTED, THRESHOLDS, USUAL
 from fedepd.rounds.guard import HOME, OPEN
 from fedepd.rounds.participant import Participant
+from fedepd.rounds.point import NEVER, goals_of, names_of, rules_of
+from fedepd.rounds.questions import QUESTIONS
 from fedepd.rounds.statistics import SCALING, of_method, scaling_fault
 from fedepd.runs.folder import checkpoints, round_of
 from fedepd.runs.predict import with_adapted
@@ -32,6 +34,9 @@ from fedepd.types import ClientData, Tensors
 MAX_SITE_FILE = 2**20
 ANSWERS = "answers"
 """A folder beside the runs' that belongs to no single run."""
+SitePoint = tuple[int, tuple[tuple[tuple[int, ...], float], ...]]
+"""The largest class, and the classes and the threshold of every rule."""
+FINAL_QUESTION = QUESTIONS["final"]
 ABOUT = {"task": TEXT, "nodes_sha256": TEXT, "data_sha256": TEXT}
 
 
@@ -57,6 +62,16 @@ class Taken:
         """Under the guard: the classes that are open."""
         opened = self.final.model.get(OPEN)
         return None if opened is None else [int(c) for c in opened.nonzero().reshape(-1)]
+
+    @property
+    def point(self) -> SitePoint | None:
+        """The operating point that the sites chose together; None if the run had no aim or found none."""
+        goals = goals_of(self.task.experiment().protocol.aim)
+        if not goals or bool((self.final.model[THRESHOLDS] == NEVER).any()):
+            return None
+        usual, names = int(self.final.model[USUAL]), names_of(self.task.label_names, self.task.num_classes)
+        rules = rules_of(goals, names, usual)
+        return usual, tuple(zip(rules, self.final.model[THRESHOLDS].tolist(), strict=True))
 
     def participant(self, kind: str) -> Participant:
         """The site as it was when the model of this kind was selected."""
@@ -96,8 +111,7 @@ class Taken:
     @property
     def message(self) -> Tensors:
         """What the server sent, as in any round."""
-        own = (SELECTED, CLASS_TIERS)
-        return {name: value for name, value in self.final.model.items() if name not in own}
+        return {name: value for name, value in self.final.model.items() if name not in ENTRIES}
 
     def _personal(self) -> Tensors:
         if self.final.personal is None:
@@ -180,11 +194,15 @@ def _check_entries(model: Tensors, task: FederationTask, where: str, cure: str) 
     """Its checksum is right, but a checksum says nothing of who wrote the file."""
     wanted = {SELECTED: len(KINDS), CLASS_TIERS: task.num_classes}
     wanted |= {OPEN: task.num_classes} if task.experiment().privacy.guard else {}
+    goals = goals_of(task.experiment().protocol.aim)
+    wanted |= {THRESHOLDS: len(goals), USUAL: 1} if goals else {}
     for name, size in wanted.items():
         if name not in model or tuple(model[name].shape) != (size,):
             raise BadData(f"{where} does not hold '{name}' as this version writes it; {cure}")
     if not set(model[CLASS_TIERS].tolist()) <= set(range(len(TIERS))):
         raise BadData(f"{where} names a tier that is none; {cure}")
+    if goals and (fault := FINAL_QUESTION.fault(model, task.setting())):
+        raise BadData(f"{where} cannot be used: {fault}; {cure}")
     if not all(0 <= round <= task.server().last_round for round in model[SELECTED].tolist()):
         raise BadData(f"{where} names a round that is none; {cure}")
 

@@ -26,6 +26,7 @@ from fedepd.rounds.admission import MOST_NODES
 from fedepd.rounds.guard import FEWEST
 from fedepd.rounds.loop import cohort_size
 from fedepd.rounds.participant import Participant
+from fedepd.rounds.point import goals_of, names_of, rules_of
 from fedepd.rounds.question import Setting
 from fedepd.rounds.statistics import NOT_IN_THE_BUDGET
 from fedepd.runs.asking import adapts
@@ -101,6 +102,7 @@ class FederationTask:
         self._check_agreement()
         experiment = self.experiment()
         self._check_positions(experiment)
+        self._check_aim(experiment)
         if experiment.attack.on:
             raise BadConfig(
                 f"attack is '{experiment.attack.attack}', but attacks are only for simulations; "
@@ -164,6 +166,23 @@ class FederationTask:
         if self.measured and experiment.privacy.noisy:
             raise BadConfig(NOT_IN_THE_BUDGET)
 
+    def _check_aim(self, experiment: Experiment) -> None:
+        goals = goals_of(experiment.protocol.aim)
+        if not goals:
+            return
+        if not experiment.method.has_global:
+            raise BadConfig(
+                f"aim is given, but {experiment.method.label} has no model for all sites, so it has no "
+                "common operating point; leave aim out, or choose another method"
+            )
+        if experiment.privacy.noisy:
+            raise BadConfig(
+                "aim is given with dp_epsilon, but counts of validation nodes are not in its budget; leave "
+                "one of them out"
+            )
+        # Whichever class is the largest: the rules of named classes do not depend on it.
+        rules_of(goals, names_of(self.label_names, self.num_classes), 0)
+
     @property
     def measured(self) -> bool:
         """Whether the sites measure statistics together before the first round."""
@@ -214,7 +233,8 @@ class FederationTask:
     def setting(self) -> Setting:
         """What questions beside the rounds depend on."""
         e = self.experiment()
-        return Setting(e.method, self.server(), e.privacy, self.scaled, self.counted, adapts(e))
+        measured = self.scaled, self.counted
+        return Setting(e.method, self.server(), e.privacy, *measured, adapts(e), e.protocol.aim)
 
     def participant(self, data: ClientData) -> Participant:
         e = self.experiment()
@@ -230,6 +250,8 @@ class FederationTask:
             shows_test=False,
             features=e.protocol.features,
             counted=self.counted,
+            aim=e.protocol.aim,
+            label_names=self.label_names,
         )
 
     def client_id(self, site: str) -> int:

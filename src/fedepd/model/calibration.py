@@ -13,7 +13,7 @@ from scipy.special import softmax
 
 from fedepd.longtail import Tiers
 from fedepd.rng import seeded_numpy
-from fedepd.rounds.calibrate import nodes_in, temperatures_from, tier_of_class
+from fedepd.rounds.calibrate import nodes_in, probabilities, temperatures_from, tier_of_class
 from fedepd.rounds.sums import Vector
 from fedepd.shapes import TIERS
 
@@ -46,20 +46,6 @@ def calibrate(total: Vector, test: tuple[Floats, Ints], tiers: Tiers) -> dict[st
             **{name: tier_of_node == i for i, name in enumerate(TIERS)},
         }
         out[when] = {name: measured(p[mask], y[mask], name) for name, mask in masks.items()}
-    return out
-
-
-def probabilities(logits: Floats, temperatures: dict[str, float], tier: Ints) -> Floats:
-    """softmax(z / T), where T belongs to the tier of the predicted class: [n, C].
-
-    A node has one temperature, so its likeliest class stays the same.
-    """
-    scale = (
-        np.array([temperatures[name] for name in TIERS])[tier[logits.argmax(1)]]
-        if len(logits)
-        else np.empty(0)
-    )
-    out: Floats = softmax(logits / scale[:, None], axis=1)
     return out
 
 

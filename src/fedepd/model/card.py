@@ -77,6 +77,8 @@ class Owned:
     train: int
     val: int
     test: int
+    sha256: str
+    """Of the client's graph."""
     held: tuple[int, ...] = ()
     """Under the guard: the closed classes that the client has columns of."""
 

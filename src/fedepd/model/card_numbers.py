@@ -62,9 +62,12 @@ def operating_point(point: dict[str, Any] | None, model: Model) -> list[str]:
         shares = [_interval(rule[name]) for name in ("recall", "precision")]
         rows.append([what, limit, found, _count(rule["false_alarms"]), *shares])
     header = ["alerts to", "threshold", "found", "false alarms", "recall in %", "precision in %"]
+    later = f" It was chosen after the export, by nodes of {_name(point['data'])}." if "data" in point else ""
+    by = f"The point was chosen on {point['validation_nodes']:,} validation nodes."
+    if "federation" in point["aim"]:
+        by = "All sites chose the point together, by counts of their validation nodes."
     return [
-        f"{_aimed(point)} The point was chosen on {point['validation_nodes']:,} validation nodes. On "
-        f"{point['test_nodes']:,} test nodes it comes to:",
+        f"{_aimed(point)}{later} {by} On {point['test_nodes']:,} test nodes it comes to:",
         table(header, rows),
         f"Brackets hold 95 % intervals from {point['resamples']:,} bootstrap resamples of "
         f"{_resampled(point)} Without the point, a node is called its likeliest class: "
@@ -76,6 +79,8 @@ def operating_point(point: dict[str, Any] | None, model: Model) -> list[str]:
 
 def _aimed(point: dict[str, Any]) -> str:
     aim = point["aim"]
+    if "federation" in aim:
+        return f"The plan of the federation says: {_name(aim['federation'])}."
     if "cost" in aim:
         return f"Nodes are called what costs least, by the costs in {_name(aim['cost'])}."
     if "recall" in aim:
@@ -91,7 +96,7 @@ def _in_total(scores: dict[str, Any]) -> str:
 
 
 def _resampled(point: dict[str, Any]) -> str:
-    if "costs" in point:
+    if "costs" in point or "federation" in point["aim"]:
         return "the test nodes."
     return "validation and test nodes; the threshold is chosen anew in each of them."
 

@@ -23,9 +23,11 @@ from fedepd.errors import BadConfig, BadData
 from fedepd.metrics import confusion_matrix, scores
 from fedepd.model.calibration import measured
 from fedepd.model.explain import frequent_class
-from fedepd.model.model import Model
+from fedepd.model.model import Model, Predictions
+from fedepd.model.operating import Alerted
+from fedepd.model.pointed import rules_in_words
 from fedepd.model.reference import Bins, Reference, column_values, degrees_of
-from fedepd.model.subject import Subject
+from fedepd.model.subject import Subject, labelled_rows
 from fedepd.options import option
 from fedepd.shown import shown
 
@@ -93,6 +95,8 @@ class Watched:
     labelled: dict[str, Any] | None
     """Scores, where labels are known."""
     notes: tuple[str, ...] = ()
+    alert: str = ""
+    """What an alert is, where the model has an operating point."""
 
     @property
     def passed(self) -> list[Figure]:
@@ -134,19 +138,31 @@ def watch(
     for number, bins in enumerate(watched):
         figures.append(_index(bins, values[str(number)], few, psi, "column"))
     figures.append(_index(reference.columns[-2], degrees_of(graph, rows).tolist(), few, psi, "degree"))
-    said = [model.label_names[c] for c in predictions.classes[rows].tolist()]
+    # The likeliest classes, as in the reference. What the point decides is watched as the alert rate.
+    likeliest = predictions.probabilities.argmax(1)
+    said = [model.label_names[c] for c in likeliest[rows].tolist()]
     figures.append(_index(reference.columns[-1], said, few, psi, "classes"))
-    figures.append(_alerts(model, reference.columns[-1], said, limits.alerts))
-    figures.append(_alike(reference, subject, predictions.classes, rows, limits.homophily))
+    notes = [] if watched else ["there are too many columns to watch each of them"]
+    if predictions.alerts is None or model.operating is None:
+        figures.append(_alerts(model, reference.columns[-1], said, limits.alerts))
+    else:
+        before = reference.alerted or model.operating.alerted
+        figures.append(_rate(predictions.alerts[rows], before, limits.alerts))
+        if before is None:
+            notes.append(
+                "the model folder does not say how many nodes its operating point alerted before; set the "
+                "point again with 'fedepd point'"
+            )
+    figures.append(_alike(reference, subject, likeliest, rows, limits.homophily))
     known = None
     if labels is not None:
-        known = _labelled(model, predictions.of(subject.asked).probabilities, subject.asked, labels)
+        known = _labelled(model, predictions.of(subject.asked), labels)
         low = known["ece"][1]
         figures.append(
             Figure("calibration error", "ece", known["ece"][0], None, limits.ece, low > limits.ece)
         )
-    notes = [] if watched else ["there are too many columns to watch each of them"]
-    return Watched(len(rows), tuple(figures), known, tuple(notes))
+    words = "" if model.operating is None else rules_in_words(model.operating, model.label_names)
+    return Watched(len(rows), tuple(figures), known, tuple(notes), words)
 
 
 def stability_index(before: Sequence[float | None], counts: NDArray[np.int64], few: float = 0.0) -> float:
@@ -182,7 +198,15 @@ def _alerts(model: Model, bins: Bins, said: Sequence[str], limit: float) -> Figu
     """The share of nodes that are predicted to be of another class than the most frequent one."""
     usual = model.label_names[frequent_class(model)]
     before = 1 - (dict(zip(bins.names(), bins.shares, strict=True)).get(usual) or 0.0)
-    now, n, m = float(np.mean([each != usual for each in said])), len(said), bins.rows
+    return _rate(np.array([each != usual for each in said]), Alerted(before, bins.rows), limit)
+
+
+def _rate(alerts: NDArray[np.bool_], reference: Alerted | None, limit: float) -> Figure:
+    """The share of alerts, against the one before. Where that is not known, nothing is passed."""
+    now, n = float(alerts.mean()), len(alerts)
+    if reference is None:
+        return Figure("alert rate", "alerts", now, None, 1.0, False)
+    before, m = reference.share, reference.nodes
     noise = 3 * math.sqrt(max(before * (1 - before), 1 / n) * (1 / n + 1 / m))
     far = now > limit * before or now < before / limit
     return Figure("alert rate", "alerts", now, before, limit * before, far and abs(now - before) > noise)
@@ -204,25 +228,21 @@ def _alike(
     return Figure("edges predicted alike", "homophily", now, before, limit, passed)
 
 
-def _labelled(
-    model: Model, p: NDArray[np.float64], asked: Sequence[str], labels: Mapping[str, str]
-) -> dict[str, Any]:
-    place = {node: number for number, node in enumerate(asked)}
-    number = {name: c for c, name in enumerate(model.label_names)}
-    for node, label in labels.items():
-        if label not in number:
-            raise BadData(
-                f"node '{shown(node)}' has the label '{shown(label)}', which the model does not know; it "
-                f"knows {', '.join(shown(name) for name in model.label_names[:20])}"
-            )
-    known = [node for node in labels if node in place]
-    if not known:
-        raise BadData("none of the labels is of a new node; check the ids, or leave --labels out")
-    rows, y = [place[node] for node in known], np.array([number[labels[node]] for node in known])
-    counts = confusion_matrix(y, p[rows].argmax(1), len(number))
+def _labelled(model: Model, said: Predictions, labels: Mapping[str, str]) -> dict[str, Any]:
+    """``said``: about the new nodes."""
+    p = said.probabilities
+    rows, y = labelled_rows(model, said.node_ids, labels)
+    counts = confusion_matrix(y, p[rows].argmax(1), len(model.label_names))
     found = measured(p[rows], y, "monitor")
+    raised = {}
+    if said.alerts is not None and model.operating is not None:
+        cases = np.isin(y, [c for rule in model.operating.rules for c in rule.classes])
+        alerts = said.alerts[rows]
+        counted = {"alerts": alerts, "right": alerts & cases, "cases": cases}
+        raised = {name: int(flags.sum()) for name, flags in counted.items()}
     return {
-        "nodes": len(known),
+        "nodes": len(y),
+        **raised,
         **{name: found[name] for name in ("ece", "brier", "accuracy", "confidence")},
         **{
             name: value for name, value in scores(counts, model.tiers).items() if name in ("bacc", "macro_f1")

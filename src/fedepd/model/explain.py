@@ -28,6 +28,7 @@ from fedepd.network.sparse import to_scipy
 from fedepd.rounds.calibrate import tier_of_class
 from fedepd.runs.predict import client_with, predicted, unlabelled
 from fedepd.shapes import TIERS
+from fedepd.shown import shown
 from fedepd.types import Graph
 
 Floats = NDArray[np.float64]
@@ -77,18 +78,26 @@ class Explainer:
     def alerts(
         self, count: int, of: str | None = None, among: Sequence[str] | None = None
     ) -> list[tuple[str, int]]:
-        """The nodes with the highest probability of a class other than the most frequent one, and the class.
+        """The nodes to look at first, and what each may be.
+
+        A model with an operating point has alerts of its own, in the order of their ranks. Of another model,
+        the nodes are those with the highest probability of a class other than the most frequent one.
 
         Args:
-            count: How many nodes.
+            count: How many nodes, at most.
             of: Only this class.
             among: Only these nodes.
 
         Returns:
-            Ids and classes, the most probable first.
+            Ids and classes, the first to look at first.
+
+        Raises:
+            BadConfig: The operating point alerts none of these nodes.
         """
         if count < 1:
             raise BadConfig(f"alerts is {count}; give at least 1")
+        if self.model.operating is not None:
+            return self._alerted(count, None if of is None else self.class_number(of), among)
         p = self.predictions.of(among).probabilities if among is not None else self.predictions.probabilities
         ids = self.ids if among is None else among
         if of is not None:
@@ -99,6 +108,20 @@ class Explainer:
             classes = rest.argmax(1)
         order = np.argsort(-p[np.arange(len(ids)), classes], kind="stable")[:count]
         return [(ids[i], int(classes[i])) for i in order]
+
+    def _alerted(self, count: int, of: int | None, among: Sequence[str] | None) -> list[tuple[str, int]]:
+        said = self.predictions if among is None else self.predictions.of(among)
+        assert said.ranks is not None
+        assert said.alerts is not None
+        wanted = said.alerts if of is None else said.alerts & (said.classes == of)
+        order = [i for i in np.argsort(said.ranks, kind="stable").tolist() if wanted[i]][:count]
+        if not order:
+            what = "" if of is None else f" to '{shown(self.model.label_names[of])}'"
+            raise BadConfig(
+                f"the model's operating point alerts none of {len(said.node_ids):,} nodes{what}; name nodes "
+                "with --ids, or change the point with 'fedepd point'"
+            )
+        return [(said.node_ids[i], int(said.classes[i])) for i in order]
 
     def class_number(self, name: str) -> int:
         """The class with this name."""
@@ -111,7 +134,7 @@ class Explainer:
 
         Args:
             node: Its id.
-            label: The class to explain. None: the likeliest one.
+            label: The class to explain. None: what the model calls the node.
 
         Raises:
             BadConfig: The network cannot be looked into.
@@ -138,6 +161,7 @@ class Explainer:
             steps=found.steps,
             without=self._without(around, x, place, chosen, reasons),
             edges=tuple((self.ids[around.nodes[a]], self.ids[around.nodes[b]]) for a, b in around.edges.T),
+            alert=None if self.predictions.alerts is None else bool(self.predictions.alerts[place]),
         )
 
     def _place(self, node: str) -> int:
@@ -146,7 +170,8 @@ class Explainer:
 
     def _temperature(self, place: int) -> float:
         tier = tier_of_class(self.model.tiers, self.model.info.num_classes)
-        return self.model.temperatures[TIERS[tier[int(self.predictions.classes[place])]]]
+        likeliest = int(self.predictions.probabilities[place].argmax())  # whatever the point decides
+        return self.model.temperatures[TIERS[tier[likeliest]]]
 
     def _log_odds(self, around: Surroundings, x: Tensor, mask: Tensor, place: int, label: int) -> Tensor:
         """log p / (1 - p) of the node in every copy, with the node's own temperature: [copies]."""
@@ -289,8 +314,9 @@ def explain(
     Args:
         model: A model from ``load_model``.
         graph: The graph with these nodes; its labels are not looked at.
-        ids: The nodes. None: those of the highest probability of a class other than the most frequent one.
-        alerts: Without ids: how many nodes.
+        ids: The nodes. None: the alerts of the model's operating point. Without a point, those of the highest
+            probability of a class other than the most frequent one.
+        alerts: Without ids: how many nodes, at most.
         of: Explain this class, not the likeliest one.
 
     Returns:

@@ -8,6 +8,7 @@ from typing import Any
 
 from fedepd.model.explain import TOLERANCE
 from fedepd.model.model import Model
+from fedepd.model.pointed import rules_in_words
 from fedepd.model.reasons import Case, Reason, plain_value
 from fedepd.report.page import document, paragraphs
 from fedepd.report.plots import DARK, GREY, svg_of
@@ -33,6 +34,8 @@ def render(cases: Sequence[Case], model: Model, name: str) -> str:
     """The page's HTML. ``name`` is what the graph is called."""
     title = f"Why: {len(cases)} {'node' if len(cases) == 1 else 'nodes'} of {shown(name)}"
     scope = f"What moved a model of {model.experiment.method.label} to what it says, case by case."
+    if model.operating is not None:
+        scope += f" {rules_in_words(model.operating, model.label_names)}"
     links = {f"case-{i}": shown(case.node, 20) for i, case in enumerate(cases[:30])}
     sections = [_overview(cases), *(_case(case, f"case-{i}") for i, case in enumerate(cases))]
     foot = f'<footer id="protocol"><h2>How to read this</h2>{paragraphs(HOW)}</footer>'
@@ -48,17 +51,20 @@ def _overview(cases: Sequence[Case]) -> str:
                 Cell(shown(case.node)),
                 Cell(shown(case.label)),
                 Cell(f"{case.probability:.3f}", case.probability),
+                *([] if case.alert is None else [Cell("yes" if case.alert else "no")]),
                 Cell(first),
                 Cell(f"{case.without[1]:.3f}", case.without[1]),
             ]
         )
     note = "Without: the probability if the three reasons that speak most for the class were usual or absent."
-    table = Table("cases", ["Node", "Class", "Probability", "First reasons", "Without"], [rows], note)
+    alert = ["Alert"] if any(case.alert is not None for case in cases) else []
+    header = ["Node", "Class", "Probability", *alert, "First reasons", "Without"]
+    table = Table("cases", header, [rows], note)
     return f"<section><h2>All cases</h2>{html_table(table)}</section>\n"
 
 
 def _case(case: Case, place: str) -> str:
-    head = f"{shown(case.node)}: {shown(case.label)}, probability {case.probability:.3f}"
+    head = f"{shown(case.node)}: {shown(case.label)}, probability {case.probability:.3f}{case.alert_words()}"
     said = [
         f"An average node without neighbours has {case.base_probability:.3f}. The contributions below add up "
         f"to {case.log_odds - case.base_log_odds:+.2f} in log-odds (remainder {case.remainder:+.4f})."

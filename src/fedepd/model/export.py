@@ -115,7 +115,8 @@ def export(
         if aim is not None:
             raise BadConfig(
                 f"'{folder}' is the run of a federation, and an operating point needs the scores of single "
-                "validation nodes, which stay at its sites; export it without --cost, --recall and --alerts"
+                "validation nodes, which stay at its sites; export it without --cost, --recall and --alerts, "
+                "or give the plan an aim, and 'fedepd federation model' has its point"
             )
         for name, given in (("--data", data is not None), ("--distil", distil)):
             if given:

@@ -24,10 +24,9 @@ from fedepd.datasets.tables import FeatureSchema, Roles
 from fedepd.errors import BadConfig, BadData
 from fedepd.files import clean, encoded, read_json, read_tensors, write_bytes
 from fedepd.longtail import Tiers
-from fedepd.model.calibration import probabilities
 from fedepd.model.operating import Operating
 from fedepd.rng import seeded
-from fedepd.rounds.calibrate import tier_of_class
+from fedepd.rounds.calibrate import probabilities, tier_of_class
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.folder import weights_sha256
 from fedepd.runs.predict import logits, logits_at
@@ -261,6 +260,19 @@ def load_model(folder: str | Path) -> Model:
         10
     """
     folder = Path(folder)
+    model = read_model(folder)
+    told = _read(folder, OPERATING, {}) if (folder / OPERATING).is_file() else None
+    applied = None if model.operating is None else model.operating.as_json()
+    if told is not None and (applied is None or any(told.get(name) != applied[name] for name in applied)):
+        raise BadData(
+            f"'{shown(folder, 300)}/{OPERATING}' tells of another operating point than '{CONFIG}' has, so a "
+            "change of it was interrupted; give it again with 'fedepd point'"
+        )
+    return model
+
+
+def read_model(folder: Path) -> Model:
+    """The model in a folder, whatever the folder tells about its operating point."""
     config, where = _read(folder, CONFIG, {}), f"'{shown(folder, 300)}/{CONFIG}'"
     if config.get("format") not in (FORMAT, FORMAT_OPERATING):
         found, known = shown(config.get("format"), 20), f"{FORMAT} and {FORMAT_OPERATING}"

@@ -16,13 +16,14 @@ MOST = 24
 """Columns of a figure, and months of a trend."""
 OTHERS = ("alert rate", "edges predicted alike", "calibration error")
 """The figures that are no stability indices."""
+AN_ALERT = "An alert is a node that is predicted to be of another class than the most frequent one."
 HOW = (
     "The population stability index compares shares: the sum of (now - before) ln(now / before) over bins. "
     "Below 0.1 is usually called stable, above 0.25 a shift. A limit counts only where the index is also "
     "above what chance gives with so few rows (99 %).",
     "Columns are compared with the training rows. Degrees are those of the training nodes in their whole "
     "graph, and predicted classes are those of its other nodes.",
-    "An alert is a node that is predicted to be of another class than the most frequent one.",
+    AN_ALERT,
     "A shift does not say that the model is wrong. It says that the data are no longer those it was "
     "measured on.",
 )
@@ -41,7 +42,8 @@ def render(watched: Watched, lines: Sequence[dict[str, Any]], limits: Limits) ->
     line = lines[-1]
     links = {"now": "This time", "trends": "Trends", "shares": "Shares"}
     parts = [_now(watched), _trends(lines, limits), _shares(watched)]
-    said = [*HOW, *watched.notes, f"Model {shown(line['model'])}, data {shown(line['data'])}."]
+    how = [watched.alert if watched.alert and each == AN_ALERT else each for each in HOW]
+    said = [*how, *watched.notes, f"Model {shown(line['model'])}, data {shown(line['data'])}."]
     foot = f'<footer id="protocol"><h2>How to read this</h2>{paragraphs(said)}</footer>'
     title = f"Monitor: {shown(line['data'])}"
     return document(title, verdict(watched, line["when"]), links, parts, foot, "How to read this", True)
@@ -85,6 +87,11 @@ def _labelled(watched: Watched) -> str:
         f"{known['macro_f1']:.3f}, calibration error {known['ece'][0]:.3f} ({known['ece'][1]:.3f} to "
         f"{known['ece'][2]:.3f}), Brier score {known['brier'][0]:.3f}."
     )
+    if "alerts" in known:
+        said += (
+            f" Of {known['alerts']:,} alerts among them {known['right']:,} were right, of {known['cases']:,} "
+            "cases."
+        )
     return paragraphs([said])
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedepd.datasets import graph_sha256
 from fedepd.datasets.remembered import recalled
 from fedepd.datasets.tables import FeatureSchema
 from fedepd.errors import BadConfig, BadData, UnknownName
@@ -19,7 +20,8 @@ from fedepd.model.calibration import calibrate
 from fedepd.model.card import Owned
 from fedepd.model.held_out import OTHERWISE, HeldOut, measured, needed_only
 from fedepd.model.model import Model
-from fedepd.model.pointed import pointed
+from fedepd.model.operating import Operating
+from fedepd.model.pointed import pointed, pointed_together
 from fedepd.model.reference import write_reference
 from fedepd.model.writing import write_model
 from fedepd.report.runs import Run
@@ -180,8 +182,12 @@ def write_own(
     opened: list[int] | None = None,
     others_scores: dict[str, dict[str, Any]] | None = None,
     aim: Aim | None = None,
+    together: tuple[Operating, str] | None = None,
 ) -> None:
-    """Calibrate and measure a client's model on its own nodes, and write the model folder."""
+    """Calibrate and measure a client's model on its own nodes, and write the model folder.
+
+    ``together``: an operating point that the sites of a federation chose, and the aim in its plan.
+    """
     said, counts = one_client(model, data), sizes(data)
     held = (counts.train > 0).numpy()
     known = held | (opened is None) | np.isin(np.arange(len(held)), opened or [])
@@ -197,8 +203,12 @@ def write_own(
         train=counts.num_train,
         val=int(counts.val.sum()),
         test=int(counts.test.sum()),
+        sha256=graph_sha256(data.graph),
         held=tuple(own_only),
     )
-    model, point = pointed(model, aim, said, calibration["temperatures"], data.graph.num_nodes)
+    temperatures = calibration["temperatures"]
+    model, point = pointed(model, aim, said, temperatures, data.graph.num_nodes)
+    if together is not None:
+        model, point = pointed_together(model, *together, said, temperatures)
     write_model(run, model, calibration, out, scores, owned, point)
     write_reference(out, model, data.graph, data.train_mask.nonzero().reshape(-1).numpy())

@@ -16,6 +16,7 @@ from fedepd.longtail import Tiers
 from fedepd.model.held_out import OTHERWISE, needed_only
 from fedepd.model.model import Model, check_model
 from fedepd.model.of_client import write_own
+from fedepd.model.operating import Operating, Rule
 from fedepd.report.runs import Run
 from fedepd.rounds.evaluate import sizes
 from fedepd.runs.experiment import Experiment
@@ -56,6 +57,8 @@ class SiteModel:
     label_names: tuple[str, ...]
     schema: str
     """How columns become features, with all means and deviations; empty if the data are no tables."""
+    point: tuple[int, tuple[tuple[tuple[int, ...], float], ...]] | None = None
+    """What the sites chose together: the largest class, and the classes and the threshold of every rule."""
 
 
 def export_of_site(site: SiteModel, out: Path) -> Model:
@@ -83,7 +86,13 @@ def export_of_site(site: SiteModel, out: Path) -> Model:
     if not torch.equal(model.logits(site.data.graph), here):
         raise BadConfig(f"without its training labels this site {OTHERWISE}")
     model = needed_only(model, site.data.graph)
-    write_own(_run_of(site), model, site.data, list(site.sites), out, site.opened)
+    together = None
+    if site.point is not None:
+        usual, rules = site.point
+        point = Operating(usual, tuple(Rule(*rule) for rule in rules))
+        together = point, site.experiment.protocol.aim
+    run = _run_of(site)
+    write_own(run, model, site.data, list(site.sites), out, site.opened, together=together)
     return model
 
 

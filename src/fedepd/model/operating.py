@@ -6,7 +6,7 @@ Shapes: n nodes, C classes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,14 @@ class Rule:
     """On the probability of being in one of the classes. Under costs: on what an alert saves."""
 
 
+@dataclass(frozen=True)
+class Alerted:
+    """How many nodes a point alerted where it was measured."""
+
+    share: float
+    nodes: int
+
+
 @dataclass(frozen=True, eq=False)
 class Decisions:
     """What a point makes of probabilities."""
@@ -58,6 +66,8 @@ class Operating:
     """[C, C], of calling i what is j."""
     shifts: Floats | None = None
     """With costs: what is added to the logarithms of probabilities before they are weighed, [C]."""
+    alerted: Alerted | None = None
+    """Of held-out nodes, so that a later rate can be held against it. None in older folders."""
 
     def scores(self, p: Floats) -> Floats:
         """Of probabilities [n, C], what each rule's threshold is compared with: [R, n]."""
@@ -110,6 +120,8 @@ class Operating:
         }
         if self.costs is not None and self.shifts is not None:
             out |= {"costs": self.costs.tolist(), "shifts": self.shifts.tolist()}
+        if self.alerted is not None:
+            out["alerted"] = asdict(self.alerted)
         return out
 
     @classmethod
@@ -120,7 +132,8 @@ class Operating:
             np.array(content[name], dtype=np.float64) if name in content else None
             for name in ("costs", "shifts")
         )
-        return cls(content["usual"], rules, costs, shifts)
+        alerted = content.get("alerted")
+        return cls(content["usual"], rules, costs, shifts, None if alerted is None else Alerted(**alerted))
 
     def fits(self, num_classes: int) -> bool:
         """Whether the point is one of a model with so many classes."""

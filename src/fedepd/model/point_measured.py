@@ -43,10 +43,14 @@ class Wanted:
 
     recall: float | None = None
     alerted: float = 0.0
+    fixed: bool = False
+    """The threshold is not chosen by these nodes, so no resample chooses it anew."""
 
 
-def wanted_by(aim: Aim, nodes: int) -> list[Wanted]:
+def wanted_by(aim: Aim | str, nodes: int, rules: int = 1) -> list[Wanted]:
     """What each rule shall reach, in the order of the rules. ``nodes``: of how many the alerts are."""
+    if isinstance(aim, str):
+        return [Wanted(fixed=True)] * rules
     if aim.cost is not None:
         return [Wanted()]
     return [
@@ -56,24 +60,26 @@ def wanted_by(aim: Aim, nodes: int) -> list[Wanted]:
 
 
 def measured_point(
-    point: Operating, aim: Aim, validation: Split, test: Split, tiers: Tiers, nodes: int
+    point: Operating, aim: Aim | str, validation: Split, test: Split, tiers: Tiers, nodes: int
 ) -> dict[str, Any]:
     """What the model folder says about its operating point, as JSON.
 
-    ``nodes``: of how many nodes the alerts are, where the aim does not say.
+    ``nodes``: of how many nodes the alerts are, where the aim does not say. An aim that is a text is that of
+    a federation's plan, whose sites have chosen together.
     """
+    told, per = ({"federation": aim}, nodes) if isinstance(aim, str) else (in_words(aim, nodes), aim.per)
     classes = test.p.shape[1]
     decided, before = point.decide(test.p).classes, test.p.argmax(1)
     after = confusion_matrix(test.classes, decided, classes)
     out: dict[str, Any] = {
         **point.as_json(),
-        "aim": in_words(aim, nodes),
+        "aim": told,
         "validation_nodes": len(validation.classes),
         "test_nodes": len(test.classes),
         "resamples": RESAMPLES,
         "measured": [
             _rule(number, point, wanted, validation, test)
-            for number, wanted in enumerate(wanted_by(aim, aim.per or nodes))
+            for number, wanted in enumerate(wanted_by(aim, per or nodes, len(point.rules)))
         ],
         "confusion": after.tolist(),
         "likeliest": scores(confusion_matrix(test.classes, before, classes), tiers),
@@ -143,7 +149,7 @@ def _resampled(
     out = np.full((RESAMPLES, 4), np.nan)
     for i in range(RESAMPLES):
         limit = rule.threshold
-        if wanted is not None:
+        if wanted is not None and not wanted.fixed:
             limit = _again(wanted, own, truth, draws.integers(len(own), size=len(own)), limit)
         chosen = draws.integers(len(theirs), size=len(theirs)) if len(theirs) else np.empty(0, dtype=np.int64)
         s, is_one = theirs[chosen], positive[chosen]

@@ -68,11 +68,14 @@ class Case:
     """The names of the reasons that speak most for the class, and the probability without them."""
     edges: tuple[tuple[str, str], ...] = ()
     """The edges among the node and its neighbours, by ids."""
+    alert: bool | None = None
+    """Whether the model's operating point alerts the node. None: it has no point."""
 
     def as_json(self, most: int = 20) -> dict[str, Any]:
         """For a file: the first reasons, and the sum of all others."""
         return {
             **{name: getattr(self, name) for name in ("node", "label", "probability", "log_odds")},
+            **({} if self.alert is None else {"alert": self.alert}),
             "base_probability": self.base_probability,
             "base_log_odds": self.base_log_odds,
             "reasons": [
@@ -85,6 +88,10 @@ class Case:
             "without": {"reasons": list(self.without[0]), "probability": self.without[1]},
         }
 
+    def alert_words(self) -> str:
+        """Whether it is an alert, to be put behind its probability."""
+        return {None: "", True: ", an alert", False: ", no alert"}[self.alert]
+
     @property
     def base_probability(self) -> float:
         """The probability at the beginning of the path."""
@@ -93,8 +100,8 @@ class Case:
     def sentences(self, most: int = 5) -> list[str]:
         """The case in words: what is said, by which reasons, and what would be said without them."""
         out = [
-            f"{shown(self.node)}: {shown(self.label)} with probability {self.probability:.3f}; an average "
-            f"node without neighbours has {self.base_probability:.3f}"
+            f"{shown(self.node)}: {shown(self.label)} with probability {self.probability:.3f}"
+            f"{self.alert_words()}; an average node without neighbours has {self.base_probability:.3f}"
         ]
         out += [f"  {each.contribution:+.2f}  {each.words()}" for each in self.reasons[:most]]
         if self.without[0]:

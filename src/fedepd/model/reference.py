@@ -23,6 +23,7 @@ from fedepd.errors import BadConfig, BadData
 from fedepd.files import read_json, write_json
 from fedepd.model.columns import columns_of
 from fedepd.model.model import Model
+from fedepd.model.operating import Alerted
 from fedepd.network.contract import dense_rows
 from fedepd.shapes import EXPORT_AGAIN, NUMBER, SHARE, TEXT, expect, whole
 from fedepd.types import Graph
@@ -95,9 +96,11 @@ class Reference:
     """One for each column, then one of degrees and one of predicted classes."""
     homophily: float | None
     """The share of edges whose ends are predicted alike."""
+    alerted: Alerted | None = None
+    """What the model's operating point alerted. It is not kept, because the point may change."""
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "alerted"}
 
 
 DEGREE, CLASSES = "degree", "predicted class"
@@ -156,14 +159,19 @@ def reference_of(model: Model, graph: Graph, training: Ints, few: int = FEW) -> 
             bins.append(categories_of(column.name, values, few))
         else:
             bins.append(numbers_of(column.name, np.array(values), few))
-    classes = model.logits(graph).argmax(1)
+    logits = model.logits(graph)
+    classes = logits.argmax(1)
     others = np.setdiff1d(np.arange(graph.num_nodes), training)
     others = others if len(others) >= few else np.arange(graph.num_nodes)
     bins.append(numbers_of(DEGREE, degrees_of(graph, training), few, DEGREES))
     said = [model.label_names[c] for c in classes[torch.from_numpy(others)].tolist()]
     bins.append(categories_of(CLASSES, said, few, model.label_names))
     alike = homophily(graph.edge_index, classes)
-    return Reference(len(training), few, tuple(bins), None if alike is None else round(alike, 3))
+    alerted = None
+    if model.operating is not None:
+        alerts = model.operating.decide(model.calibrated(logits.numpy().astype(np.float64)[others])).alerts
+        alerted = Alerted(float(alerts.mean()), len(alerts))
+    return Reference(len(training), few, tuple(bins), None if alike is None else round(alike, 3), alerted)
 
 
 def numbers_of(name: str, values: Floats, few: int, borders: Sequence[float] | None = None) -> Bins:

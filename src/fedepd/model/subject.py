@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedepd.datasets.columns import Table
@@ -236,6 +237,34 @@ def roles_for(model: Model, files: Files, nodes: Table, edges: Table) -> Roles:
         target=files.target or ends[1],
     )
     return schema_of(model).reading(given)
+
+
+def labelled_rows(
+    model: Model, asked: Sequence[str], labels: Mapping[str, str]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Which of some nodes have a label, and their classes: two of [m].
+
+    Args:
+        model: It knows the classes.
+        asked: The nodes' ids.
+        labels: Names of classes, by id.
+
+    Raises:
+        BadData: A label is no class of the model, or none is of these nodes.
+    """
+    number = {name: c for c, name in enumerate(model.label_names)}
+    for node, label in labels.items():
+        if label not in number:
+            raise BadData(
+                f"node '{shown(node)}' has the label '{shown(label)}', which the model does not know; it "
+                f"knows {', '.join(shown(name) for name in model.label_names[:20])}"
+            )
+    place = {node: at for at, node in enumerate(asked)}
+    known = [node for node in labels if node in place]
+    if not known:
+        raise BadData("none of the labels is of a new node; check the ids, or leave --labels out")
+    rows = np.array([place[node] for node in known], dtype=np.int64)
+    return rows, np.array([number[labels[node]] for node in known], dtype=np.int64)
 
 
 def read_ids(text: str) -> list[str]:

@@ -52,6 +52,8 @@ def write_model(
         "format": FORMAT if model.operating is None else FORMAT_OPERATING,
         "config_hash": run.config["config_hash"],
         "weights_sha256": weights_sha256(tensors),
+        # So that nobody chooses an operating point by training nodes.
+        "data_sha256": [run.dataset["sha256"], *([] if owned is None else [owned.sha256])],
         "experiment": run.config["experiment"],
         "info": asdict(model.info),
         "tiers": asdict(model.tiers),

@@ -154,10 +154,17 @@ def check_ranking(ranking: Json, summary: Json, confusion: Arrays, where: str) -
     stated = [each.get("average_precision") for each in summary.get("by_class", [])]
     if not _agrees(stated, [each["average_precision"] for each in ranking["classes"]]):
         raise BadData(f"{where} and {SUMMARY} differ in average precision; {CHANGED}")
-    for own, count in zip(ranking["classes"], nodes, strict=True):
-        for alerts, found in [*own["at_alerts"], *own["curve"]]:
-            if not 0 < alerts <= sum(nodes) or found > min(alerts, count):
+    together = [(sum(nodes), own, own["nodes"]) for own in ranking.get("tiers", {}).values()]
+    of_clients = ranking.get("client_alerts", [])
+    if sum(own["nodes"] for _, own, _ in together) > sum(nodes) or len(of_clients) not in (0, len(matrices)):
+        raise BadData(f"{where} is not about the test nodes of {CONFUSION}; {CHANGED}")
+    together += [(int(m.sum()), own, own["nodes"]) for m, own in zip(matrices, of_clients, strict=False)]
+    single = [(sum(nodes), own, count) for own, count in zip(ranking["classes"], nodes, strict=True)]
+    for most, own, count in [*single, *together]:
+        for alerts, found in [*own["at_alerts"], *own.get("curve", [])]:
+            if not 0 < alerts <= most or found > min(alerts, count):
                 raise BadData(f"{where} finds more nodes than there are; {CHANGED}")
+    for own, count in zip(ranking["classes"], nodes, strict=True):
         if (own["average_precision"] is None) != (count == 0) or bool(own["curve"]) != (count > 0):
             raise BadData(f"{where} lacks numbers of a class that was tested; {CHANGED}")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from fedepd.metrics import OF_A_CLASS, Interval, class_scores, mean_with_interva
 from fedepd.report.numbers import mean_std
 from fedepd.report.runs import Group, Run
 from fedepd.report.tables import NOTHING, Cell, Table, measured
+from fedepd.shapes import TIERS
 from fedepd.shown import shown
 
 TITLES = {"precision": "Precision", "recall": "Recall", "f1": "F1", "average_precision": "AP"}
@@ -32,6 +34,12 @@ def class_names(run: Run) -> list[str]:
     """What the classes are called, fit to be shown."""
     names = run.dataset.get("label_names") or range(len(run.partition["class_sizes"]))
     return [shown(name) for name in names]
+
+
+def client_names(run: Run) -> list[str]:
+    """What the clients are called, fit to be shown: by their owners, or by their numbers."""
+    count, owners = len(run.confusion[f"{run.headline}_test"]), run.dataset.get("owner_names") or []
+    return [shown(owner) for owner in owners] if len(owners) == count else list(map(str, range(count)))
 
 
 def total(group: Group) -> npt.NDArray[np.int64]:
@@ -122,11 +130,7 @@ def by_client(group: Group) -> Table | None:
     run = group.first
     if run.sums_only:
         return None
-    matrices, names = run.confusion[f"{run.headline}_test"], class_names(run)
-    owners = run.dataset.get("owner_names") or []
-    owners = (
-        [shown(o) for o in owners] if len(owners) == len(matrices) else list(map(str, range(len(matrices))))
-    )
+    matrices, names, owners = run.confusion[f"{run.headline}_test"], class_names(run), client_names(run)
     order = class_order(run.partition["class_sizes"])
     whole = len(matrices) * len(order) > MOST_ROWS
     sections = []
@@ -159,17 +163,12 @@ def at_alerts(group: Group) -> Table | None:
         return None
     order = class_order(group.first.partition["class_sizes"])[1:]  # nobody is alerted to the usual class
     chosen, names = order[-MOST_ALERTED:], class_names(group.first)
-    steps = sorted({int(k) for one in rankings for c in one["classes"] for k, _ in c["at_alerts"]})[:8]
-    rows = []
-    for c in chosen:
-        found = [{int(k): f for k, f in one["classes"][c]["at_alerts"]} for one in rankings]
-        nodes = [one["classes"][c]["nodes"] for one in rankings]
-        if any(nodes):
-            rows.append([Cell(names[c]), Cell(f"{np.mean(nodes):g}", float(np.mean(nodes)))])
-            for k in steps:
-                pairs = [(f[k] / k, f[k] / n) for f, n in zip(found, nodes, strict=True) if n and k in f]
-                rows[-1].append(_pair(pairs))
-    if not rows or not steps:
+    steps = _steps([c for one in rankings for c in one["classes"]])
+    rows = [_alert_row(names[c], [one["classes"][c] for one in rankings], steps) for c in chosen]
+    known = [one["tiers"] for one in rankings if "tiers" in one]
+    tiers = [_alert_row(f"{tier} classes", [one[tier] for one in known], steps) for tier in TIERS if known]
+    sections = [[row for row in part if row] for part in (rows, tiers)]
+    if not sections[0] or not steps:
         return None
     left = len(order) - len(chosen)
     note = (
@@ -177,7 +176,42 @@ def at_alerts(group: Group) -> Table | None:
         "many alerts, how many are right, and how many of the class they find. The largest class is left out"
         f"{f', and the {left} next ones' if left else ''}."
     )
-    return Table("at-alerts", ["Class", "Test nodes", *(f"{k:,} alerts" for k in steps)], [rows], note)
+    if sections[1]:
+        note += " Last rows: the classes of a tier together, by the probability of being in any of them."
+    headers = ["Class", "Test nodes", *(f"{k:,} alerts" for k in steps)]
+    return Table("at-alerts", headers, [part for part in sections if part], note)
+
+
+def alerts_at_clients(group: Group) -> Table | None:
+    """The same at every client, of all classes but the largest together, in the first run. None without."""
+    run = group.first
+    found = (run.ranking or {}).get("client_alerts")
+    if not found:
+        return None
+    steps = _steps(found)
+    rows = [_alert_row(name, [own], steps) for name, own in zip(client_names(run), found, strict=True)]
+    note = (
+        "Precision / recall in percent if a client looks at so many of its own test nodes: those with the "
+        "highest probability of another class than the largest. Cases: test nodes of all other classes."
+    )
+    kept = [row for row in rows if row]
+    headers = ["Client", "Cases", *(f"{k:,} alerts" for k in steps)]
+    return Table("alerts-at-clients", headers, [kept], note) if kept and steps else None
+
+
+def _steps(found: Iterable[Mapping[str, Any]]) -> list[int]:
+    """The first numbers of alerts."""
+    return sorted({int(k) for one in found for k, _ in one["at_alerts"]})[:8]
+
+
+def _alert_row(name: str, found: Sequence[Mapping[str, Any]], steps: Sequence[int]) -> list[Cell]:
+    """A name, the number of nodes, and precision and recall at each step: means over runs. Empty without."""
+    nodes = [one["nodes"] for one in found]
+    if not any(nodes):
+        return []
+    at = [{int(k): f for k, f in one["at_alerts"]} for one in found]
+    shares = [[(f[k] / k, f[k] / n) for f, n in zip(at, nodes, strict=True) if n and k in f] for k in steps]
+    return [Cell(name), Cell(f"{np.mean(nodes):g}", float(np.mean(nodes))), *map(_pair, shares)]
 
 
 def _pair(pairs: Sequence[tuple[float, float]]) -> Cell:

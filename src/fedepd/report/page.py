@@ -216,7 +216,10 @@ def _decisions(groups: Sequence[Group]) -> str:
 
 def _of_one(each: Group) -> list[str]:
     figures = {_CONFUSION: matrices.confusion_map(each), _PRECISION: curves.precision_recall(each)}
-    folded = {"Every class at every client": decisions.by_client(each)}
+    folded = {
+        "Every class at every client": decisions.by_client(each),
+        "Alerts at every client": decisions.alerts_at_clients(each),
+    }
     alerts = decisions.at_alerts(each)
     point = curves.operating_curve(each)
     return [

@@ -14,6 +14,7 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from fedepd.errors import BadMessage
 from fedepd.longtail import Tiers
@@ -157,3 +158,17 @@ def best_temperature(sums: Vector) -> float:
     bend = left - 2 * here + right
     step = 0.5 * (left - right) / bend if bend > 0 else 0.0
     return float(np.exp(LOG_GRID[at] + step * (LOG_GRID[1] - LOG_GRID[0])))
+
+
+def probabilities(logits: Floats, temperatures: dict[str, float], tier: Ints) -> Floats:
+    """softmax(z / T), where T belongs to the tier of the predicted class: [n, C].
+
+    A node has one temperature, so its likeliest class stays the same.
+    """
+    scale = (
+        np.array([temperatures[name] for name in TIERS])[tier[logits.argmax(1)]]
+        if len(logits)
+        else np.empty(0)
+    )
+    out: Floats = softmax(logits / scale[:, None], axis=1)
+    return out

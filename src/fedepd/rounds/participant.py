@@ -65,12 +65,16 @@ class Participant:
         features: str = "raw",
         counted: Sequence[int] = (),
         trained: ClientData | None = None,
+        aim: str = "",
+        label_names: tuple[str, ...] = (),
     ) -> None:
         """``features``: what becomes of columns that are yet to be scaled once they are (``with_features``).
 
         ``counted``: the categories whose rows are counted before the first round. ``trained``: what the
         client trains on, where that is not ``data``, on which it is scored (``clients.corruption``).
+        ``aim``: what a common operating point shall reach, with the classes' names as in ``label_names``.
         """
+        self.aim, self.label_names = aim, label_names
         self.method, self.info, self.model, self.training, self.seed, self.last_round = (
             method,
             info,
@@ -306,9 +310,13 @@ class Participant:
         """
         if opened is None:
             return compared(predicted, self._true)
-        own = self.own_sizes
-        shown = opened & self._enough(own.train) & self._enough(own.val)
+        shown = self.shown_classes(opened)
         return compared(predicted, self._true, shown, partial(guarded_predictions, opened=opened))
+
+    def shown_classes(self, opened: Tensor) -> Tensor:
+        """The classes whose validation nodes may be counted under the guard, bool [C]."""
+        own = self.own_sizes
+        return opened & self._enough(own.train) & self._enough(own.val)
 
     def counted(self, kind: str, predicted: Tensor, opened: Tensor | None = None) -> dict[str, Tensor]:
         """Confusion matrices of predicted classes [n]: "KIND_val" and "KIND_test"."""

@@ -30,6 +30,8 @@ class Setting:
     """Positions of the categories whose rows they count together."""
     adapts: bool = False
     """Whether the run has a stage of adaptation."""
+    aim: str = ""
+    """What a common operating point shall reach (``rounds.point``); empty: there is none."""
 
 
 class Question(ABC):
@@ -59,4 +61,11 @@ class Question(ABC):
 
     def fault(self, message: Tensors, setting: Setting) -> str | None:
         """What is wrong with the values of ``entries`` in a message; None if nothing is."""
+        return None
+
+    def answer_fault(self, answer: Vector, validation: int) -> str | None:
+        """What is wrong with one client's answer, where it is seen alone; None if nothing is.
+
+        ``validation``: how many validation nodes the client has declared.
+        """
         return None

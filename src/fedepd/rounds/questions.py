@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from fedepd.rounds.adapting import Adaptation, Adapted
 from fedepd.rounds.final import Final
 from fedepd.rounds.measure import Measure
+from fedepd.rounds.pointing import Pointing
 from fedepd.rounds.question import Question, Setting
 
-STATISTICS, FINAL, ADAPTATION, ADAPTED = "statistics", "final", "adaptation", "adapted"
+STATISTICS, FINAL, ADAPTATION, ADAPTED, POINT = "statistics", "final", "adaptation", "adapted", "point"
 QUESTIONS: Mapping[str, Question] = {
     STATISTICS: Measure(),
     FINAL: Final(),
     ADAPTATION: Adaptation(),
     ADAPTED: Adapted(),
+    POINT: Pointing(),
 }
 """By name."""
 

@@ -5,6 +5,7 @@ A confusion matrix cannot tell this, so it is measured where the scores are. Sha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +60,11 @@ class Ranking:
         inside = (alerts - below[0]) / (int(self.alerts[at]) - below[0])
         return below[1] + inside * (int(self.found[at]) - below[1])
 
+    def at_alerts(self) -> list[list[float]]:
+        """[alerts, found] at every number of ``ALERTS`` that there are nodes for. Empty without the class."""
+        most = int(self.alerts[-1]) if self.nodes else 0
+        return [[k, self.found_at(k)] for k in ALERTS if k <= most]
+
     def curve(self) -> list[list[int]]:
         """[alerts, found] at up to ``POINTS`` steps, from few alerts to all."""
         if not len(self.alerts):
@@ -96,16 +102,25 @@ def ranked_classes(probabilities: Floats, y: Ints) -> list[dict[str, Any]]:
         each = ranking(probabilities[:, c], y == c)
         value = each.average_precision()
         low, high = wilson(np.array(value * each.nodes), np.array(each.nodes))
-        steps = [k for k in ALERTS if k <= len(y)] if each.nodes else []
         out.append(
             {
                 "nodes": each.nodes,
                 "average_precision": [value, float(low), float(high)] if each.nodes else None,
-                "at_alerts": [[k, each.found_at(k)] for k in steps],
+                "at_alerts": each.at_alerts(),
                 "curve": each.curve() if each.nodes else [],
             }
         )
     return out
+
+
+def ranked_together(probabilities: Floats, y: Ints, classes: Sequence[int]) -> dict[str, Any]:
+    """What few alerts find of several classes together: their nodes, and pairs of alerts and found nodes.
+
+    Nodes are ranked by the probability of being in any of the classes.
+    """
+    chosen = list(classes)
+    each = ranking(probabilities[:, chosen].sum(1), np.isin(y, chosen))
+    return {"nodes": each.nodes, "at_alerts": each.at_alerts()}
 
 
 def mean_average_precision(probabilities: Floats, y: Ints) -> float:

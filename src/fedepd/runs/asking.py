@@ -41,7 +41,8 @@ def ask(course: Course, progress: Progress, question: str, entries: Tensors) -> 
     members = [client for client in course.members() if offended.get(client, 0) < OFFENCES]
     messages = {client: {**method.message(tensors, client), **entries} for client in members}
     total, answered = cast(Summing, course.exchange).ask(question, messages)
-    numbers = QUESTIONS[question].layout(Setting(method, server, experiment.privacy))
+    setting = Setting(method, server, experiment.privacy, aim=experiment.protocol.aim)
+    numbers = QUESTIONS[question].layout(setting)
     about: Json = {
         "clients": list(answered),
         "bytes_up": 8 * sum(prod(shape) for _, shape in numbers) * len(answered),

@@ -26,7 +26,9 @@ from fedepd.options import idle_settings, option
 from fedepd.rounds.attack import Attack
 from fedepd.rounds.defence import Defence
 from fedepd.rounds.guard import Privacy
+from fedepd.rounds.point import goals_of
 from fedepd.runs.settings import coerced, in_words, plain_object, removed, without_retired
+from fedepd.shown import shown
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,14 @@ class Protocol:
         "noise and gaps in what the clients train on, as features=0.3,edges-missing=0.2; also edges, labels, "
         "features-missing, labels-missing; scores are of clean graphs",
     )
+    aim: str = option(
+        "",
+        "in a federation: what the operating point of all sites shall reach, such as 'recall takeover=0.8', "
+        "'alerts takeover=50/4000' or 'cost takeover=1000:20'",
+    )
 
     def __post_init__(self) -> None:
+        goals_of(self.aim)
         object.__setattr__(self, "corrupt", self.corruption.text)  # one text, and one identity, for one thing
         if self.corrupt and self.pruned != "no":
             raise BadConfig(f"both corrupt and pruned = {self.pruned} are given; give one of them")
@@ -106,6 +114,7 @@ ADDED = (
     "protocol.edges",
     "protocol.pruned",
     "protocol.corrupt",
+    "protocol.aim",
     "model.layers",
     *NOISE,
     *VAULT,
@@ -387,6 +396,8 @@ class Experiment:
         if self.protocol.adapt:
             adapted = "adapted to each client's own training nodes after the last round"
             parts.append(adapted if self.method.has_global else "no model for all clients to adapt")
+        if self.protocol.aim:
+            parts.append(f"operating point from sums over the clients: {shown(self.protocol.aim)}")
         if self.protocol.pruned != "no":
             when = "where the clients vote for it" if self.protocol.pruned == "by_vote" else "always"
             parts.append(f"graphs pruned as FedEPD does, {when}")

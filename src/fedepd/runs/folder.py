@@ -169,8 +169,16 @@ _FOUND = [_several(2, number(0))]
 _OF_A_CLASS: Table = dict.fromkeys(("precision", "recall", "f1", "average_precision?"), INTERVAL)
 BY_CLASS_FIELDS: Table = {
     "by_class?": [{"class": WHOLE, "nodes": WHOLE, "predicted": WHOLE, **_OF_A_CLASS, "at_alerts?": _FOUND}],
-    "by_tier?": dict.fromkeys(TIERS, _OF_A_CLASS),
-    "by_client?": [{"client": WHOLE, "nodes": WHOLE, **dict.fromkeys(_OF_A_CLASS, (SHARE,))}],
+    "by_tier?": {tier: {**_OF_A_CLASS, "nodes?": WHOLE, "at_alerts?": _FOUND} for tier in TIERS},
+    "by_client?": [
+        {
+            "client": WHOLE,
+            "nodes": WHOLE,
+            **dict.fromkeys(_OF_A_CLASS, (SHARE,)),
+            "cases?": WHOLE,
+            "at_alerts?": _FOUND,
+        }
+    ],
 }
 """What ``metrics.class_numbers`` gives of the headline model's test nodes, and what ``RANKING`` adds."""
 RANKING_FIELDS: Table = {
@@ -180,6 +188,8 @@ RANKING_FIELDS: Table = {
         {"nodes": WHOLE, "average_precision": INTERVAL, "at_alerts": _FOUND, "curve": [_several(2, WHOLE)]},
     ],
     "clients": [(SHARE,)],
+    "tiers?": {tier: {"nodes": WHOLE, "at_alerts": _FOUND} for tier in TIERS},
+    "client_alerts?": [{"nodes": WHOLE, "at_alerts": _FOUND}],
 }
 SCORES: Table = {EVERY: {EVERY: {EVERY: (SHARE,)}}}
 """By model, by average, by metric."""
@@ -202,6 +212,16 @@ SUMMARY_FIELDS: Table = {
     "open_classes?": [WHOLE],
     "members?": [WHOLE],
     "statistics?": STATISTICS_FIELDS,
+    "point?": {
+        "clients": [WHOLE],
+        "bytes_up": WHOLE,
+        "bytes_down": WHOLE,
+        "aim": TEXT,
+        "usual": WHOLE,
+        "thresholds": [number(0, 2)],
+        "reasons": [TEXT],
+        "counts": [[WHOLE]],
+    },
     "final?": {
         "clients": [WHOLE],
         "bytes_up": WHOLE,

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from fedepd.rounds.ranking import mean_average_precision, ranked_classes
+from fedepd.rounds.ranking import mean_average_precision, ranked_classes, ranked_together
 from fedepd.runs.drive import notices
 from fedepd.runs.folder import Json
 from fedepd.runs.selection import Progress, below
@@ -33,12 +33,16 @@ def ranked(simulation: Simulation, progress: Progress) -> Json | None:
     rows = _rows(simulation, progress, kind)
     if rows is None:
         return None
-    logits, y = (np.concatenate(part) for part in zip(*rows, strict=True))
+    own = [(softmax(logits, axis=1), y) for logits, y in rows]
+    p, y = (np.concatenate(part) for part in zip(*own, strict=True))
+    others = [c for c in range(p.shape[1]) if c not in progress.tiers.head[:1]]
     return {
         "model": kind,
         "nodes": len(y),
-        "classes": ranked_classes(softmax(logits, axis=1), y),
-        "clients": [mean_average_precision(softmax(z, axis=1), own) for z, own in rows],
+        "classes": ranked_classes(p, y),
+        "tiers": {tier: ranked_together(p, y, members) for tier, members in vars(progress.tiers).items()},
+        "clients": [mean_average_precision(*each) for each in own],
+        "client_alerts": [ranked_together(*each, others) for each in own],
     }
 
 

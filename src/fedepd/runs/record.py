@@ -170,12 +170,18 @@ def with_ranking(numbers: Json, ranking: Json | None, tiers: Json) -> Json:
             for own, more in zip(numbers["by_class"], ranking["classes"], strict=True)
         ],
         "by_tier": {
-            tier: {**own, "average_precision": None if np.isnan(means[tier][0]) else list(means[tier])}
+            tier: {
+                **own,
+                "average_precision": None if np.isnan(means[tier][0]) else list(means[tier]),
+                **ranking["tiers"][tier],
+            }
             for tier, own in numbers["by_tier"].items()
         },
         "by_client": [
-            {**own, "average_precision": more}
-            for own, more in zip(numbers["by_client"], ranking["clients"], strict=True)
+            {**own, "average_precision": more, "cases": found["nodes"], "at_alerts": found["at_alerts"]}
+            for own, more, found in zip(
+                numbers["by_client"], ranking["clients"], ranking["client_alerts"], strict=True
+            )
         ],
     }
 

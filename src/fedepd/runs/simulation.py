@@ -122,6 +122,11 @@ def build(experiment: Experiment, data: Data, workers: int = 1, choose: bool | N
     if choose is None:
         experiment.model.check_chosen()
     experiment.check_scope()
+    if experiment.protocol.aim:
+        raise BadConfig(
+            "aim is for federations, whose sites choose an operating point together; give 'fedepd export' "
+            "--recall, --alerts or --cost instead"
+        )
     seed, rounds, training = experiment.protocol.seed, experiment.protocol.rounds, experiment.training
     statistics = None
     if not isinstance(data, Graph):
