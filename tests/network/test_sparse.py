@@ -171,7 +171,7 @@ def test_normalised_weights_of_the_path_by_hand() -> None:
     the isolated node. Degrees are 4, 12, 12, 1, entries w / √(d_i d_j).
     """
     ab, bc = 2 / math.sqrt(48), 6 / 12
-    expected = [[2 / 4, ab, 0, 0], [ab, 4 / 12, bc, 0], [0, bc, 6 / 12, 0], [0, 0, 0, 1]]
+    expected = np.array([[2 / 4, ab, 0, 0], [ab, 4 / 12, bc, 0], [0, bc, 6 / 12, 0], [0, 0, 0, 1]])
     adj = adjacency(PATH, 4, WEIGHT)
     assert own_weights(adj).tolist() == [2, 4, 6, 1]
     np.testing.assert_allclose(normalised(adj).toarray(), expected, rtol=1e-7)

@@ -264,7 +264,7 @@ def _divide(graph: Graph, nodes: Ints, resolution: float, draws: np.random.Gener
     """
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-    edges = _edges_among(graph, torch.from_numpy(nodes))
+    edges, _ = _edges_among(graph, torch.from_numpy(nodes))
     labels = louvain(edges, nodes.size, resolution, draws)
     if not edges.numel() or 0 < labels.max() < nodes.size - 1:
         return [nodes[part] for part in groups(first_seen(labels))]

@@ -143,7 +143,8 @@ def own_weights(adj: sp.csr_matrix) -> np.ndarray[Any, np.dtype[np.float32]]:
     """
     counts = np.diff(adj.indptr)
     sums = np.asarray(adj.sum(1), dtype=np.float64).reshape(-1)
-    return np.divide(sums, counts, out=np.ones_like(sums), where=counts > 0).astype(np.float32)
+    means = np.divide(sums, counts, out=np.ones_like(sums), where=counts > 0)
+    return np.asarray(means, dtype=np.float32)
 
 
 def with_loops(adj: sp.csr_matrix) -> sp.csr_matrix:
