@@ -110,3 +110,50 @@ def test_graphs_made_to_do_harm(changed: dict[str, object], says: str) -> None:
 def test_as_many_classes_as_the_nodes_bear_out() -> None:
     assert graph(num_classes=100).num_classes == 100
     assert graph(num_classes=1000, part=True).num_classes == 1000
+
+
+def weighted(**changed: object) -> Graph:
+    """a-b twice, once in each direction, then b-c, and a self-loop."""
+    edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 2]])
+    weight = torch.tensor([1.0, 0.5, 4.0, -7.0])
+    return graph(**{"edge_index": edges, "edge_weight": weight, **changed})
+
+
+def test_weights_of_repeated_edges_are_summed_and_loops_do_not_count() -> None:
+    found = weighted()
+    assert found.edge_index.tolist() == [[0, 1], [1, 2]]
+    assert found.edge_weight is not None
+    assert found.edge_weight.tolist() == [1.5, 4.0]
+    assert found.edge_weight.dtype == torch.float32
+
+
+def test_some_edges_keep_their_weights() -> None:
+    found = weighted().with_edges(torch.tensor([[1], [2]]))
+    assert found.edge_weight is not None
+    assert found.edge_weight.tolist() == [4.0]
+    none = weighted().with_edges(torch.empty(2, 0, dtype=torch.int64)).edge_weight
+    assert none is not None
+    assert none.shape == (0,)
+    assert graph().with_edges(graph().edge_index).edge_weight is None
+    with pytest.raises(BadData, match="no weight for some of the edges"):
+        weighted().weights_of(torch.tensor([[0], [2]]))
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), 1e30])
+def test_a_weight_that_no_network_can_use_is_refused(value: float) -> None:
+    with pytest.raises(BadData, match="edge_weight must give each of the 2 edges a number between"):
+        weighted(edge_weight=torch.tensor([0.0, 1.0, value, 1.0]))
+
+
+@pytest.mark.parametrize("weight", [torch.ones(3), torch.ones(4, 1), torch.ones(4, dtype=torch.complex64)])
+def test_weights_of_another_shape_are_refused(weight: torch.Tensor) -> None:
+    with pytest.raises(BadData, match="one real number for each of the 4 edges"):
+        weighted(edge_weight=weight)
+
+
+def test_torch_geometric_has_the_weights_too() -> None:
+    """Both directions are summed on the way back, so that all weights double; only ratios count."""
+    pytest.importorskip("torch_geometric")
+    again = Graph.from_pyg(weighted().to_pyg())
+    assert again.edge_weight is not None
+    assert again.edge_weight.tolist() == [3.0, 8.0]

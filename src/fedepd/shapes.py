@@ -176,6 +176,7 @@ MODEL_CONFIG: Table = {
     "temperatures": TEMPERATURES,
     "operating?": OPERATING,
     "distilled?": FLAG,
+    "edge_weights?": FLAG,
     "client?": TEXT,
     "kind?": Kind("'global', 'personal' or 'adapted'", lambda value: value in KINDS_OF_MODELS),
 }
@@ -183,7 +184,10 @@ LABELS_FIELDS: Table = {"labels": [TEXT]}
 SCHEMA_FIELDS: Table = {
     "features?": WHOLE,
     "columns?": ([{"name": TEXT, "mean?": NUMBER, "std?": number(1e-300), "categories": ([TEXT],)}],),
-    "tables?": {"decimal?": TEXT, "missing?": [TEXT], "unknown_ends?": TEXT},
+    "tables?": {
+        **dict.fromkeys(("decimal?", "unknown_ends?", "edge_weight?", "edge_weight_as?"), TEXT),
+        "missing?": [TEXT],
+    },
     "roles?": {EVERY: TEXT},
 }
 

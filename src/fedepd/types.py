@@ -31,6 +31,8 @@ FEW_CLASSES, CLASSES_PER_NODE = 100, 10
 
 A part of a graph may have all the classes of the whole.
 """
+LEAST_WEIGHT, MOST_WEIGHT = 1e-18, 1e18
+"""Between these is the weight of an edge, so that sums and quotients of weights stay in float32."""
 CONFUSIONS = 40
 """Number of matrices [C, C] that a run of ten clients has in memory at once."""
 
@@ -89,6 +91,8 @@ class Graph:
     """The column that says so."""
     roles: str = ""
     """Which columns of these tables were ids, classes, owners and ends, as ``datasets.remembered`` has it."""
+    edge_weight: Tensor | None = None
+    """float32 [e], above 0: how much each edge counts beside the others of its nodes. None: all alike."""
 
     @property
     def num_nodes(self) -> int:
@@ -129,7 +133,8 @@ class Graph:
             num_classes: C; without it, the largest class and one.
             part: Whether the graph is what one client holds of a larger one. It may then hold nodes of a
                 single class.
-            **more: Other fields of ``Graph`` by name.
+            **more: Other fields of ``Graph`` by name. ``edge_weight`` has a number for each given edge. Those
+                of an edge that is given several times are summed.
 
         Returns:
             The graph.
@@ -149,7 +154,11 @@ class Graph:
             )
         y = y.to(torch.int64)
         classes = int(y.max()) + 1 if num_classes is None and y.numel() else (num_classes or 0)
-        graph = cls(x=x, edge_index=undirected(edge_index, y.shape[0]), y=y, num_classes=classes, **more)
+        edges = undirected(edge_index, y.shape[0])
+        if more.get("edge_weight") is not None:
+            total = summed_weights(edge_index, more["edge_weight"], edges, y.shape[0])
+            more["edge_weight"] = total.to(torch.float32)
+        graph = cls(x=x, edge_index=edges, y=y, num_classes=classes, **more)
         check_graph(graph, part)
         return graph
 
@@ -158,7 +167,7 @@ class Graph:
         """A graph from torch_geometric.
 
         Args:
-            data: With ``x``, ``edge_index`` and ``y``.
+            data: With ``x``, ``edge_index`` and ``y``. ``edge_weight`` is used where there is one.
             name: What reports call the graph.
 
         Returns:
@@ -176,7 +185,10 @@ class Graph:
         x = data.x
         if x.layout != torch.sparse_csr and x.is_sparse:
             x = x.to_dense()
-        return cls.make(x.to(torch.float32), data.edge_index, data.y.reshape(-1), name=name)
+        weight = getattr(data, "edge_weight", None)
+        return cls.make(
+            x.to(torch.float32), data.edge_index, data.y.reshape(-1), name=name, edge_weight=weight
+        )
 
     @classmethod
     def from_networkx(cls, graph: networkx.Graph, name: str = "graph", **roles: Any) -> Graph:
@@ -229,7 +241,41 @@ class Graph:
         from torch_geometric.data import Data
 
         both = torch.cat([self.edge_index, self.edge_index.flip(0)], dim=1)
-        return Data(x=self.x.to_dense() if self.is_sparse else self.x, edge_index=both, y=self.y)
+        weight = {} if self.edge_weight is None else {"edge_weight": self.edge_weight.repeat(2)}
+        return Data(x=self.x.to_dense() if self.is_sparse else self.x, edge_index=both, y=self.y, **weight)
+
+    def weights_of(self, edges: Tensor) -> Tensor | None:
+        """The weights of some of the graph's edges.
+
+        Args:
+            edges: Edges of the graph, as ``edge_index`` holds them: [2, some].
+
+        Returns:
+            [some]; None where all edges of the graph count alike.
+
+        Raises:
+            BadData: One of them is no edge of the graph.
+        """
+        if self.edge_weight is None:
+            return None
+        own, asked = (each[0] * self.num_nodes + each[1] for each in (self.edge_index, edges))
+        at = torch.searchsorted(own, asked).clamp(max=max(own.numel() - 1, 0))
+        if asked.numel() and (not own.numel() or not torch.equal(own[at], asked)):
+            raise BadData(
+                f"graph '{shown(self.name)}' has no weight for some of the edges; give edges of the graph"
+            )
+        return self.edge_weight[at]
+
+    def with_edges(self, edges: Tensor) -> Graph:
+        """The graph with some of its edges.
+
+        Args:
+            edges: Those that stay, as ``edge_index`` holds them: [2, some].
+
+        Returns:
+            The same nodes with these edges and their weights.
+        """
+        return replace(self, edge_index=edges, edge_weight=self.weights_of(edges))
 
 
 def undirected(edge_index: Tensor, num_nodes: int) -> Tensor:
@@ -247,6 +293,20 @@ def undirected(edge_index: Tensor, num_nodes: int) -> Tensor:
     low, high = edge_index.min(0).values, edge_index.max(0).values
     keys = torch.unique((low * num_nodes + high)[low != high])
     return torch.stack([keys // max(num_nodes, 1), keys % max(num_nodes, 1)])
+
+
+def summed_weights(edge_index: Tensor, weight: Tensor, edges: Tensor, num_nodes: int) -> Tensor:
+    """The weight of each of ``edges``, which ``undirected`` made of ``edge_index``: float64 [e]."""
+    if weight.shape != edge_index.shape[1:] or not weight.is_cpu or weight.is_complex():
+        raise BadData(
+            f"edge_weight has type {weight.dtype} and shape {list(weight.shape)}; "
+            f"it must hold one real number for each of the {edge_index.shape[1]} edges"
+        )
+    low, high = edge_index.to(torch.int64).min(0).values, edge_index.to(torch.int64).max(0).values
+    real = low != high
+    at = torch.searchsorted(edges[0] * num_nodes + edges[1], (low * num_nodes + high)[real])
+    total = np.bincount(at.numpy(), weights=weight[real].to(torch.float64).numpy(), minlength=edges.shape[1])
+    return torch.from_numpy(total)
 
 
 def check_graph(graph: Graph, part: bool = False) -> None:
@@ -272,6 +332,14 @@ def check_graph(graph: Graph, part: bool = False) -> None:
     _check_classes(graph, part, where)
     if graph.owner is not None and (graph.owner.shape != (n,) or int(graph.owner.min()) < 0):
         raise BadData(f"{where}: owner must give each of the {n} nodes a client number >= 0")
+    if graph.edge_weight is not None and (
+        graph.edge_weight.shape != (graph.num_edges,)
+        or not bool(((graph.edge_weight >= LEAST_WEIGHT) & (graph.edge_weight <= MOST_WEIGHT)).all())
+    ):
+        raise BadData(
+            f"{where}: edge_weight must give each of the {graph.num_edges} edges a number between "
+            f"{LEAST_WEIGHT:g} and {MOST_WEIGHT:g}; correct it, or leave such edges out"
+        )
     if graph.time is not None and (
         graph.time.shape != (n,) or bool(torch.isnan(graph.time[graph.y >= 0]).any())
     ):

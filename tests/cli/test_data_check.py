@@ -7,10 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from datasets.test_suggest import tables
 from fedepd.cli import main
 from fedepd.cli.data_check import check_graph, import_notes
+from fedepd.datasets import write_npz
+from fedepd.types import Graph
 
 
 @pytest.fixture
@@ -54,3 +57,20 @@ def test_notes_that_are_none(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", notes=np.ones(3))
     assert import_notes(str(tmp_path / "a.npz")) == []
     assert import_notes("synthetic") == []
+
+
+def test_what_a_vault_would_set_aside_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 10 and 4 nodes, a fifth is 2 and 0."""
+    y = torch.tensor([0] * 10 + [1] * 4)
+    ring = torch.stack([torch.arange(14), (torch.arange(14) + 1) % 14])
+    write_npz(Graph.make(torch.eye(14), ring, y), tmp_path / "g.npz")
+    file = str(tmp_path / "g.npz")
+    said = "2 nodes are in the vault (vault = 0.2); 1 of 2 classes are too small to have one there"
+    main(["data", "check", file, "--vault", "0.2"])
+    assert said in " ".join(capsys.readouterr().out.split())
+    main(["data", "check", file, "--vault", "0.2", "--json"])
+    assert json.loads(capsys.readouterr().out)["vault"] == said
+    main(["data", "check", file])
+    assert "in the vault" not in capsys.readouterr().out
+    assert main(["data", "check", file, "--vault", "1.5"]) == 2
+    assert "vault is 1.5; give a share" in capsys.readouterr().err

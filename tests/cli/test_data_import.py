@@ -117,3 +117,29 @@ def test_the_notes_are_in_the_file(here: Path) -> None:
     imported(here, "--unknown-ends", "drop")
     notes = np.load("g.npz")["notes"].tolist()
     assert any("were dropped" in note for note in notes)
+
+
+def test_amounts_become_weights_in_one_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "w.csv").write_text("account,fraud,age\na,x,1\nb,y,2\nc,x,3\n")
+    (here / "t.csv").write_text("source,target,amount\na,b,3\nb,a,4\nb,c,1\n")
+    words = "data import --nodes w.csv --edges t.csv --id account --label fraud --edge-weight amount -o w.npz"
+    assert main([*words.split(), "--edge-weight-as", "none"]) == 0
+    out, err = capsys.readouterr()
+    assert "note: an edge counts by amount, summed over its rows; --edge-weight-as log1p takes its" in err
+    assert "from 1 to 7, median 1" in out
+    weight = read_npz(here / "w.npz").edge_weight
+    assert weight is not None
+    assert weight.tolist() == [7, 1]
+    assert main(["data", "check", "w.npz"]) in (0, 1)
+    assert "from 1 to 7, median 1" in capsys.readouterr().out
+
+
+def test_a_bad_weight_leaves_no_file(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "w.csv").write_text("account,fraud,age\na,x,1\nb,y,2\n")
+    (here / "t.csv").write_text("source,target,amount\na,b,3\na,b,-4\n")
+    words = "data import --nodes w.csv --edges t.csv --id account --label fraud --edge-weight amount -o w.npz"
+    assert main(words.split()) == 2
+    assert "t.csv line 3: column 'amount' is -4, but the weight of an edge is" in capsys.readouterr().err
+    assert not (here / "w.npz").exists()
+    assert main(["data", "import", "g.graphml", "--edge-weight", "w", "-o", "g.npz"]) == 2
+    assert "--edge-weight needs --nodes and --edges" in capsys.readouterr().err

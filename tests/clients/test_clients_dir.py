@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from fedepd.clients.split import SplitConfig
 from fedepd.clients.vault import vault
 from fedepd.datasets import synthetic, write_npz
 from fedepd.errors import BadConfig, BadData
-from fedepd.types import HIDDEN
+from fedepd.types import HIDDEN, ClientData
 from hostile import ANY_FILE, ANY_JSON, everything, refusal
 from toy import toy_clients
 
@@ -256,3 +257,30 @@ def test_a_split_with_a_vault_writes_no_label_of_it(tmp_path: Path) -> None:
     y = joined(read_files(out)).y
     assert torch.equal(y == HIDDEN, vault(synthetic(), 0.2))
     assert main(["run", "fedavg", "--clients-dir", str(out), *QUICK]) == 0
+
+
+def weighed(client: ClientData) -> ClientData:
+    some = torch.linspace(0.5, 8.0, client.graph.num_edges)
+    return replace(client, graph=replace(client.graph, edge_weight=some))
+
+
+def test_weights_of_edges_survive_files_and_joining(tmp_path: Path) -> None:
+    clients = [weighed(client) for client in toy_clients()]
+    write_clients(clients, ["north", "south", "west"], tmp_path / "clients")
+    read = read_clients(tmp_path / "clients")
+    for one, other in zip(clients, read, strict=True):
+        assert other.graph.edge_weight is not None
+        assert torch.equal(one.graph.edge_weight, other.graph.edge_weight)  # type: ignore[arg-type]
+    whole = joined(read)
+    for client in read:
+        inner = client.global_ids[client.graph.edge_index]
+        found, own = whole.weights_of(inner), client.graph.edge_weight
+        assert found is not None
+        assert torch.equal(found, own)  # type: ignore[arg-type]
+
+
+def test_weights_at_some_clients_only_are_refused(tmp_path: Path) -> None:
+    first, *others = toy_clients()
+    write_clients([weighed(first), *others], ["north", "south", "west"], tmp_path / "clients")
+    with pytest.raises(BadData, match=r"one has weights of edges and the other has none; import both with"):
+        read_clients(tmp_path / "clients")

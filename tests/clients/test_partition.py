@@ -22,6 +22,7 @@ from fedepd.clients.partition import (
     subgraph,
     subgraphs,
 )
+from fedepd.datasets.synthetic import synthetic
 from fedepd.errors import BadConfig, BadData, UnknownName
 from fedepd.network.sparse import csr_tensor
 from fedepd.types import Graph, Partition
@@ -436,3 +437,17 @@ def test_client_sizes_on_real_graphs(name: str, smallest: int, largest: int) -> 
         graph = Graph.make(y[:, None].float(), torch.from_numpy(file["edge_index"]), y)
     sizes = partition(graph, PartitionConfig(), seed=0).owner.bincount()
     assert (int(sizes.min()), int(sizes.max()), sizes.numel()) == (smallest, largest, 10)
+
+
+def test_subgraphs_keep_the_weights_of_their_edges() -> None:
+    """An edge's weight is 1 more than 10 times its first end's number, so that a wrong one shows."""
+    graph = synthetic(
+        nodes=120, edges=400, classes=3, imbalance=4.0, smallest=None, features=4, communities=6
+    )
+    weight = 10.0 * graph.edge_index[0] + 1
+    graph = replace(graph, edge_weight=weight)
+    owner = torch.arange(graph.num_nodes) % 3
+    for part, nodes in subgraphs(graph, Partition(owner, 3, "by hand")):
+        assert torch.equal(part.edge_weight, 10.0 * nodes[part.edge_index[0]] + 1)
+    some = subgraph(graph, torch.arange(0, 120, 2))
+    assert torch.equal(some.edge_weight, 20.0 * some.edge_index[0] + 1)

@@ -185,9 +185,13 @@ def test_hash_depends_on_content_alone(tmp_path: Path) -> None:
         Graph.make(graph.x, graph.edge_index, y),
         Graph.make(x, graph.edge_index, graph.y),
         Graph.make(graph.x, graph.edge_index[:, 1:], graph.y),
+        Graph.make(graph.x, graph.edge_index, graph.y, edge_weight=torch.ones(graph.num_edges)),
     ]
-    assert len({graph_sha256(other) for other in [graph, *changed]}) == 4
-    assert len({nodes_sha256(other) for other in [graph, *changed]}) == 3  # features do not count
+    assert len({graph_sha256(other) for other in [graph, *changed]}) == 5
+    assert len({nodes_sha256(other) for other in [graph, *changed]}) == 3  # features and weights do not count
+    write_npz(changed[3], tmp_path / "weighted.npz")
+    assert graph_sha256(load(tmp_path / "weighted.npz")) == graph_sha256(changed[3])
+    assert describe(changed[3])["edge_weights"] == "from 1 to 1, median 1"
 
 
 def test_hash_of_sparse_features_depends_on_their_columns(tmp_path: Path) -> None:

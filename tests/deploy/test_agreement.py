@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fedepd.cli import main
 from fedepd.clients.client_file import write_client_file
@@ -18,6 +19,7 @@ from fedepd.deploy.agreement import (
     Agreement,
     agreement_of,
     canonical,
+    check_agrees,
     check_label_names,
     differences,
     hashed_names,
@@ -290,3 +292,10 @@ def test_hashes_of_names_tell_equal_names_within_a_run_only() -> None:
     assert hashed_names(("a",), "r") == names[:1]
     assert hashed_names(("a",), "s") != names[:1]
     assert hashed_names((), "r") == ()
+
+
+def test_weights_of_edges_are_refused_at_a_site() -> None:
+    graph = toy_client().graph
+    weighted = replace(graph, edge_weight=torch.ones(graph.num_edges))
+    with pytest.raises(BadData, match=r"file 'a\.npz' has weights of edges, which federations do not use"):
+        check_agrees(weighted, "a.npz", Agreement())

@@ -8,19 +8,22 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from dataclasses import asdict
+import re
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 import torch
 
 import fedepd.methods
+from fedepd.errors import BadConfig
 from fedepd.methods import METHODS, make_method
 from fedepd.methods.alone import Alone
 from fedepd.methods.base import Method
 from fedepd.methods.rows import Boosting, Logistic
 from fedepd.testing import Check, method_checks
 from fedepd.testing.methods import SMALL
+from fedepd.types import ClientData
 from toy import make_client, run_rounds, toy_client, toy_clients
 
 OURS = METHODS.built_in
@@ -94,3 +97,39 @@ def test_settings_round_trip(name: str) -> None:
         method = make_method(name, preset)
         assert make_method(name, settings=asdict(method)) == method
         assert eval(repr(method), {type(method).__name__: type(method)}) == method
+
+
+def weighed(clients: list[ClientData], first: float, last: float) -> list[ClientData]:
+    """The clients with weights of edges between ``first`` and ``last``."""
+    return [
+        replace(c, graph=replace(c.graph, edge_weight=torch.linspace(first, last, c.graph.num_edges)))
+        for c in clients
+    ]
+
+
+@all_methods
+def test_weights_of_edges_are_used_or_refused(name: str) -> None:
+    """All 1: the bits of no weights. Others: another model, or one sentence."""
+    method, clients = made(name), toy_clients()
+    if not method.weighs_edges:
+        with pytest.raises(BadConfig, match=re.escape(f"have weights, and {method.label} does not use them")):
+            run_rounds(method, weighed(clients, 1, 1), rounds=1)
+        return
+    plain, ones, some = (
+        run_rounds(method, each, rounds=2)[1].participants[0].state
+        for each in (clients, weighed(clients, 1, 1), weighed(clients, 0.5, 8))
+    )
+    assert plain.keys() == ones.keys() == some.keys()
+    assert all(torch.equal(plain[key], ones[key]) for key in plain)
+    assert any(not torch.equal(plain[key], some[key]) for key in plain)
+
+
+def test_which_methods_use_weights() -> None:
+    """As docs/own-data.md says."""
+    assert [name for name in sorted(OURS) if not made(name).weighs_edges] == [
+        "fedgac",
+        "graphsmote",
+        "hiertail",
+    ]
+    assert Alone(made("fedepd")).weighs_edges
+    assert not Alone(made("hiertail")).weighs_edges

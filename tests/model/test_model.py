@@ -286,9 +286,10 @@ def test_damaged_model_folders_are_refused(folder: Path, tmp_path: Path) -> None
         ("config.json", b"[]", "is a list, not a table"),
         (
             "config.json",
-            json.dumps({**config, "format": 3}).encode(),
-            "has format 3, this version reads 1 and 2",
+            json.dumps({**config, "format": 4}).encode(),
+            "has format 4, this version reads 1 to 3",
         ),
+        ("config.json", json.dumps({**config, "format": 3}).encode(), "has format 3 and no weights of edges"),
         ("config.json", json.dumps({**config, "format": 2}).encode(), "has format 2 and no operating point"),
         ("config.json", json.dumps({**config, "temperatures": {}}).encode(), "is damaged"),
         ("labels.json", b"{}", "is damaged"),

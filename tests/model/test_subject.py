@@ -174,3 +174,61 @@ def test_predict_returns_the_new_nodes_or_those_of_a_file(
     assert main(["predict", model, *tables, *context, "--ids", f"@{tmp_path / 'ids'}"]) == 0
     assert [line.split(",")[0] for line in capsys.readouterr().out.splitlines()[1:]] == ["k61", "k3"]
     assert lines[2] != lines[1]
+
+
+def with_amounts(edges: Path, out: Path, first: int = 0) -> None:
+    """The same edges with amounts 1, 2, 3, ..."""
+    head, *lines = edges.read_text().split()
+    amounts = [f"{line},{first + number}" for number, line in enumerate(lines, 1)]
+    out.write_text("\n".join([f"{head},summe", *amounts]) + "\n")
+
+
+@pytest.fixture(scope="module")
+def paid(bank: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same bank, whose edges have amounts."""
+    folder = tmp_path_factory.mktemp("paid")
+    for name in ("old.csv", "new.csv"):
+        shutil.copy(bank / name, folder)
+    with_amounts(bank / "old_edges.csv", folder / "old_edges.csv")
+    with_amounts(bank / "new_edges.csv", folder / "new_edges.csv", 500)
+    roles = Roles(id="Konto", label="art", source="von", target="nach", scale=True, edge_weight="summe")
+    graph, _ = import_files(folder / "old.csv", folder / "old_edges.csv", roles)
+    write_npz(graph, folder / "old.npz")
+    run(folder / "old.npz", "fedepd", out=folder / "run", rounds=2, hidden=8, clients=2, partition="balanced")
+    export(folder / "run", folder / "model")
+    return folder
+
+
+def test_amounts_of_new_and_old_edges_are_weights(paid: Path) -> None:
+    """With a context the graph is that of all tables together, and each edge counts log(1 + amount)."""
+    model = load_model(paid / "model")
+    assert model.edge_weights
+    new, edges = str(paid / "new.csv"), str(paid / "new_edges.csv")
+    found = read_subject(model, Files(nodes=new, edges=edges, context=str(paid / "old.npz")))
+    graph = found.graph
+    assert graph.edge_weight is not None
+    place = {node: number for number, node in enumerate(graph.node_ids.tolist())}  # type: ignore[union-attr]
+    for table in ("old_edges.csv", "new_edges.csv"):
+        for line in (paid / table).read_text().split()[1:]:
+            a, b, amount = line.split(",")
+            pair = torch.tensor([sorted((place[a], place[b]))]).T
+            own = graph.weights_of(pair)
+            assert own is not None
+            assert float(own) == pytest.approx(np.log1p(float(amount)), rel=1e-6)
+    assert len(model.predict(graph).labels) == OLD + NEW
+
+
+def test_a_graph_without_weights_is_not_for_a_model_with_them(paid: Path, bank: Path) -> None:
+    weighted, plain = load_model(paid / "model"), load_model(bank / "model")
+    with pytest.raises(BadData, match="have no weights, but those of the model's training had some; import"):
+        read_subject(weighted, Files(data=str(bank / "old.npz")))
+    with pytest.raises(BadData, match="have weights, but those of the model's training had none; import the"):
+        read_subject(plain, Files(data=str(paid / "old.npz")))
+
+
+def test_a_model_folder_that_hides_its_weights_is_refused(paid: Path, tmp_path: Path) -> None:
+    shutil.copytree(paid / "model", tmp_path / "model")
+    config = tmp_path / "model" / "config.json"
+    config.write_text(config.read_text().replace('"edge_weights": true', '"edge_weights": false'))
+    with pytest.raises(BadData, match="has format 3 and no weights of edges"):
+        load_model(tmp_path / "model")

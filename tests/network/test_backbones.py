@@ -14,6 +14,7 @@ from fedepd.network.contract import Dropout, Inputs, Network, Shapes
 from fedepd.network.convolution import GCN
 from fedepd.network.gat import GAT
 from fedepd.rng import seeded
+from fedepd.testing.toy import OneLine
 from fedepd.types import ClientData, TaskInfo, Tensors
 from toy import CLASSES, FEATURES, assert_same, toy_client
 
@@ -432,3 +433,53 @@ class Undecorated(GAT):  # type: ignore[misc]
 def test_an_object_must_be_a_dataclass() -> None:
     with pytest.raises(BadConfig, match="Undecorated is no dataclass"):
         Backbone(Undecorated())
+
+
+def weighed(data: ClientData, weight: Tensor) -> ClientData:
+    return replace(data, graph=replace(data.graph, edge_weight=weight))
+
+
+@every_case
+@both_features
+def test_weights_of_edges_count_by_their_ratios_alone(model: Backbone, sparse: bool) -> None:
+    """All 1: the bits of no weights. 1024 times as much: the same. Others: other logits, unless no edge is
+    read."""
+    data, params = toy_client(sparse=sparse), made(model)
+    e = data.graph.num_edges
+    weight = torch.linspace(0.5, 8.0, e)
+    plain, ones, some, more = (
+        model.predict(params, model.inputs(each))
+        for each in (data, *(weighed(data, w) for w in (torch.ones(e), weight, 1024 * weight)))
+    )
+    assert torch.equal(plain, ones)
+    torch.testing.assert_close(some, more, rtol=1e-5, atol=1e-5)
+    assert torch.allclose(plain, some, atol=1e-3) == (model.backbone == "mlp")
+
+
+@every_case
+def test_a_step_on_weighted_edges_has_the_gradient_of_autograd(model: Backbone) -> None:
+    data = toy_client()
+    inputs = model.inputs(weighed(data, torch.linspace(0.5, 8.0, data.graph.num_edges)))
+    model = replace(model, dropout=0.0)
+    leaves = {name: value.requires_grad_() for name, value in made(model).items()}
+    z = model.logits(leaves, model.encode(leaves, inputs), inputs, train_only=True)
+    torch.nn.functional.cross_entropy(z, inputs.labels).backward()
+
+    def error(logits: Tensor) -> tuple[float, Tensor]:
+        p = logits.softmax(1)
+        p[torch.arange(len(p)), inputs.labels] -= 1
+        return 0.0, p / len(p)
+
+    params = {name: value.detach() for name, value in leaves.items()}
+    _, grads = model.gradient(params, inputs, np.random.default_rng(0), error)
+    for name, grad in grads.items():
+        torch.testing.assert_close(grad, leaves[name].grad, rtol=1e-4, atol=1e-6)
+
+
+def test_a_network_that_does_not_say_so_is_refused_weights() -> None:
+    data = toy_client()
+    weight = torch.ones(data.graph.num_edges)
+    with pytest.raises(
+        BadConfig, match=r"edges of graph 'toy' have weights, and the backbone OneLine does not"
+    ):
+        Backbone(OneLine()).inputs(weighed(data, weight))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -22,9 +24,12 @@ KINDS = (
 MODELS = [Backbone(name, hidden=8, layers=layers, head=head) for name, layers, head in KINDS]  # type: ignore[arg-type]
 
 
-def world(model: Backbone):  # type: ignore[no-untyped-def]
+def world(model: Backbone, weights: bool = False):  # type: ignore[no-untyped-def]
     """A client's inputs, random parameters and the logits of all its nodes."""
     data = toy_client()
+    if weights:
+        some = torch.linspace(0.5, 8.0, data.graph.num_edges)
+        data = replace(data, graph=replace(data.graph, edge_weight=some))
     info = TaskInfo(data.graph.num_features, data.graph.num_classes, 1)
     params = model.init(info, seeded("masked", 0))
     params = {name: value + 0.1 * (value == 0) for name, value in params.items()}
@@ -38,10 +43,11 @@ def lens_at(node: int, model: Backbone, inputs, x, copies: int = 1, mask: float 
     return Lens(around, x[around.nodes].repeat(copies, 1).requires_grad_(), masks.requires_grad_())
 
 
+@pytest.mark.parametrize("weights", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("model", MODELS, ids=lambda m: f"{m.backbone}-{m.layers}-{m.head}")
-def test_the_node_has_the_same_logits_through_the_lens(model: Backbone) -> None:
+def test_the_node_has_the_same_logits_through_the_lens(model: Backbone, weights: bool) -> None:
     """With all masks 1, whatever the number of copies, each copy has the logits of the whole graph."""
-    graph, params, looking, inputs, whole = world(model)
+    graph, params, looking, inputs, whole = world(model, weights)
     for node in range(0, graph.num_nodes, 5):
         lens = lens_at(node, model, inputs, graph.x, copies=3)
         looking.through(lens)

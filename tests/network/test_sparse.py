@@ -16,11 +16,16 @@ from fedepd.network.sparse import (
     adjacency,
     csr_tensor,
     inverse_degrees,
+    is_weighted,
     neighbour_mean,
     normalised,
+    own_weights,
     spmm,
     to_scipy,
+    weighted_adjacency,
+    with_loops,
 )
+from fedepd.types import Graph
 
 
 def random_matrix(rows: int, columns: int, seed: int = 0, density: float = 0.4) -> sp.csr_matrix:
@@ -156,3 +161,49 @@ def test_what_32_bit_indices_cannot_count_is_refused_and_does_not_wrap(
 def test_a_sparse_tensor_on_another_device_is_refused() -> None:
     with pytest.raises(BadData, match="device 'meta'"):
         to_scipy(csr_tensor(random_matrix(3, 3)).to("meta"))
+
+
+WEIGHT = torch.tensor([2.0, 6.0])
+
+
+def test_normalised_weights_of_the_path_by_hand() -> None:
+    """a-b counts 2 and b-c 6. A self-loop counts as much as the mean of its node's edges: 2, 4, 6, and 1 for
+    the isolated node. Degrees are 4, 12, 12, 1, entries w / √(d_i d_j).
+    """
+    ab, bc = 2 / math.sqrt(48), 6 / 12
+    expected = np.array([[2 / 4, ab, 0, 0], [ab, 4 / 12, bc, 0], [0, bc, 6 / 12, 0], [0, 0, 0, 1]])
+    adj = adjacency(PATH, 4, WEIGHT)
+    assert own_weights(adj).tolist() == [2, 4, 6, 1]
+    np.testing.assert_allclose(normalised(adj).toarray(), expected, rtol=1e-7)
+    np.testing.assert_allclose(neighbour_mean(adj).toarray()[1], [2 / 8, 0, 6 / 8, 0], rtol=1e-7)
+
+
+def test_the_unit_of_weights_changes_nothing() -> None:
+    """2 and 6, or 2048 and 6144: powers of two, so that no bit changes."""
+    for made in (normalised, neighbour_mean):
+        one, other = (made(adjacency(PATH, 4, WEIGHT * unit)).toarray() for unit in (1, 1024))
+        assert one.tolist() == other.tolist()
+
+
+def test_weights_of_1_are_no_weights() -> None:
+    plain, ones = adjacency(PATH, 4), adjacency(PATH, 4, torch.ones(2))
+    assert (plain != ones).nnz == 0
+    assert not is_weighted(ones)
+    assert is_weighted(adjacency(PATH, 4, WEIGHT))
+
+
+def test_normalised_weights_are_those_of_torch_geometric() -> None:
+    """Its gcn_norm, with our self-loops given."""
+    norm = pytest.importorskip("torch_geometric.nn.conv.gcn_conv").gcn_norm
+    adj = adjacency(PATH, 4, WEIGHT)
+    whole = sp.coo_matrix(with_loops(adj))
+    index = torch.tensor(np.stack([whole.row, whole.col]).astype(np.int64))
+    edges, values = norm(index, torch.tensor(whole.data), 4)
+    theirs = torch.zeros(4, 4).index_put_(tuple(edges), values)
+    np.testing.assert_allclose(normalised(adj).toarray(), theirs.numpy(), rtol=1e-6)
+
+
+def test_some_edges_of_a_graph_with_their_weights() -> None:
+    graph = Graph.make(torch.eye(3), PATH, torch.tensor([0, 1, 0]), edge_weight=WEIGHT)
+    assert weighted_adjacency(graph).toarray()[1].tolist() == [2, 0, 6]
+    assert weighted_adjacency(graph, PATH[:, 1:]).toarray()[1].tolist() == [0, 0, 6]

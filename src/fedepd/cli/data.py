@@ -125,8 +125,12 @@ def _fetch(arguments: list[str]) -> int:
 
 
 def _check(arguments: list[str]) -> int:
-    values = _parser("check", "name", "data_dir", "json").parse(arguments)
-    return check_graph(values.name, values.data_dir, values.json)
+    parser = _parser("check", "name", "data_dir", "json")
+    parser.add_argument(
+        "--vault", type=float, default=0.0, metavar="SHARE", help="say how many nodes such a vault sets aside"
+    )
+    values = parser.parse(arguments)
+    return check_graph(values.name, values.data_dir, values.json, values.vault)
 
 
 def _split(arguments: list[str]) -> int:

@@ -19,32 +19,42 @@ MOST_COLUMNS, MOST_NOTES = 20, 12
 """More than these are only counted on the screen. ``--json`` has all."""
 
 
-def check_graph(name: str, data_dir: str | None, as_json: bool) -> int:
+def check_graph(name: str, data_dir: str | None, as_json: bool, vault: float = 0.0) -> int:
     """Check a graph and print everything about it.
 
     Args:
         name: A dataset or a file.
         data_dir: Where datasets are.
         as_json: Print only JSON.
+        vault: A share of the nodes, as ``--vault`` of a run takes it. What it would set aside is said.
 
     Returns:
         0: fine; 1: usable, with warnings; 2: not usable.
+
+    Raises:
+        BadConfig: ``vault`` is not a share.
     """
     from fedepd.clients.doctor import check
     from fedepd.clients.made_from import made_from
+    from fedepd.clients.split import SplitConfig
+    from fedepd.clients.vault import too_small
     from fedepd.datasets import load
 
+    SplitConfig(vault=vault)  # it refuses what is no share
     graph = load(name, data_dir)
+    aside = too_small(graph, vault)
     checkup, columns, notes = check(graph), made_from(graph), import_notes(name)
     verdict = ("fine", "usable, with warnings", "not usable")[checkup.exit_code]
     if as_json:
         parts = {"findings": [asdict(each) for each in checkup.findings], "facts": checkup.facts}
         made = {"columns": [asdict(each) for each in columns], "notes": notes}
-        say_json({"verdict": verdict, **parts, **made})
+        say_json({"verdict": verdict, **parts, **made, **({"vault": aside} if aside else {})})
         return checkup.exit_code
     _print_facts(checkup)
     _print_columns(columns)
     _print_findings(checkup, notes)
+    if aside:
+        say(aside)
     say(f"{name}: {verdict}")
     return checkup.exit_code
 

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from fedepd.datasets.tables import Roles
     from fedepd.types import Graph
 
-FOR_TABLES = ("impute", "dates", "edge_features", "unknown_ends", "split_by", "decimal", "missing")
+FOR_TABLES = (
+    *("impute", "dates", "edge_features", "edge_weight", "unknown_ends", "split_by", "decimal"),
+    "missing",
+)
 """Options that only tables have."""
 
 
@@ -39,7 +42,8 @@ def import_(arguments: list[str]) -> int:
         complain(f"note: {note}")
     facts = describe(graph)
     classes = {"class names": listed(graph.label_names, 20), "owner names": listed(graph.owner_names, 20)}
-    print_facts({**{name: facts[name] for name in ("nodes", "edges", "features", "classes")}, **classes})
+    shown_facts = ("nodes", "edges", "edge_weights", "features", "classes")
+    print_facts({**{name.replace("_", " "): facts[name] for name in shown_facts if name in facts}, **classes})
     say(f"written to {values.out}; next, 'fedepd data check {values.out}' checks it for training")
     return 0
 
@@ -112,7 +116,7 @@ def _roles(values: argparse.Namespace) -> Roles:
 
     same = ("id", "label", "owner", "source", "target", "scale", "impute", "decimal", "day", "split_by")
     return Roles(
-        **{name: getattr(values, name) for name in (*same, "unknown_ends")},
+        **{name: getattr(values, name) for name in (*same, "unknown_ends", "edge_weight", "edge_weight_as")},
         features=_names(values.features),
         leave_out=_names(values.leave_out) or (),
         missing=_names(values.missing) or (),
@@ -134,7 +138,7 @@ def _some_or_all(given: str | None) -> bool | tuple[str, ...]:
 
 def _parser() -> Parser:
     from fedepd.datasets.dates import PARTS
-    from fedepd.datasets.roles import Ends, Impute
+    from fedepd.datasets.roles import Ends, Impute, Weighing
 
     parser = Parser(
         prog="fedepd data import",
@@ -191,6 +195,19 @@ def _parser() -> Parser:
         default="refuse",
         help="edges to nodes that --nodes lacks: refuse them, drop them, or keep the other end as an "
         "external node without label (default: refuse)",
+    )
+    group.add_argument(
+        "--edge-weight",
+        default=None,
+        metavar="COLUMN",
+        help="column of --edges that says how much an edge counts beside the others of a node, summed over "
+        "repeated edges (default: all count alike)",
+    )
+    group.add_argument(
+        "--edge-weight-as",
+        choices=get_args(Weighing),
+        default="log1p",
+        help="what the sum becomes: log(1 + sum), or the sum itself (default: log1p)",
     )
     group.add_argument(
         "--split-by",

@@ -178,6 +178,11 @@ def read_paths(paths: Sequence[Path], name: str) -> list[ClientFile]:
                     f"'{paths[0]}' and '{path}' differ in {what}, but all clients need the same columns and "
                     f"classes; import them with the same options"
                 )
+        if (client.graph.edge_weight is None) != (first.edge_weight is None):
+            raise BadData(
+                f"of '{paths[0]}' and '{path}', one has weights of edges and the other has none; "
+                f"import both with the same --edge-weight"
+            )
         if _scaled(client) != _scaled(clients[0]):
             raise BadData(
                 f"'{paths[0]}' and '{path}' differ in the columns that are yet to be scaled; "
@@ -231,8 +236,15 @@ def joined(clients: Sequence[ClientData | ClientFile]) -> Graph:
         node_ids=np.concatenate(names)[back.numpy()] if len(names) == len(graphs) else None,
         schema=graphs[0].schema,
         roles=graphs[0].roles,
+        edge_weight=joined_weights(graphs),
         proxy_features=any(graph.proxy_features for graph in graphs),
     )
+
+
+def joined_weights(graphs: Sequence[Graph]) -> Tensor | None:
+    """The weights of all graphs' edges, one graph after the other; None where edges have none."""
+    weights = [graph.edge_weight for graph in graphs if graph.edge_weight is not None]
+    return torch.cat(weights) if weights else None
 
 
 def _time(graph: Graph) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedepd.clients.split import SplitConfig, split
-from fedepd.datasets.facts import class_sizes, homophily
+from fedepd.datasets.facts import class_sizes, homophily, weights_in_words
 from fedepd.datasets.tables import FeatureSchema
 from fedepd.longtail import imbalance_ratio, tiers
 from fedepd.network.sparse import to_scipy
@@ -82,6 +82,7 @@ def _facts(graph: Graph) -> dict[str, Any]:
     return {
         "nodes": graph.num_nodes,
         "edges": graph.num_edges,
+        **({} if graph.edge_weight is None else {"edge weights": weights_in_words(graph.edge_weight)}),
         "features": graph.num_features,
         "classes": graph.num_classes,
         "unlabelled nodes": int((graph.y < 0).sum()),

@@ -13,6 +13,7 @@ from fedepd.types import Graph
 MEANINGS = {
     "nodes": "rows of the table of nodes, and external nodes if there are any",
     "edges": "pairs of nodes that are joined, each counted once",
+    "edge weights": "how much an edge counts beside the others of a node; only ratios matter",
     "features": "numbers that a model sees of each node",
     "classes": "what is to be told apart",
     "unlabelled nodes": "their class is unknown: they pass messages, but never train or test",

@@ -114,7 +114,7 @@ def partition_sha256(partition: Partition) -> str:
 def subgraph(graph: Graph, nodes: Tensor) -> Graph:
     """The induced subgraph of distinct nodes, which keep the order of their numbers."""
     nodes = torch.sort(nodes).values
-    return _with(graph, nodes, _edges_among(graph, nodes))
+    return _with(graph, nodes, *_edges_among(graph, nodes))
 
 
 def subgraphs(graph: Graph, partition: Partition) -> list[tuple[Graph, Tensor]]:
@@ -132,29 +132,36 @@ def subgraphs(graph: Graph, partition: Partition) -> list[tuple[Graph, Tensor]]:
     kept = torch.nonzero(edge_owner[0] == edge_owner[1]).reshape(-1)
     kept = kept[torch.argsort(edge_owner[0, kept], stable=True)]
     edges = local[graph.edge_index[:, kept]]  # [2, kept]
-    edge_counts = torch.bincount(edge_owner[0, kept], minlength=clients)  # [K]
+    edge_counts = torch.bincount(edge_owner[0, kept], minlength=clients).tolist()  # [K]
     parts = zip(
-        torch.split(order, sizes.tolist()), torch.split(edges, edge_counts.tolist(), dim=1), strict=True
+        torch.split(order, sizes.tolist()),
+        torch.split(edges, edge_counts, dim=1),
+        torch.split(kept, edge_counts),
+        strict=True,
     )
-    return [(_with(graph, nodes, client_edges), nodes) for nodes, client_edges in parts]
+    return [(_with(graph, nodes, client_edges, at), nodes) for nodes, client_edges, at in parts]
 
 
-def _edges_among(graph: Graph, nodes: Tensor) -> Tensor:
-    """The edges between ascending ``nodes``, by position in ``nodes``: [2, kept]."""
+def _edges_among(graph: Graph, nodes: Tensor) -> tuple[Tensor, Tensor]:
+    """The edges between ascending ``nodes``, by position in ``nodes``: [2, kept], and which they are."""
     local = torch.full((graph.num_nodes,), -1, dtype=torch.int64)
     local[nodes] = torch.arange(nodes.numel())
     edges = local[graph.edge_index]  # [2, e]
-    return edges[:, (edges >= 0).all(0)]
+    kept = torch.nonzero((edges >= 0).all(0)).reshape(-1)
+    return edges[:, kept], kept
 
 
-def _with(graph: Graph, nodes: Tensor, edge_index: Tensor) -> Graph:
+def _with(graph: Graph, nodes: Tensor, edge_index: Tensor, kept: Tensor) -> Graph:
     x = csr_tensor(to_scipy(graph.x)[nodes.numpy()]) if graph.is_sparse else graph.x[nodes]
     owner = None if graph.owner is None else graph.owner[nodes]
     ids = None if graph.node_ids is None else graph.node_ids[nodes.numpy()]
     time = None if graph.time is None else graph.time[nodes]
+    weight = None if graph.edge_weight is None else graph.edge_weight[kept]
+    edges = edge_index.contiguous()
     return replace(
-        graph, x=x, edge_index=edge_index.contiguous(), y=graph.y[nodes], owner=owner, node_ids=ids, time=time
-    )
+        graph, x=x, edge_index=edges, edge_weight=weight, y=graph.y[nodes], owner=owner, node_ids=ids,
+        time=time,
+    )  # fmt: skip
 
 
 def _openfgl(graph: Graph, config: PartitionConfig, generator: np.random.Generator) -> Ints:
@@ -257,7 +264,7 @@ def _divide(graph: Graph, nodes: Ints, resolution: float, draws: np.random.Gener
     """
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-    edges = _edges_among(graph, torch.from_numpy(nodes))
+    edges, _ = _edges_among(graph, torch.from_numpy(nodes))
     labels = louvain(edges, nodes.size, resolution, draws)
     if not edges.numel() or 0 < labels.max() < nodes.size - 1:
         return [nodes[part] for part in groups(first_seen(labels))]

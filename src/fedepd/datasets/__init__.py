@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedepd.datasets.facts import class_sizes
+from fedepd.datasets.facts import class_sizes, weights_in_words
 from fedepd.datasets.fetch import fetch
 from fedepd.datasets.folder import data_folder
 from fedepd.datasets.npz import read_npz, write_npz
@@ -245,10 +245,12 @@ def describe(graph: Graph) -> dict[str, Any]:
     ends = graph.y[graph.edge_index]  # [2, e]
     labelled = (ends >= 0).all(0)
     cut = tiers(sizes)
+    weights = {} if graph.edge_weight is None else {"edge_weights": weights_in_words(graph.edge_weight)}
     return {
         "name": graph.name,
         "nodes": graph.num_nodes,
         "edges": graph.num_edges,
+        **weights,
         "features": graph.num_features,
         "feature_format": "sparse" if graph.is_sparse else "dense",
         "proxy_features": graph.proxy_features,
@@ -268,7 +270,7 @@ def describe(graph: Graph) -> dict[str, Any]:
 
 
 def graph_sha256(graph: Graph) -> str:
-    """Hash of features, edges and labels. Names are not part of it."""
+    """Hash of features, edges with their weights, and labels. Names are not part of it."""
     x = graph.x
     parts = {"edge_index": graph.edge_index, "y": graph.y}
     parts |= (
@@ -278,11 +280,13 @@ def graph_sha256(graph: Graph) -> str:
     )
     if graph.time is not None:
         parts["time"] = graph.time  # it decides which nodes train
+    if graph.edge_weight is not None:
+        parts["edge_weight"] = graph.edge_weight
     return _parts_sha256(f"{list(x.shape)}", parts)
 
 
 def nodes_sha256(graph: Graph) -> str:
-    """Hash of edges and labels. It is the same whatever features are given to the nodes."""
+    """Hash of edges and labels. It is the same whatever features are given to nodes, and weights to edges."""
     return _parts_sha256("nodes", {"edge_index": graph.edge_index, "y": graph.y})
 
 

@@ -139,7 +139,7 @@ def _named(made: Sequence[tuple[str, int]], ids: Sequence[str]) -> tuple[str, ..
 def joined(ends: Ends, used: Sequence[str] = ()) -> tuple[Tensor, list[str]]:
     """Undirected edges by node number [2, e], each once, and notes about what was dropped.
 
-    ``used``: the columns that became features.
+    ``used``: the columns that became features or weights.
     """
     edges, kept_rows = ends.table, (ends.nodes >= 0).all(0)
     pairs = np.sort(ends.nodes[:, kept_rows], axis=0)  # [2, kept]

@@ -15,6 +15,18 @@ def class_sizes(graph: Graph) -> Tensor:
     return torch.bincount(graph.y[graph.y != HIDDEN], minlength=graph.num_classes)
 
 
+def weights_in_words(weight: Tensor) -> str:
+    """The least, the largest and the middle weight of an edge.
+
+    >>> weights_in_words(torch.tensor([1.0, 2.5, 40.0]))
+    'from 1 to 40, median 2.5'
+    """
+    if not weight.numel():
+        return "none"
+    least, most, middle = (float(f(weight)) for f in (torch.min, torch.max, torch.median))
+    return f"from {least:.3g} to {most:.3g}, median {middle:.3g}"
+
+
 def homophily(edges: Tensor, y: Tensor) -> float | None:
     """The share of edges that join nodes of one class, among edges with two labelled ends;
 

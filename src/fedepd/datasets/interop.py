@@ -24,7 +24,7 @@ from fedepd.arrays import PLAIN, check_text, open_file, read_arrays, reason, spe
 from fedepd.datasets.columns import CELL, MAX_COLUMNS, Column, Table, list_column, needs
 from fedepd.datasets.npz import CSR_PARTS, checked_csr, floats, integers
 from fedepd.datasets.tables import Roles, import_tables
-from fedepd.errors import BadData, FedEPDError
+from fedepd.errors import BadConfig, BadData, FedEPDError
 from fedepd.files import DAMAGE, size_of
 from fedepd.network.sparse import csr_tensor
 from fedepd.shown import shown
@@ -46,6 +46,8 @@ def from_networkx(graph: networkx.Graph, name: str = "graph", **roles: Any) -> G
 
 
 def import_networkx(graph: networkx.Graph, roles: Roles, name: str) -> tuple[Graph, list[str]]:
+    if roles.edge_weight is not None:
+        raise BadConfig("edge_weight needs tables; write the edges as a table, or leave it out")
     nodes = list(graph.nodes(data=True))
     keys = dict.fromkeys(key for _, data in nodes for key in data)
     memory.check(CELL * len(keys) * len(nodes), f"{name}: {len(nodes):,} nodes with {len(keys):,} attributes")

@@ -6,7 +6,8 @@ Required arrays: ``edge_index``, ``y`` and the features. Features are dense (``x
 Optional arrays: ``label_values`` (original label ids) or ``label_names``, ``num_classes``, ``owner`` with
 ``owner_names``, ``proxy_features``, ``node_ids`` (names of the nodes), ``schema`` (JSON text that says how
 columns of a table become features), ``roles`` (JSON text that says which columns were ids and classes), and
-``time`` (when each node appeared, if it is split by time) with ``time_name``.
+``time`` (when each node appeared, if it is split by time) with ``time_name``, and ``edge_weight`` (how much
+each edge counts).
 
 Nothing is unpickled. Memory is allocated only after the declared sizes have been checked.
 """
@@ -49,6 +50,7 @@ OPTIONAL = (
     "time",
     "time_name",
     "roles",
+    "edge_weight",
 )
 
 MAX_CLASSES = 10_000
@@ -74,7 +76,9 @@ def read_npz(path: str | Path, part: bool = False) -> Graph:
 def read_unlabelled(path: str | Path, num_classes: int) -> Graph:
     """The graph in an npz file whose nodes are to be classified. Labels are not needed and not read."""
     path = Path(path)
-    arrays = read_arrays(path, ("edge_index",), ("x", *CSR_PARTS, "node_ids", "schema", "roles"))
+    arrays = read_arrays(
+        path, ("edge_index",), ("x", *CSR_PARTS, "node_ids", "schema", "roles", "edge_weight")
+    )
     try:
         y = np.full(_features(arrays).shape[0], HIDDEN)
         return _graph(
@@ -121,6 +125,8 @@ def write_npz(graph: Graph, path: str | Path, more: Mapping[str, NDArray[Any]] |
         arrays |= {"time": graph.time.numpy(), "time_name": np.array([graph.time_name], dtype=np.str_)}
     if graph.roles:
         arrays["roles"] = np.array([graph.roles], dtype=np.str_)
+    if graph.edge_weight is not None:
+        arrays["edge_weight"] = graph.edge_weight.numpy()
     arrays |= more or {}
     try:
         with swapped_in(path) as file:
@@ -164,6 +170,7 @@ def _graph(arrays: Mapping[str, NDArray[Any]], name: str, part: bool) -> Graph:
         time=_time(arrays),
         time_name="".join(_names(arrays, "time_name")),
         roles="".join(_names(arrays, "roles")),
+        edge_weight=torch.from_numpy(floats(arrays, "edge_weight")) if "edge_weight" in arrays else None,
         proxy_features=name.endswith("_proxy")
         or ("proxy_features" in arrays and bool(integers(arrays, "proxy_features", "b").any())),
     )

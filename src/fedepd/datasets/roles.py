@@ -18,8 +18,9 @@ UNKNOWN = MISSING | {"N/A", "n/a", "na", "#N/A", "None", "none", "NONE", "-", "-
 
 Impute = Literal["median", "mean"]
 Ends = Literal["refuse", "drop", "external"]
+Weighing = Literal["none", "log1p"]
 
-REMEMBERED = ("decimal", "missing", "unknown_ends")
+REMEMBERED = ("decimal", "missing", "unknown_ends", "edge_weight", "edge_weight_as")
 """What a schema remembers of how its tables were read, so that new tables are read alike."""
 
 
@@ -67,6 +68,10 @@ class Roles:
 
     "drop": it is left out. "external": the other end becomes a node without label and features.
     """
+    edge_weight: str | None = None
+    """The column of the table of edges that says how much an edge counts. None: all edges count alike."""
+    edge_weight_as: Weighing = "log1p"
+    """What becomes of an edge's number, summed over its rows: log(1 + number), or the number itself."""
     split_by: str | None = None
     """The column of dates or numbers by which nodes are split: the oldest ones train."""
 
@@ -75,6 +80,8 @@ class Roles:
             raise UnknownName("value of impute", shown(self.impute), get_args(Impute))
         if self.unknown_ends not in get_args(Ends):
             raise UnknownName("value of unknown_ends", shown(self.unknown_ends), get_args(Ends))
+        if self.edge_weight_as not in get_args(Weighing):
+            raise UnknownName("value of edge_weight_as", shown(self.edge_weight_as), get_args(Weighing))
         if self.decimal not in (".", ","):
             raise BadConfig(f"decimal is '{shown(self.decimal)}'; give '.' or ','")
         for part in self.date_parts:

@@ -24,6 +24,7 @@ from fedepd.datasets.remembered import remembered
 from fedepd.datasets.roles import MISSING, UNKNOWN, Roles
 from fedepd.datasets.schema import FeatureRule, FeatureSchema
 from fedepd.datasets.sources import read_sources
+from fedepd.datasets.weights import weighed
 from fedepd.errors import BadData
 from fedepd.shown import shown
 from fedepd.types import HIDDEN, Graph
@@ -56,14 +57,16 @@ def import_tables(
     if roles.owner is not None:
         owner, owner_names = _named(nodes, roles.owner, "correct --owner", None, roles)
     ends = find_ends(edges, ids, roles, owner)
-    schema, told = "", list[str]()
+    schema, told, used = "", list[str](), [roles.edge_weight] if roles.edge_weight else []
     if x is None:
         rules, told = fitted(nodes, roles, ends)
         x, schema = rules.apply(nodes, ends), rules.to_json()
-        edge_index, notes = joined(ends, [rule.of for rule in rules.rules if rule.of])
+        used += [rule.of for rule in rules.rules if rule.of]
     else:
         _check_given(x, nodes, roles)
-        edge_index, notes = joined(ends)
+    edge_index, notes = joined(ends, used)
+    edge_index, weight, about = weighed(ends, edge_index, roles)
+    notes += about
     if unlabelled := int((y == HIDDEN).sum()):
         notes.append(
             f"{unlabelled:,} of {nodes.rows:,} nodes have no label: they pass messages, "
@@ -85,6 +88,7 @@ def import_tables(
             schema=schema,
             **order,
             roles=remembered(vars(roles)),
+            edge_weight=weight,
         )
     except BadData as error:
         raise BadData(f"{nodes.name}: {error}") from None
@@ -135,11 +139,13 @@ def new_graph(
     roles = roles or schema.tables or Roles()
     ids = node_ids(nodes, roles.id)
     ends = find_ends(edges, ids, roles)
+    edge_index, weight, _ = weighed(ends, joined(ends)[0], roles)
     return Graph(
         schema.apply(nodes, ends),
-        joined(ends)[0],
+        edge_index,
         torch.full((ends.count,), HIDDEN),
         num_classes,
+        edge_weight=weight,
         node_ids=np.array([*ids, *ends.outside], dtype=np.str_),
         schema=schema.to_json(),
     )

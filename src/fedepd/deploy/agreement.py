@@ -75,7 +75,15 @@ def check_label_names(names: Sequence[object], where: str) -> tuple[str, ...]:
 
 
 def check_agrees(graph: Graph, path: str | Path, agreed: Agreement) -> None:
-    """Refuse a file whose classes or columns differ in meaning from the federation's."""
+    """Refuse a file whose classes or columns differ in meaning from the federation's.
+
+    Sites have no way yet to agree on what the weights of edges mean, so these are refused, too.
+    """
+    if graph.edge_weight is not None:
+        raise BadData(
+            f"file '{shown(path, 300)}' has weights of edges, which federations do not use; "
+            "import it without --edge-weight"
+        )
     if said := differences(agreement_of(graph), agreed):
         raise BadData(f"file '{shown(path, 300)}' {said}")
 

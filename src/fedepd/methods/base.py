@@ -183,6 +183,11 @@ class Method(ABC, Generic[P]):
     """True where every client trains by itself and sends nothing."""
     last_layer: ClassVar[str] = "classifier"
     """The tensors that ``predict`` tells classes apart by: this name with ``.weight`` and ``.bias``."""
+    weighs_edges: ClassVar[bool] = False
+    """Whether every step that reads edges uses their weights, too, where a graph has any.
+
+    A method that reads edges through ``model.inputs`` alone may say so. Others are refused such a graph.
+    """
     works_without_rows: ClassVar[bool] = False
     """True where the server's step can do with class rows, counts and votes that are all zero.
 

@@ -24,6 +24,7 @@ from fedepd.types import ClientData, Fields, Reply, Tensors
 @dataclass(frozen=True)
 class Centralised(Method[Inputs]):
     label: ClassVar[str] = "Centralised"
+    weighs_edges: ClassVar[bool] = True
     has_global: ClassVar[bool] = False
     merges_clients: ClassVar[bool] = True
 

@@ -10,6 +10,7 @@ from fedepd.errors import BadConfig
 from fedepd.methods.base import Method
 from fedepd.options import check_derived, class_name, field_types, is_plain
 from fedepd.shown import shown
+from fedepd.types import Graph
 
 RESERVED = ("name", "preset", "method", "label")
 """What config.json and the command line call something else."""
@@ -30,6 +31,19 @@ def check_class(cls: object) -> type[Method[Any]]:
                 " Literal[...], or one of them or None"
             )
     return cls
+
+
+def check_weights(method: Method[Any], graph: Graph) -> None:
+    """Refuse a graph whose edges have weights where the method would not use them.
+
+    Raises:
+        BadConfig: It names the method.
+    """
+    if graph.edge_weight is not None and not method.weighs_edges:
+        raise BadConfig(
+            f"the edges of graph '{shown(graph.name)}' have weights, and {method.label} does not use them; "
+            "choose another method ('fedepd methods' lists them), or import the graph without --edge-weight"
+        )
 
 
 def check_named_class(cls: object) -> type[Method[Any]]:

@@ -49,6 +49,7 @@ PARTS = ("weight", "bias")
 @dataclass(frozen=True)
 class CReFF(Method[Inputs]):
     label: ClassVar[str] = "CReFF"
+    weighs_edges: ClassVar[bool] = True
     last_layer: ClassVar[str] = "head"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},

@@ -24,6 +24,7 @@ from fedepd.types import ClientData, Fields, Reply, Tensors, same_fields
 @dataclass(frozen=True)
 class FedAvg(Method[Inputs]):
     label: ClassVar[str] = "FedAvg"
+    weighs_edges: ClassVar[bool] = True
 
     def prepare(self, data: ClientData, model: Backbone) -> Inputs:
         return model.inputs(data)

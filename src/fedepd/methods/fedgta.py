@@ -30,7 +30,7 @@ from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.steps import cross_entropy, fit, model_part, renamed, reply
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Inputs
-from fedepd.network.sparse import Sparse, adjacency, inverse_degrees, normalised
+from fedepd.network.sparse import Sparse, inverse_degrees, normalised, weighted_adjacency
 from fedepd.options import ladder, option
 from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields
 
@@ -52,6 +52,7 @@ class Prepared:
 @dataclass(frozen=True)
 class FedGTA(Method[Prepared]):
     label: ClassVar[str] = "FedGTA"
+    weighs_edges: ClassVar[bool] = True
     has_global: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
@@ -106,7 +107,7 @@ class FedGTA(Method[Prepared]):
         return "FedGTA compares the clients with each other"
 
     def prepare(self, data: ClientData, model: Backbone) -> Prepared:
-        adj, inputs = adjacency(data.graph.edge_index, data.graph.num_nodes), model.inputs(data)
+        adj, inputs = weighted_adjacency(data.graph), model.inputs(data)
         if self.propagation == "openfgl":
             scale = sp.diags(np.sqrt(inverse_degrees(adj)))
             spread = Sparse.of(scale @ adj @ scale, symmetric=True)

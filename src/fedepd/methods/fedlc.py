@@ -42,6 +42,7 @@ class Prepared:
 @dataclass(frozen=True)
 class FedLC(Method[Prepared]):
     label: ClassVar[str] = "FedLC"
+    weighs_edges: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
         "authors_values": {"tau": 1.0, "form": "paper", "absent": "clamp"},

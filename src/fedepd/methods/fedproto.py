@@ -55,6 +55,7 @@ class Prepared:
 @dataclass(frozen=True)
 class FedProto(Method[Prepared]):
     label: ClassVar[str] = "FedProto"
+    weighs_edges: ClassVar[bool] = True
     has_global: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},

@@ -63,6 +63,7 @@ class Prepared:
 @dataclass(frozen=True)
 class FedSpray(Method[Prepared]):
     label: ClassVar[str] = "FedSpray"
+    weighs_edges: ClassVar[bool] = True
     has_global: ClassVar[bool] = False
     added: ClassVar[frozenset[str]] = frozenset({"dropout_own"})
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {

@@ -74,6 +74,7 @@ class Prepared:
 @dataclass(frozen=True)
 class GraphFedMig(Method[Prepared]):
     label: ClassVar[str] = "GraphFedMig"
+    weighs_edges: ClassVar[bool] = True
     revision: ClassVar[int] = 2  # before, the divergence was not divided by C and its middle had a gradient
     has_global: ClassVar[bool] = False  # one model per cluster, and the authors score each client's own
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {

@@ -22,6 +22,7 @@ from fedepd.types import ClientData, Fields, Reply, Tensors
 @dataclass(frozen=True)
 class Isolated(Method[Inputs]):
     label: ClassVar[str] = "Isolated"
+    weighs_edges: ClassVar[bool] = True
     has_global: ClassVar[bool] = False
     trains_alone: ClassVar[bool] = True
 

@@ -48,6 +48,7 @@ OWN_LR, OWN_WEIGHT_DECAY = 0.2, 5e-4
 @dataclass(frozen=True)
 class LWS(Method[Inputs]):
     label: ClassVar[str] = "LWS"
+    weighs_edges: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
         "authors_values": {

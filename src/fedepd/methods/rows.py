@@ -50,6 +50,7 @@ EMPTY, LEAST = -100.0, 1e-30
 class RowMethod(Silent[Any]):
     """What both share: a client fits its own training rows, and keeps what is said of all its nodes."""
 
+    weighs_edges: ClassVar[bool] = True  # there is none that it would pass over: no edge is read
     candidates: ClassVar[int]
     """How many rounds have a setting of their own."""
 

@@ -142,7 +142,7 @@ def export(
         return out
     graph = simulation.graph
     model = uncalibrated(run, simulation.experiment, simulation.server.info, graph.label_names, graph.schema)
-    model = replace(model, roles=recalled(graph.roles))
+    model = replace(model, roles=recalled(graph.roles), edge_weights=graph.edge_weight is not None)
     model, predicted = fit_for_all(simulation, model)
     guarded = simulation.experiment.privacy.guard
     if not guarded:  # there the clients measured with their own columns of closed classes

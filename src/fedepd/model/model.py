@@ -43,9 +43,10 @@ from fedepd.shapes import (
 from fedepd.shown import csv_text, listed, shown, whole
 from fedepd.types import ClientData, Graph, TaskInfo, Tensors
 
-FORMAT, FORMAT_OPERATING = 1, 2
+FORMAT, FORMAT_OPERATING, FORMAT_WEIGHTS = 1, 2, 3
 """The format of a model folder. It is raised when an older version would misread the folder: a version that
-does not know operating points would call nodes otherwise."""
+does not know operating points would call nodes otherwise, and so would one that overlooks weights of
+edges."""
 CONFIG, WEIGHTS, LABELS, SCHEMA = MODEL_FOLDER.values()
 METRICS, CALIBRATION, CARD = "metrics.json", "calibration.json", "README.md"
 OPERATING, OPERATING_CURVE = "operating.json", "operating.svg"
@@ -147,6 +148,8 @@ class Model:
     """How probabilities become decisions. None: a node is called its likeliest class."""
     roles: Mapping[str, str] = field(default_factory=dict)
     """Which columns of the training tables were the ids, classes and ends, where that is known."""
+    edge_weights: bool = False
+    """Whether edges counted by weights in training."""
 
     def predict(self, graph: Graph, abstain_below: float = 0.0) -> Predictions:
         """Classify every node. The graph's own labels are not looked at.
@@ -197,13 +200,15 @@ class Model:
             The graph. Missing numbers that waited for a value have the one of the training.
 
         Raises:
-            BadData: Their number, or how they were made from columns, is another.
+            BadData: Their number, or how they were made from columns, is another. Or edges have weights
+                where those of the training had none, or the other way round.
         """
         if graph.num_features != self.info.num_features:
             raise BadData(
                 f"graph '{shown(graph.name)}' has {graph.num_features} features but the model was trained on "
                 f"{self.info.num_features}; give the same columns in the same order"
             )
+        self._check_weights(graph)
         graph = filled_as(graph, self.schema)
         if self.schema is not None and graph.schema and FeatureSchema.from_json(graph.schema) != self.schema:
             raise BadData(
@@ -211,6 +216,16 @@ class Model:
                 "scales than the model's; give the tables themselves with --nodes and --edges"
             )
         return graph
+
+    def _check_weights(self, graph: Graph) -> None:
+        has = graph.edge_weight is not None
+        if has != self.edge_weights and self.experiment.protocol.edges:
+            here, there = ("weights", "none") if has else ("no weights", "some")
+            cure = "without --edge-weight" if has else "with the --edge-weight of the training"
+            raise BadData(
+                f"the edges of graph '{shown(graph.name)}' have {here}, but those of the model's training "
+                f"had {there}; import the graph {cure}"
+            )
 
     def logits(self, graph: Graph) -> Tensor:
         """Logits of a graph, as a client without any training node would have them.
@@ -274,11 +289,16 @@ def load_model(folder: str | Path) -> Model:
 def read_model(folder: Path) -> Model:
     """The model in a folder, whatever the folder tells about its operating point."""
     config, where = _read(folder, CONFIG, {}), f"'{shown(folder, 300)}/{CONFIG}'"
-    if config.get("format") not in (FORMAT, FORMAT_OPERATING):
-        found, known = shown(config.get("format"), 20), f"{FORMAT} and {FORMAT_OPERATING}"
+    if config.get("format") not in (FORMAT, FORMAT_OPERATING, FORMAT_WEIGHTS):
+        found, known = shown(config.get("format"), 20), f"{FORMAT} to {FORMAT_WEIGHTS}"
         raise BadData(f"{where} has format {found}, this version reads {known}; export the run again")
     expect(config, MODEL_CONFIG, where, EXPORT_AGAIN)
-    if ("operating" in config) != (config["format"] == FORMAT_OPERATING):
+    if config.get("edge_weights", False) != (config["format"] == FORMAT_WEIGHTS):
+        has = "" if config.get("edge_weights") else "no "
+        raise BadData(f"{where} has format {config['format']} and {has}weights of edges; {EXPORT_AGAIN}")
+    if config["format"] != FORMAT_WEIGHTS and ("operating" in config) != (
+        config["format"] == FORMAT_OPERATING
+    ):
         has = "an" if "operating" in config else "no"
         raise BadData(f"{where} has format {config['format']} and {has} operating point; {EXPORT_AGAIN}")
     tensors = read_tensors(folder / WEIGHTS, EXPORT_AGAIN)
@@ -300,6 +320,7 @@ def read_model(folder: Path) -> Model:
         kind=config.get("kind", "global"),
         operating=Operating.of_json(config["operating"]) if _regular(config.get("operating")) else None,
         roles=recalled(json.dumps(made_from.get("roles", {}))),
+        edge_weights=config.get("edge_weights", False),
     )
     if ("operating" in config) != (model.operating is not None):
         raise BadData(f"{where}: the operating point has rows of different lengths; {EXPORT_AGAIN}")

@@ -140,6 +140,7 @@ def _model(
         client=names[data.client_id],
         kind=kind,
         roles=recalled(graph.roles),
+        edge_weights=graph.edge_weight is not None,
     )
     return needed_only(model, data.graph)
 

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedepd.datasets.columns import Table
-from fedepd.datasets.edges import read_edges
+from fedepd.datasets.edges import find_ends, joined
 from fedepd.datasets.npz import read_unlabelled
 from fedepd.datasets.schema import FeatureSchema, inside
 from fedepd.datasets.sources import read_sources
 from fedepd.datasets.tables import MAX_NAME, Roles, new_graph, node_ids
+from fedepd.datasets.weights import weighed
 from fedepd.errors import BadConfig, BadData
 from fedepd.files import read_bytes
 from fedepd.model.model import Model, ids_of, schema_of, table_notes
@@ -136,7 +137,8 @@ def _of_file(model: Model, graph: Graph, context: Graph, notes: list[str]) -> Su
     old = _context_ids(context)
     place = _places(old, graph.node_ids.tolist())
     numbers = torch.tensor([place[node] for node in graph.node_ids.tolist()])
-    return _attached(graph.x, graph.node_ids.tolist(), numbers[graph.edge_index], context, place, notes)
+    ends = numbers[graph.edge_index], graph.edge_weight
+    return _attached(graph.x, graph.node_ids.tolist(), ends, context, place, notes)
 
 
 def _of_tables(
@@ -152,8 +154,9 @@ def _of_tables(
     place = _places(_context_ids(context), ids)
     # An end that neither the new nodes nor the context have is no node of the joint graph.
     known = replace(roles, unknown_ends="drop") if roles.unknown_ends == "external" else roles
-    ends, _ = read_edges(edges, list(place), known)
-    return _attached(x, ids, ends, context, place, notes)
+    found = find_ends(edges, list(place), known)
+    ends, weight, _ = weighed(found, joined(found)[0], known)
+    return _attached(x, ids, (ends, weight), context, place, notes)
 
 
 def _context_ids(context: Graph) -> list[str]:
@@ -177,10 +180,15 @@ def _places(old: Sequence[str], new: Sequence[str]) -> dict[str, int]:
 
 
 def _attached(
-    x: Tensor, ids: Sequence[str], ends: Tensor, context: Graph, place: Mapping[str, int], notes: list[str]
+    x: Tensor,
+    ids: Sequence[str],
+    edges: tuple[Tensor, Tensor | None],
+    context: Graph,
+    place: Mapping[str, int],
+    notes: list[str],
 ) -> Subject:
-    """The joint graph. A node that is in both has the features of the new table."""
-    n, old = len(place), context.num_nodes
+    """The joint graph. A node or edge that is in both has the features or the weight of the new table."""
+    (ends, weight), n, old = edges, len(place), context.num_nodes
     fresh = [node for node in ids if place[node] >= old]
     if len(set(ids)) < len(ids):
         raise BadData("two new nodes have the same id; keep one row per node")
@@ -195,16 +203,28 @@ def _attached(
     linked = int(((ends < old).any(0) & (ends >= old).any(0)).sum())
     if not linked:
         notes.append("no edge joins a new node with one of the context")
+    both = undirected(torch.cat([context.edge_index, ends], dim=1), n)
     graph = replace(
         context,
         x=_replaced(context.x, x, rows, n),
-        edge_index=undirected(torch.cat([context.edge_index, ends], dim=1), n),
+        edge_index=both,
+        edge_weight=None if weight is None else _weights(context, ends, weight, both),
         y=torch.full((n,), HIDDEN),
         owner=None,
         owner_names=(),
         node_ids=np.array(list(place), dtype=np.str_),
     )
     return Subject(graph, tuple(fresh), tuple(notes))
+
+
+def _weights(context: Graph, ends: Tensor, weight: Tensor, both: Tensor) -> Tensor:
+    """The weights of all edges of the joint graph."""
+    n = int(both.max()) + 1 if both.numel() else 1
+    out, keys = torch.zeros(both.shape[1]), both[0] * n + both[1]
+    for edges, own in ((context.edge_index, context.edge_weight), (ends, weight)):
+        assert own is not None  # the model has looked
+        out[torch.searchsorted(keys, edges.min(0).values * n + edges.max(0).values)] = own
+    return out
 
 
 def _replaced(old: Tensor, new: Tensor, rows: Tensor, n: int) -> Tensor:

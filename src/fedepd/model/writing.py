@@ -15,6 +15,7 @@ from fedepd.model.model import (
     CONFIG,
     FORMAT,
     FORMAT_OPERATING,
+    FORMAT_WEIGHTS,
     LABELS,
     METRICS,
     OPERATING,
@@ -49,7 +50,9 @@ def write_model(
     names = ("protocol", "dataset", "proxy_features", "best_round", "test_without_local_train", "warnings")
     scores = own_scores or run.summary["metrics"][run.headline]
     config: dict[str, Any] = {
-        "format": FORMAT if model.operating is None else FORMAT_OPERATING,
+        "format": FORMAT_WEIGHTS
+        if model.edge_weights
+        else (FORMAT if model.operating is None else FORMAT_OPERATING),
         "config_hash": run.config["config_hash"],
         "weights_sha256": weights_sha256(tensors),
         # So that nobody chooses an operating point by training nodes.
@@ -61,6 +64,8 @@ def write_model(
     }
     if model.operating is not None:
         config["operating"] = model.operating.as_json()
+    if model.edge_weights:
+        config["edge_weights"] = True
     if model.distilled:
         config["distilled"] = True
     if owned is not None:

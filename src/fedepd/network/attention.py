@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedepd.network.patterns import dots, with_values
-from fedepd.network.sparse import Sparse, csr_tensor
+from fedepd.network.sparse import Sparse, csr_tensor, is_weighted, with_loops
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,12 +58,15 @@ class Edges:
     """Those of the training nodes."""
     mask: Tensor | None = None
     """[m]: what the messages are multiplied by, where a prediction is explained."""
+    log_weight: Tensor | None = None
+    """[m]: the logarithms of the edges' weights; None where all count alike."""
 
     @classmethod
     def of(cls, adj: sp.csr_matrix, train: Tensor) -> Edges:
-        """From a 0/1 adjacency matrix without self-loops, [n, n]."""
-        places = sp.csr_matrix(adj + sp.identity(adj.shape[0], format="csr"))
+        """From an adjacency matrix without self-loops, [n, n]."""
+        places = sp.csr_matrix(with_loops(adj))
         places.sort_indices()
+        weights = torch.tensor(np.log(places.data.astype(np.float64)).astype(np.float32))
         places.data = np.arange(places.nnz)
         return cls(
             offsets=torch.tensor(places.indptr.astype(np.int64)),
@@ -71,7 +74,15 @@ class Edges:
             source=torch.tensor(places.indices.astype(np.int64)),
             every=Rows.of(places),
             train=Rows.of(places[train.numpy()]),
+            log_weight=weights if is_weighted(adj) else None,
         )
+
+    def weighted(self) -> sp.csr_matrix:
+        """The logarithms of the weights as a matrix [n, n]; an entry of 0 is there, too."""
+        assert self.log_weight is not None
+        n = self.offsets.shape[0] - 1
+        parts = (self.log_weight.numpy(), self.source.numpy(), self.offsets.numpy())
+        return sp.csr_matrix(parts, shape=(n, n))
 
     def reduce(self, values: Tensor, how: str) -> Tensor:
         """The "sum" or "max" over each target's edges, at each of its edges: [m]."""

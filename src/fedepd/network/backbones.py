@@ -31,7 +31,7 @@ from fedepd.network.gat import GAT
 from fedepd.network.h2gcn import H2GCN
 from fedepd.network.mlp import MLP
 from fedepd.network.sgc import SGC
-from fedepd.network.sparse import Sparse, adjacency
+from fedepd.network.sparse import Sparse, weighted_adjacency
 from fedepd.options import ladder, option
 from fedepd.plugins import Registry
 from fedepd.rng import seeded
@@ -156,7 +156,13 @@ class Backbone:
     ) -> Inputs:
         """The client's graph made ready. ``edge_index`` replaces its edges, ``operator`` replaces P."""
         graph, network = data.graph, self.network
-        adj = adjacency(graph.edge_index if edge_index is None else edge_index, graph.num_nodes)
+        if graph.edge_weight is not None and not network.weighs_edges:
+            raise BadConfig(
+                f"the edges of graph '{shown(graph.name)}' have weights, and the backbone "
+                f"{network_name(network)} does not use them; give another backbone, or import the graph "
+                "without --edge-weight"
+            )
+        adj = weighted_adjacency(graph, edge_index)
         operator = network.operator(adj) if operator is None else operator
         train = data.train_mask.nonzero().reshape(-1)
         return Inputs(

@@ -102,6 +102,9 @@ class Network(ABC):
     """The values of ``head`` that the network knows. "gcn" is the network's own last layer."""
     convolution: ClassVar[Literal["gcn", "sage"] | None] = None
     """The last layer, if it is S = P H (gcn) or S = [P H | H] (sage); None: S is made in another way."""
+    weighs_edges: ClassVar[bool] = False
+    """Whether all that the network makes of an adjacency matrix uses its entries. Otherwise a graph whose
+    edges have weights is refused."""
 
     @abstractmethod
     def shapes(self, model: Backbone, num_features: int) -> Shapes:
@@ -131,7 +134,10 @@ class Network(ABC):
         return h[inputs.train] if train_only else h
 
     def operator(self, adj: sp.csr_matrix) -> Sparse:
-        """P of a 0/1 adjacency matrix [n, n] without self-loops. Here: Eq. 10."""
+        """P of an adjacency matrix [n, n] without self-loops; its entries are 1, or weights of edges.
+
+        Here: Eq. 10.
+        """
         return Sparse.of(normalised(adj), symmetric=True)
 
     def features(self, model: Backbone, x: Tensor, operator: Sparse) -> Sparse | Tensor:

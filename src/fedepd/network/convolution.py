@@ -39,6 +39,7 @@ class Convolution(Network):
     depths: ClassVar[tuple[int, ...]] = (1, 2, 3, 4)
     heads: ClassVar[tuple[str, ...]] = ("gcn", "linear")
     parts: ClassVar[int] = 1
+    weighs_edges: ClassVar[bool] = True
 
     def width(self, model: Backbone) -> int:
         return model.hidden if model.head == "linear" else model.hidden * self.parts

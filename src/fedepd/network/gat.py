@@ -34,6 +34,7 @@ class GAT(Network):
 
     depths: ClassVar[tuple[int, ...]] = (1, 2, 3, 4)
     heads: ClassVar[tuple[str, ...]] = ("gcn", "linear")
+    weighs_edges: ClassVar[bool] = True
 
     attentions: int = option(
         4, "heads of attention in each layer of the encoder; each has its share of the columns"
@@ -72,6 +73,8 @@ class GAT(Network):
     def seen_through(self, model: Backbone, extra: Edges, lens: Lens) -> Edges:
         """The attentions are those of all messages; a mask then scales what an edge carries."""
         edges = Edges.of(lens.adjacency, lens.none)
+        if extra.log_weight is not None:
+            edges = replace(edges, log_weight=lens.values_at(edges.target, edges.source, extra.weighted()))
         return replace(edges, mask=lens.masks(edges.target.numpy(), edges.source.numpy()))
 
     def first_rows(self, model: Backbone, inputs: Inputs, x: Tensor, nodes: Tensor) -> Tensor:
@@ -111,7 +114,9 @@ class GAT(Network):
         """The attention of each edge, [m]; those of a node's edges sum to 1."""
         at_source, at_target = values @ source, values @ target
         scores = at_target.index_select(0, edges.target) + at_source.index_select(0, edges.source)
-        alpha = edge_softmax(F.leaky_relu(scores, self.slope), edges)
+        scores = F.leaky_relu(scores, self.slope)
+        # Choice: the attention of an edge is in proportion to its weight, as in a weighted mean.
+        alpha = edge_softmax(scores if edges.log_weight is None else scores + edges.log_weight, edges)
         return alpha if edges.mask is None else alpha * edges.mask
 
     def _last(self, params: Tensors, h: Tensor, edges: Edges) -> Tensor:

@@ -6,7 +6,7 @@ Zhu et al., "Beyond Homophily in Graph Neural Networks", NeurIPS 2020, arXiv 200
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,7 +16,7 @@ from torch import Tensor
 from fedepd import memory
 from fedepd.network.contract import Dropout, Inputs, Network, Shapes
 from fedepd.network.mlp import dense
-from fedepd.network.sparse import Sparse, inverse_degrees, spmm
+from fedepd.network.sparse import Sparse, inverse_degrees, is_weighted, spmm
 from fedepd.types import Tensors
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class H2GCN(Network):
     # Choice: S has all rounds already, and a linear layer reads it. So the setting head has no other value
     # here.
     depths: ClassVar[tuple[int, ...]] = (1, 2, 3, 4)
+    weighs_edges: ClassVar[bool] = True
 
     def shapes(self, model: Backbone, num_features: int) -> Shapes:
         return {"encoder.weight": (num_features, model.hidden), "encoder.bias": (model.hidden,)}
@@ -64,14 +65,19 @@ class H2GCN(Network):
     def extra(self, model: Backbone, adj: sp.csr_matrix, train: Tensor) -> Rings:
         near = sp.csr_matrix(adj, dtype=np.float32)
         # A row of A² has at most as many entries as its neighbours have neighbours, and as there are nodes.
-        most = np.minimum(near @ np.diff(near.indptr), near.shape[0]).sum()
+        most = np.minimum(degrees_around(near), near.shape[0]).sum()
         memory.check(
             ENTRY * int(most), "the matrix of nodes two steps apart, which the backbone h2gcn needs,"
         )
-        two_steps = near @ near
+        # Choice: edges have weights, pairs two steps apart have none: no path says what they exchange.
+        joined = near
+        if is_weighted(near):
+            joined = near.copy()
+            joined.data[:] = 1.0
+        two_steps = joined @ joined
         two_steps.data[:] = 1.0
         two_steps.setdiag(0)
-        far = sp.csr_matrix(two_steps - two_steps.multiply(near))
+        far = sp.csr_matrix(two_steps - two_steps.multiply(joined))
         far.eliminate_zeros()
         rings = [Sparse.of(balanced(each), symmetric=True) for each in (near, far)]
         return Rings(*rings, *(ring.rows(train) for ring in rings))
@@ -112,6 +118,12 @@ class H2GCN(Network):
         of_near, of_far = weight[-2 * wide :].chunk(2)
         own = (read[inputs.train] if train_only else read) @ weight[: -2 * wide] + params["classifier.bias"]
         return own + spmm(near, rounds[-1] @ of_near) + spmm(far, rounds[-1] @ of_far)
+
+
+def degrees_around(adj: sp.csr_matrix) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """How many neighbours the neighbours of each node have, with repeats: [n]."""
+    pattern = sp.csr_matrix((np.ones(adj.nnz), adj.indices, adj.indptr), shape=adj.shape)
+    return np.asarray(pattern @ np.diff(adj.indptr), dtype=np.float64)
 
 
 def balanced(adj: sp.csr_matrix) -> sp.csr_matrix:

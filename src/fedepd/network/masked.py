@@ -123,6 +123,12 @@ class Lens:
         found = np.asarray(self.numbers[rows.copy(), columns.copy()]).reshape(-1)  # scipy sets their flags
         return torch.cat([torch.ones(1), self.mask]).index_select(0, torch.from_numpy(found))
 
+    def values_at(self, rows: Tensor, columns: Tensor, matrix: sp.csr_matrix) -> Tensor:
+        """Entries of a matrix of the whole graph, at rows and columns of the copies: [m]."""
+        size, nodes = len(self.around.nodes), self.around.nodes
+        at = nodes[rows.numpy() % size], nodes[columns.numpy() % size]
+        return torch.from_numpy(np.asarray(matrix[at], dtype=np.float32).reshape(-1))
+
     def of(self, matrix: Sparse) -> Masked:
         """A matrix of the whole graph, as the copies have it, every entry times the mask of its edge.
 

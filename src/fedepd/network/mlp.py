@@ -24,6 +24,7 @@ class MLP(Network):
     # Choice: one layer would leave no hidden layer, and H is what methods read. The last layer is linear in
     # any case, so a linear head would be the same network under another name.
     depths: ClassVar[tuple[int, ...]] = (2, 3, 4)
+    weighs_edges: ClassVar[bool] = True
 
     def shapes(self, model: Backbone, num_features: int) -> Shapes:
         shapes: Shapes = {}

@@ -28,6 +28,7 @@ class SGC(Network):
     depths: ClassVar[tuple[int, ...]] = (1, 2, 3, 4)
     heads: ClassVar[tuple[str, ...]] = ("gcn", "linear")
     convolution: ClassVar[Literal["gcn", "sage"] | None] = "gcn"
+    weighs_edges: ClassVar[bool] = True
 
     def steps(self, model: Backbone) -> int:
         """How often the encoder multiplies by P."""

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedepd.errors import BadData
 from fedepd.network.kernels import Factor, check_cpu
+from fedepd.types import Graph
 
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
 
@@ -110,24 +111,56 @@ def spmm(matrix: Sparse, dense: Tensor) -> Tensor:
     return out
 
 
-def adjacency(edge_index: Tensor, num_nodes: int) -> sp.csr_matrix:
-    """The symmetric 0/1 adjacency matrix [n, n] without self-loops. ``edge_index`` holds each edge once."""
+def adjacency(edge_index: Tensor, num_nodes: int, weight: Tensor | None = None) -> sp.csr_matrix:
+    """The symmetric adjacency matrix [n, n] without self-loops. ``edge_index`` holds each edge once.
+
+    Its entries are 1, or the edges' weights [e].
+    """
     src, dst = edge_index.numpy()
-    ones = np.ones(2 * src.shape[0], dtype=np.float32)
+    ones = np.ones(2 * src.shape[0], dtype=np.float32) if weight is None else weight.repeat(2).numpy()
     return sp.csr_matrix(
         (ones, (np.concatenate([src, dst]), np.concatenate([dst, src]))), shape=(num_nodes, num_nodes)
     )
 
 
+def weighted_adjacency(graph: Graph, edges: Tensor | None = None) -> sp.csr_matrix:
+    """The adjacency matrix of a graph, or of some of its edges, with their weights if it has any."""
+    if edges is None:
+        return adjacency(graph.edge_index, graph.num_nodes, graph.edge_weight)
+    return adjacency(edges, graph.num_nodes, graph.weights_of(edges))
+
+
+def is_weighted(adj: sp.csr_matrix) -> bool:
+    """Whether an entry of an adjacency matrix is not 1."""
+    return bool((adj.data != 1).any())
+
+
+def own_weights(adj: sp.csr_matrix) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """What each node's self-loop counts, [n]: as much as the mean of its edges; 1 without edges.
+
+    Choice: a self-loop of 1 would vanish beside amounts of thousands and rule beside amounts of cents. So the
+    unit of the weights changes nothing, and 0/1 edges have self-loops of 1 as in Eq. 10.
+    """
+    counts = np.diff(adj.indptr)
+    sums = np.asarray(adj.sum(1), dtype=np.float64).reshape(-1)
+    means = np.divide(sums, counts, out=np.ones_like(sums), where=counts > 0)
+    return np.asarray(means, dtype=np.float32)
+
+
+def with_loops(adj: sp.csr_matrix) -> sp.csr_matrix:
+    """The adjacency matrix with a self-loop at every node."""
+    return adj + sp.csr_matrix(sp.diags(own_weights(adj)))
+
+
 def normalised(adj: sp.csr_matrix) -> sp.csr_matrix:
     """The convolution operator of Eq. 10: D^-1/2 (A + I) D^-1/2. Degrees include the self-loop."""
-    with_loops = adj + sp.identity(adj.shape[0], dtype=np.float32, format="csr")
-    scale = sp.diags(1.0 / np.sqrt(np.asarray(with_loops.sum(1), dtype=np.float64).reshape(-1)))
-    return sp.csr_matrix(scale @ with_loops @ scale)
+    looped = with_loops(adj)
+    scale = sp.diags(1.0 / np.sqrt(np.asarray(looped.sum(1), dtype=np.float64).reshape(-1)))
+    return sp.csr_matrix(scale @ looped @ scale)
 
 
 def neighbour_mean(adj: sp.csr_matrix) -> sp.csr_matrix:
-    """D^-1 A: the mean over neighbours, zero for a node without neighbours."""
+    """D^-1 A: the mean over neighbours, by weight if edges have any; zero for a node without neighbours."""
     return sp.csr_matrix(sp.diags(inverse_degrees(adj)) @ adj)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from fedepd.clients.scaling import scaled_by, with_features
 from fedepd.errors import BadMessage, ClientFailed, FedEPDError
 from fedepd.methods.base import Client, Method, Server
+from fedepd.methods.contract import check_weights
 from fedepd.methods.steps import model_part, with_prefix
 from fedepd.network.backbones import Backbone
 from fedepd.network.training import Training
@@ -75,6 +76,7 @@ class Participant:
         ``aim``: what a common operating point shall reach, with the classes' names as in ``label_names``.
         """
         self.aim, self.label_names = aim, label_names
+        check_weights(method, data.graph)
         self.method, self.info, self.model, self.training, self.seed, self.last_round = (
             method,
             info,

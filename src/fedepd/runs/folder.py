@@ -100,6 +100,7 @@ DATASET_FIELDS: Table = {
     "proxy_features?": FLAG,
     "label_names?": ([TEXT],),
     "owner_names?": ([TEXT],),
+    "edge_weights?": FLAG,
 }
 
 CONFIG_FIELDS: Table = {

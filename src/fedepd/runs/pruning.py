@@ -35,9 +35,7 @@ def pruned(clients: list[ClientData], experiment: Experiment) -> list[ClientData
     kept = [purified_edges(client.graph) for client in clients]
     if how == "by_vote" and not favoured(clients, kept):
         return clients
-    return [
-        replace(c, graph=replace(c.graph, edge_index=edges)) for c, edges in zip(clients, kept, strict=True)
-    ]
+    return [replace(c, graph=c.graph.with_edges(edges)) for c, edges in zip(clients, kept, strict=True)]
 
 
 def favoured(clients: Sequence[ClientData], kept: Sequence[Tensor]) -> bool:

@@ -228,6 +228,8 @@ def _described(experiment: Experiment, graph: Graph, sha256: str) -> dict[str, A
         graph.label_names,
     )
     dataset["owner_names"] = owner_names(graph, experiment.partition)
+    if graph.edge_weight is not None:
+        dataset["edge_weights"] = True
     sentence = experiment.sentence()
     if graph.time_name:
         words = "per client and class"
@@ -257,7 +259,7 @@ def warnings_of(clients: Sequence[ClientData], edges: bool = True) -> list[str]:
 
 
 def without_edges(graph: Graph) -> Graph:
-    return replace(graph, edge_index=graph.edge_index[:, :0])
+    return graph.with_edges(graph.edge_index[:, :0])
 
 
 def merged(graph: Graph, clients: Sequence[ClientData]) -> ClientData:

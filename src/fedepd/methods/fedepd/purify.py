@@ -30,6 +30,9 @@ def purified_edges(graph: Graph, score: Score = "fused") -> Tensor:
     """The edges that Eq. 5 keeps: [2, e'].
 
     Each undirected edge is scored once, so the result stays symmetric.
+
+    Choice: weights of edges are not in the score. It asks whether two nodes are alike, and a weight says how
+    much they exchange. As a factor of the energy it would drop the heaviest edges first.
     """
     key = (score, graph.name, graph.edge_index.numpy(), *feature_arrays(graph))
     edges = graph.edge_index.shape[1]

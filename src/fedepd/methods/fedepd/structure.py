@@ -17,7 +17,7 @@ from fedepd.methods.fedepd.purify import EPSILON
 from fedepd.methods.fedepd.vote import pruning_votes
 from fedepd.methods.steps import class_counts
 from fedepd.network.contract import Inputs
-from fedepd.network.sparse import Sparse, adjacency, inverse_degrees, normalised
+from fedepd.network.sparse import Sparse, inverse_degrees, normalised, weighted_adjacency
 from fedepd.types import ClientData
 
 
@@ -96,7 +96,7 @@ def walk_scores(data: ClientData, classes: Tensor, teleport: float, steps: int) 
     train, labels = data.train_mask.numpy(), data.graph.y.numpy()
     restart = (labels[:, None] == classes.numpy()) & train[:, None]
     restart = restart / np.maximum(restart.sum(0), 1)  # r, [n, classes]
-    adj = adjacency(data.graph.edge_index, data.graph.num_nodes).astype(np.float64)
+    adj = weighted_adjacency(data.graph).astype(np.float64)
     step = adj.multiply(inverse_degrees(adj)[None, :]).tocsr()  # A D^-1; an isolated node passes nothing on
     scores = restart
     for _ in range(steps):
@@ -107,13 +107,15 @@ def walk_scores(data: ClientData, classes: Tensor, teleport: float, steps: int) 
 
 def class_homophily(data: ClientData, edges: Tensor, isolated: float) -> Tensor:
     """q_k^c of Eq. 13-14 over training-labelled neighbours: float64 [C]. A class without training nodes has
-    0.5.
+    0.5. Where edges have weights, a neighbour counts by its edge's.
 
     Choice: a training node whose kept neighbours are all unlabelled has no statistic. It counts as 0.5.
     """
     y, n = data.hidden().graph.y, data.graph.num_nodes
     src, dst = torch.cat([edges, edges.flip(0)], dim=1)
     labelled = (y[dst] >= 0).to(torch.float64)
+    if (weight := data.graph.weights_of(edges)) is not None:
+        labelled *= weight.to(torch.float64).repeat(2)
     same = (y[src] == y[dst]).to(torch.float64) * labelled
     neighbours = torch.bincount(src, minlength=n)
     with_label = torch.zeros(n, dtype=torch.float64).index_add_(0, src, labelled)
@@ -129,4 +131,4 @@ def class_homophily(data: ClientData, edges: Tensor, isolated: float) -> Tensor:
 
 def low_pass_rows(data: ClientData, edges: Tensor) -> Sparse:
     """The training nodes' rows of the operator: [t, n]."""
-    return Sparse.of(normalised(adjacency(edges, data.graph.num_nodes))[data.train_mask.numpy()])  # Eq. 10
+    return Sparse.of(normalised(weighted_adjacency(data.graph, edges))[data.train_mask.numpy()])  # Eq. 10

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedepd.cache import remembered
 from fedepd.methods.fedepd.purify import EPSILON, feature_arrays
-from fedepd.network.sparse import adjacency, normalised, to_scipy
+from fedepd.network.sparse import normalised, to_scipy, weighted_adjacency
 from fedepd.rng import seeded_numpy
 from fedepd.types import ClientData, Graph, Reply
 
@@ -36,6 +36,7 @@ def pruning_votes(data: ClientData, edges: Tensor) -> Tensor:
         edges.numpy(),
         data.graph.edge_index.numpy(),
         *feature_arrays(data.graph),
+        *(() if data.graph.edge_weight is None else (data.graph.edge_weight.numpy(),)),
     )
     hits = remembered(
         "left-out-hits",
@@ -64,7 +65,7 @@ def left_out_hits(data: ClientData, edges: Tensor) -> int:
     if nodes.shape[0] == 0:
         return 0
     labels = data.graph.y[torch.from_numpy(nodes)]
-    operator = normalised(adjacency(edges, data.graph.num_nodes))
+    operator = normalised(weighted_adjacency(data.graph, edges))
     products = _gram((operator[nodes] @ operator).tocsr(), data.graph)
     # Products of features that have mean 0, and rows whose mean square norm is 1.
     products -= products.mean(0) + products.mean(1)[:, None] - products.mean()
