@@ -22,6 +22,7 @@ from fedepd.methods.fedgac import FedGACReading
 from fedepd.methods.fedgta import FedGTA
 from fedepd.methods.fedlc import FedLC
 from fedepd.methods.fedproto import FedProto
+from fedepd.methods.fedpub import FedPUB
 from fedepd.methods.fedspray import FedSpray
 from fedepd.methods.graphfedmig import GraphFedMig
 from fedepd.methods.graphsmote import GraphSMOTE
@@ -49,6 +50,7 @@ _OURS: dict[str, type[Method[Any]]] = {
     "creff": CReFF,
     "fedspray": FedSpray,
     "graphfedmig": GraphFedMig,
+    "fedpub": FedPUB,
     "isolated": Isolated,
     "centralised": Centralised,
 }
