@@ -24,6 +24,7 @@ from fedepd.methods.fedlc import FedLC
 from fedepd.methods.fedproto import FedProto
 from fedepd.methods.fedpub import FedPUB
 from fedepd.methods.fedspray import FedSpray
+from fedepd.methods.fedtad import FedTAD
 from fedepd.methods.graphfedmig import GraphFedMig
 from fedepd.methods.graphsmote import GraphSMOTE
 from fedepd.methods.hiertail import HierTail
@@ -51,6 +52,7 @@ _OURS: dict[str, type[Method[Any]]] = {
     "fedspray": FedSpray,
     "graphfedmig": GraphFedMig,
     "fedpub": FedPUB,
+    "fedtad": FedTAD,
     "isolated": Isolated,
     "centralised": Centralised,
 }
