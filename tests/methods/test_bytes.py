@@ -35,6 +35,8 @@ STATED: dict[str, Stated] = {
         D * H + H + 2 * (H * C + C) + C * H + C,
     ),
     "graphfedmig": lambda number, p: (MODEL + DISCRIMINATOR + C + 1,) * 2,
+    "fedpub": lambda number, p: (MODEL, MODEL + C),
+    "fedtad": lambda number, p: (MODEL, MODEL + C),
     "isolated": lambda number, p: (0, 0),
     "centralised": lambda number, p: (0, 0),
 }

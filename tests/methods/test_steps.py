@@ -16,6 +16,8 @@ from fedepd.methods.steps import (
     fit,
     model_part,
     of_logits,
+    own_mean,
+    own_means,
     renamed,
     reply,
     weighted_mean,
@@ -92,3 +94,14 @@ def test_without_training_nodes_nothing_moves() -> None:
     assert out is params
     assert list(state) == ["a"]
     assert math.isnan(loss)
+
+
+def test_a_mean_of_its_own_for_every_client() -> None:
+    """Models 1 and 3 of clients 2 and 5; rows (¾, ¼) and (0, 1): 1.5 and 3. Others get the common model."""
+    models = {
+        k: Reply({"encoder.weight": torch.full((2,), value)}, 1, 1) for k, value in ((5, 3.0), (2, 1.0))
+    }
+    held = own_means(models, torch.tensor([[0.75, 0.25], [0.0, 1.0]], dtype=torch.float64))
+    held["encoder.weight"] = torch.zeros(2)
+    found = {k: own_mean(held, k)["encoder.weight"].tolist() for k in (2, 5, 25)}
+    assert found == {2: [1.5, 1.5], 5: [3.0, 3.0], 25: [0.0, 0.0]}

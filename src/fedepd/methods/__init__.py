@@ -22,7 +22,9 @@ from fedepd.methods.fedgac import FedGACReading
 from fedepd.methods.fedgta import FedGTA
 from fedepd.methods.fedlc import FedLC
 from fedepd.methods.fedproto import FedProto
+from fedepd.methods.fedpub import FedPUB
 from fedepd.methods.fedspray import FedSpray
+from fedepd.methods.fedtad import FedTAD
 from fedepd.methods.graphfedmig import GraphFedMig
 from fedepd.methods.graphsmote import GraphSMOTE
 from fedepd.methods.hiertail import HierTail
@@ -49,6 +51,8 @@ _OURS: dict[str, type[Method[Any]]] = {
     "creff": CReFF,
     "fedspray": FedSpray,
     "graphfedmig": GraphFedMig,
+    "fedpub": FedPUB,
+    "fedtad": FedTAD,
     "isolated": Isolated,
     "centralised": Centralised,
 }

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.methods.base import Client, Method, Server
-from fedepd.methods.steps import cross_entropy, fit, model_part, renamed, reply
+from fedepd.methods.steps import cross_entropy, fit, model_part, own_mean, own_means, reply
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Inputs
 from fedepd.network.sparse import Sparse, inverse_degrees, normalised, weighted_adjacency
@@ -152,18 +152,11 @@ class FedGTA(Method[Prepared]):
         return spread
 
     def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
-        ids = sorted(replies)
-        weights = sharing(replies, self.epsilon)  # [K, K]
-        personal: Tensors = {}
-        for name in model_part(replies[ids[0]].tensors):
-            models = torch.stack([replies[k].tensors[name] for k in ids]).to(torch.float64)  # [K, ...]
-            mixed = (weights @ models.flatten(1)).reshape(models.shape).to(torch.float32)
-            personal.update({f"client{k}.{name}": mixed[row] for row, k in enumerate(ids)})
-        return {**tensors, **personal}
+        return {**tensors, **own_means(replies, sharing(replies, self.epsilon))}
 
     def message(self, tensors: Tensors, client_id: int) -> Tensors:
         """The client's own average. Before its first one, it is the initial weights."""
-        return renamed(tensors, f"client{client_id}.", "") or model_part(tensors)
+        return own_mean(tensors, client_id)
 
     def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
         kinds = 2 if self.moments == "hybrid" else 1

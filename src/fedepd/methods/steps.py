@@ -138,6 +138,24 @@ def average(info: TaskInfo, tensors: Tensors, replies: Mapping[int, Reply]) -> T
     return weighted_mean(tensors, replies, {k: weight_of(info, r) for k, r in replies.items()})
 
 
+def own_means(replies: Mapping[int, Reply], weights: Tensor) -> Tensors:
+    """A mean of the models for every client, named "client3.encoder.weight" and so on.
+
+    Row k of the weights [K, K], float64, is the client's own mixture. Clients ascend.
+    """
+    ids, out = sorted(replies), Tensors()
+    for name in model_part(replies[ids[0]].tensors):
+        models = torch.stack([replies[k].tensors[name] for k in ids]).to(torch.float64)  # [K, ...]
+        mixed = (weights @ models.flatten(1)).reshape(models.shape).to(torch.float32)
+        out.update({f"client{k}.{name}": mixed[row] for row, k in enumerate(ids)})
+    return out
+
+
+def own_mean(tensors: Tensors, client_id: int) -> Tensors:
+    """The client's own mean among those of :func:`own_means`, or the common model before its first one."""
+    return renamed(tensors, f"client{client_id}.", "") or model_part(tensors)
+
+
 def class_mean(old: Tensor, pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
     """The weighted mean of each class: values [C, ...] and weights [C] of every client, in the order of the
     clients.
