@@ -35,6 +35,7 @@ STATED: dict[str, Stated] = {
         D * H + H + 2 * (H * C + C) + C * H + C,
     ),
     "graphfedmig": lambda number, p: (MODEL + DISCRIMINATOR + C + 1,) * 2,
+    "fedyoyo": lambda number, p: (MODEL + C, MODEL + C),
     "isolated": lambda number, p: (0, 0),
     "centralised": lambda number, p: (0, 0),
 }

@@ -23,6 +23,7 @@ from fedepd.methods.fedgta import FedGTA
 from fedepd.methods.fedlc import FedLC
 from fedepd.methods.fedproto import FedProto
 from fedepd.methods.fedspray import FedSpray
+from fedepd.methods.fedyoyo import FedYoYo
 from fedepd.methods.graphfedmig import GraphFedMig
 from fedepd.methods.graphsmote import GraphSMOTE
 from fedepd.methods.hiertail import HierTail
@@ -49,6 +50,7 @@ _OURS: dict[str, type[Method[Any]]] = {
     "creff": CReFF,
     "fedspray": FedSpray,
     "graphfedmig": GraphFedMig,
+    "fedyoyo": FedYoYo,
     "isolated": Isolated,
     "centralised": Centralised,
 }
