@@ -37,6 +37,7 @@ STATED: dict[str, Stated] = {
     "graphfedmig": lambda number, p: (MODEL + DISCRIMINATOR + C + 1,) * 2,
     "fedpub": lambda number, p: (MODEL, MODEL + C),
     "fedtad": lambda number, p: (MODEL, MODEL + C),
+    "fedyoyo": lambda number, p: (MODEL + C, MODEL + C),
     "isolated": lambda number, p: (0, 0),
     "centralised": lambda number, p: (0, 0),
 }

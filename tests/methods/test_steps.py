@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
@@ -14,12 +15,14 @@ from fedepd.methods.steps import (
     class_sums,
     cross_entropy,
     fit,
+    log_prior,
     model_part,
     of_logits,
     own_mean,
     own_means,
     renamed,
     reply,
+    summed_counts,
     weighted_mean,
 )
 from fedepd.network.backbones import Backbone
@@ -54,6 +57,30 @@ def test_a_mean_by_class_keeps_what_nobody_holds() -> None:
         (torch.tensor([6.0, 9.0]), torch.tensor([3, 0])),
     ]
     assert class_mean(old, pairs).tolist() == [5.0, 7.0]
+
+
+def test_counts_are_added_up_and_kept_for_who_is_absent() -> None:
+    """Class 0: 3 + 1. Nobody of this round has class 1, whose 7 nodes are known from before."""
+    replies = {k: Reply({"count": torch.tensor([n, 0.0])}, 9, 9) for k, n in ((0, 3.0), (2, 1.0))}
+    assert summed_counts(torch.tensor([9.0, 7.0]), replies).tolist() == [4.0, 7.0]
+
+
+def test_the_prior_of_classes_by_hand() -> None:
+    """Counts (5, 5) and the client's own (3, 0): .9 * .5 + .1 * (1, 0) = (.55, .45).
+
+    Of 10 nodes an absent class counts as half a one: 1 / 20.
+    """
+
+    def shares(*given: Any) -> list[float]:
+        found = log_prior(*given)
+        assert found is not None
+        return [round(value, 6) for value in found.exp().tolist()]
+
+    assert shares(torch.tensor([5.0, 5.0])) == [0.5, 0.5]
+    assert shares(torch.tensor([5.0, 5.0]), torch.tensor([3, 0]), 0.1) == [0.55, 0.45]
+    assert shares(torch.tensor([10.0, 0.0])) == [1.0, 0.05]
+    assert shares(torch.tensor([10.0, 0.0]), torch.tensor([0, 0]), 1.0) == [1.0, 0.05]
+    assert log_prior(torch.zeros(2), torch.tensor([3, 0]), 0.1) is None
 
 
 def test_a_weighted_mean_is_over_those_who_answered() -> None:

@@ -25,6 +25,7 @@ from fedepd.methods.fedproto import FedProto
 from fedepd.methods.fedpub import FedPUB
 from fedepd.methods.fedspray import FedSpray
 from fedepd.methods.fedtad import FedTAD
+from fedepd.methods.fedyoyo import FedYoYo
 from fedepd.methods.graphfedmig import GraphFedMig
 from fedepd.methods.graphsmote import GraphSMOTE
 from fedepd.methods.hiertail import HierTail
@@ -53,6 +54,7 @@ _OURS: dict[str, type[Method[Any]]] = {
     "graphfedmig": GraphFedMig,
     "fedpub": FedPUB,
     "fedtad": FedTAD,
+    "fedyoyo": FedYoYo,
     "isolated": Isolated,
     "centralised": Centralised,
 }

@@ -38,7 +38,7 @@ def cross_entropy(client: Client[Any], inputs: Inputs, shift: Tensor | None = No
     def error(logits: Tensor) -> tuple[float, Tensor]:
         return cross_entropy_(logits, inputs.labels, shift), logits
 
-    return _through_the_network(client, inputs, error)
+    return through_the_network(client, inputs, error)
 
 
 def of_logits(client: Client[Any], inputs: Inputs, criterion: Callable[[Tensor, Tensor], Tensor]) -> Gradient:
@@ -49,11 +49,17 @@ def of_logits(client: Client[Any], inputs: Inputs, criterion: Callable[[Tensor, 
         loss = criterion(logits, inputs.labels)
         return float(loss.detach()), torch.autograd.grad(loss, logits)[0]
 
-    return _through_the_network(client, inputs, error)
+    return through_the_network(client, inputs, error)
 
 
-def _through_the_network(client: Client[Any], inputs: Inputs, error: Error) -> Gradient:
-    draws = client.draws("dropout")
+def through_the_network(
+    client: Client[Any], inputs: Inputs, error: Error, stream: str = "dropout"
+) -> Gradient:
+    """The same for a loss of the training nodes' logits that brings its own gradient.
+
+    ``stream`` names the random numbers of dropout. Two views of one round need two names.
+    """
+    draws = client.draws(stream)
     return Gradient(lambda params: client.model.gradient(params, inputs, draws, error))
 
 
@@ -107,6 +113,31 @@ def train_alone(client: Client[Inputs], state: Tensors) -> tuple[Reply, Tensors]
 def class_counts(data: ClientData) -> Tensor:
     """Training nodes of each class at the client, int64 [C]."""
     return torch.bincount(data.graph.y[data.train_mask], minlength=data.graph.num_classes)
+
+
+def summed_counts(old: Tensor, replies: Mapping[int, Reply], name: str = "count") -> Tensor:
+    """Training nodes of each class over the clients that answered, [C].
+
+    A class whose owners are all absent in a round keeps its last number.
+    """
+    total = torch.stack([replies[k].tensors[name] for k in sorted(replies)]).sum(0, dtype=torch.float64)
+    return torch.where(total > 0, total.to(old.dtype), old)
+
+
+def log_prior(counts: Tensor, own: Tensor | None = None, share: float = 0.0) -> Tensor | None:
+    """The logarithm of every class's share of the training nodes, [C]: what balanced softmax adds to logits.
+
+    ``counts`` are those of all clients. A ``share`` of the prior comes from the client's ``own`` counts.
+    None before any count is known.
+    Choice: a class without a node counts as half a node of all, so that no logarithm is infinite.
+    """
+    total = float(counts.sum())
+    if total <= 0:
+        return None
+    prior = counts.to(torch.float64) / total
+    if own is not None and share > 0 and bool(own.any()):
+        prior = (1 - share) * prior + share * own.to(torch.float64) / own.sum()
+    return prior.clamp(min=0.5 / total).log().to(torch.float32)
 
 
 def class_sums(rows: Tensor, labels: Tensor, num_classes: int) -> Tensor:
