@@ -15,6 +15,7 @@ HIDDEN = 8
 C, D, H, W = CLASSES, FEATURES, HIDDEN, HIDDEN
 MODEL = D * H + H + H * C + C  # |Θ|
 DISCRIMINATOR = 385 * C + 33_152
+TAIL_GNN = MODEL + 2 * (4 * H * H + H) + C * H + 2 * H
 
 Stated = Callable[[int, int], tuple[float, float]]
 """(round of 3, classes of the client) -> numbers down, numbers up."""
@@ -38,6 +39,7 @@ STATED: dict[str, Stated] = {
     "fedpub": lambda number, p: (MODEL, MODEL + C),
     "fedtad": lambda number, p: (MODEL, MODEL + C),
     "fedyoyo": lambda number, p: (MODEL + C, MODEL + C),
+    "tailgnn": lambda number, p: (TAIL_GNN, TAIL_GNN + 1),
     "isolated": lambda number, p: (0, 0),
     "centralised": lambda number, p: (0, 0),
 }

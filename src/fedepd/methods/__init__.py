@@ -32,6 +32,7 @@ from fedepd.methods.hiertail import HierTail
 from fedepd.methods.isolated import Isolated
 from fedepd.methods.lws import LWS
 from fedepd.methods.rows import BASELINES
+from fedepd.methods.tailgnn import TailGNN
 from fedepd.plugins import Registry
 from fedepd.shown import shown
 
@@ -55,6 +56,7 @@ _OURS: dict[str, type[Method[Any]]] = {
     "fedpub": FedPUB,
     "fedtad": FedTAD,
     "fedyoyo": FedYoYo,
+    "tailgnn": TailGNN,
     "isolated": Isolated,
     "centralised": Centralised,
 }
