@@ -61,13 +61,14 @@ def main() -> None:
     parser.add_argument("--method", default="fedepd")
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
     values = parser.parse_args()
     text = values.out.read_text(encoding="utf-8") if values.out.exists() else ""
     lines = [json.loads(line) for line in text.splitlines()]
     for data in values.data:
         graph, name = None, Path(data).stem
-        for seed in range(values.seeds):
+        for seed in range(values.first_seed, values.first_seed + values.seeds):
             for backbone in values.backbones:
                 key = {"data": name, "backbone": backbone, "seed": seed, "rounds": values.rounds}
                 if any(key.items() <= line.items() and line["method"] == values.method for line in lines):

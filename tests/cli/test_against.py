@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fedepd.cli.against import against_jobs, against_names, unsent
+from fedepd.cli.against import against_jobs, against_names, left_out, unsent
 from fedepd.cli.dispatch import main
 from fedepd.datasets.npz import write_npz
 from fedepd.datasets.synthetic import synthetic
@@ -37,6 +38,18 @@ def test_every_run_has_a_twin_under_each_name() -> None:
     assert (rows.method, rows.preset, rows.rounds) == ("logistic", "default", 5)
     assert rows.settings["scope"] == "pooled"
     assert unsent({"lr": 1, "secure": True, "robust": "clip", "adapt": True}) == {"lr": 1}
+
+
+def test_a_network_without_edges_has_no_twin_without_edges() -> None:
+    names = ["alone", "no-graph"]
+    jobs = [replace(JOB, settings={**JOB.settings, "backbone": "mlp"})]
+    found = [*jobs, *against_jobs(jobs, names)]
+    assert [job.out.name for job in found[1:]] == ["fedepd-printed-alone-seed3"]
+    assert left_out(names, found) == [
+        "--against no-graph is left out: the network is mlp, which reads no edges in any run"
+    ]
+    assert left_out(["alone"], found) == []
+    assert left_out(names, [JOB, *against_jobs([JOB], names)]) == []
 
 
 def test_mistakes_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from typing import Literal
 
 import pytest
 
+from fedepd.cli import main
 from fedepd.cli.parser import Parser, add_settings, nearest
 from fedepd.errors import BadConfig
 from fedepd.options import option
@@ -78,3 +79,18 @@ def test_a_switch_may_be_followed_by_on_or_off() -> None:
         assert parser.parse([*words, "x"]).guard is guard
     assert parser.parse(["--guard", "off", "on"]).graph == "on"  # a graph may be called so
     assert parser.parse(["x", "--no-guard", "--secure", "on"]).secure is True
+
+
+@pytest.mark.parametrize("command", [["run", "fedepd"], ["compare", "fedepd", "--out", "new"]], ids=str)
+def test_real_commands_suggest_only_near_options(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """These have all settings. The letters of 'rho' are in 'threshold', and that is no reason."""
+    name = " ".join(command[:2]) if command[0] == "run" else "compare"
+    for words, says in (
+        (["--threshold", "0.5"], f"unknown option '--threshold'; see 'fedepd {name} --help'"),
+        (["--device", "cpu"], "unknown option '--device'; fedepd computes on the CPU only, so leave it out"),
+        (["--rouns", "5"], "unknown option '--rouns'; did you mean '--rounds'?"),
+    ):
+        assert main([*command, *words]) == 2
+        assert capsys.readouterr().err == f"fedepd: {says}\n"

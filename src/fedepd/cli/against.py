@@ -21,6 +21,8 @@ OURS: dict[str, dict[str, Any]] = {
 """The same method under another setting."""
 ROWS = ("logistic", "boosting")
 """scikit-learn's classifiers of rows, each on pooled rows and at each client alone."""
+GRAPHLESS = "mlp"
+"""The network that reads no edges: without them it is the same run again."""
 SENT = ("adapt", "participation")
 """Settings about what is sent, beside those of whole groups."""
 
@@ -54,7 +56,20 @@ def against_names(given: str, methods: Sequence[str]) -> list[str]:
 
 def against_jobs(jobs: Sequence[Job], names: Sequence[str]) -> list[Job]:
     """For every run of the method, the runs that it is held against: same data, split and seed."""
-    return [other for name in names for job in jobs for other in _others(job, name)]
+    return [
+        other
+        for name in names
+        for job in jobs
+        if not (name == "no-graph" and job.settings.get("backbone") == GRAPHLESS)
+        for other in _others(job, name)
+    ]
+
+
+def left_out(names: Sequence[str], jobs: Sequence[Job]) -> list[str]:
+    """A sentence, if ``no-graph`` is asked for and none of the runs is without edges."""
+    if "no-graph" not in names or any(job.settings.get("edges") is False for job in jobs):
+        return []
+    return [f"--against no-graph is left out: the network is {GRAPHLESS}, which reads no edges in any run"]
 
 
 def _others(job: Job, name: str) -> list[Job]:

@@ -62,6 +62,7 @@ COMMANDS = {
         "fedepd.cli.monitor:monitor",
     ),
     "data": ("list, show or fetch graphs; import, check or split your own", "fedepd.cli.data:run_action"),
+    "examples": ("write tables to try the other commands on", "fedepd.cli.examples:examples"),
     "methods": ("list the methods", "fedepd.cli.runs:methods"),
     "federation": ("train across sites that keep their graphs to themselves", "fedepd.cli.federation:main"),
     "bench": ("measure the cost of a round on this machine", "fedepd.cli.bench:bench"),

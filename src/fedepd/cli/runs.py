@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedepd.cli.against import add_against, against_jobs, against_names
+from fedepd.cli.against import add_against, against_jobs, against_names, left_out
 from fedepd.cli.console import complain, console, mention, progress_bar, say
 from fedepd.cli.parser import (
     CLUSTER,
@@ -204,7 +204,8 @@ def compare(arguments: list[str]) -> int:
     workers = workers_of(values)
     jobs, _ = _jobs(values)
     rounds = sum(job.rounds for job in jobs)
-    for note in dict.fromkeys(note for job in jobs for note in job.notes):
+    missing = left_out(against_names(getattr(values, "against", ""), values.methods), jobs)
+    for note in dict.fromkeys([*(note for job in jobs for note in job.notes), *missing]):
         mention(f"note: {note}")
     title = f"{len(jobs)} runs on {jobs[0].data}"
     hint = f"'fedepd resume {values.out}/RUN' finishes one of its runs"

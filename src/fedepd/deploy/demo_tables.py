@@ -7,28 +7,20 @@ at yet.
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedepd.files import write_text
+from fedepd.datasets.example_bank import CLASSES, Row, account, write_csv
 from fedepd.rng import seeded_numpy
 
 BANKS = ("north", "south", "east", "west")
-CLASSES = ("clean", "mule", "takeover")
 SHARES = (0.85, 0.11, 0.04)
-SEGMENTS = ("private", "retail", "student")
 ACCOUNTS, NEW_ACCOUNTS, TRANSFERS = 400, 100, 3
 """Accounts of a bank, those of the next month, and transfers that each account makes."""
 COLUMNS = ("account", "fraud", "age", "balance", "night_share", "logins", "abroad", "segment")
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -54,7 +46,7 @@ def _bank(folder: Path, bank: str, seed: int) -> BankFiles:
     kinds = draw.choice(3, ACCOUNTS + NEW_ACCOUNTS, p=SHARES)
     if bank == "east":
         kinds[:ACCOUNTS][kinds[:ACCOUNTS] == 2] = 0  # this bank has not had a takeover yet
-    rows = [_account(draw, f"{bank}-{k:04d}", int(kind)) for k, kind in enumerate(kinds)]
+    rows = [account(draw, f"{bank}-{k:04d}", int(kind)) for k, kind in enumerate(kinds)]
     links = _transfers(draw, kinds)
     _change(draw, bank, rows)
     old, new = rows[:ACCOUNTS], rows[ACCOUNTS:]
@@ -69,20 +61,6 @@ def _bank(folder: Path, bank: str, seed: int) -> BankFiles:
         write_csv(path, ("source", "target"), [{"source": names[a], "target": names[b]} for a, b in pairs])
     truth = {row["account"]: CLASSES[int(kind)] for row, kind in zip(new, kinds[ACCOUNTS:], strict=True)}
     return BankFiles(files[0], files[1], files[2], files[3], truth)
-
-
-def _account(draw: np.random.Generator, name: str, kind: int) -> Row:
-    mule, takeover = kind == 1, kind == 2
-    return {
-        "account": name,
-        "fraud": CLASSES[kind],
-        "age": int(np.clip(draw.normal(48 - 9 * mule, 14), 18, 95)),
-        "balance": round(float(np.exp(draw.normal(7.5 - 0.7 * mule + 0.5 * takeover, 1.0))), 2),
-        "night_share": round(float(np.clip(draw.beta(2, 8) + 0.08 * mule + 0.15 * takeover, 0, 1)), 3),
-        "logins": int(draw.poisson(5 + 1 * mule + 3 * takeover)),
-        "abroad": int(draw.random() < 0.1 + 0.2 * mule + 0.2 * takeover),
-        "segment": str(draw.choice(SEGMENTS, p=(0.2, 0.5, 0.3))),
-    }
 
 
 def _transfers(draw: np.random.Generator, kinds: NDArray[np.int64]) -> list[tuple[int, int]]:
@@ -111,12 +89,3 @@ def _change(draw: np.random.Generator, bank: str, rows: list[Row]) -> None:
     if bank == "west":
         for row in rows[:ACCOUNTS]:
             row["fraud"] = "" if draw.random() < 0.3 else row["fraud"]
-
-
-def write_csv(path: Path, columns: Sequence[str], rows: Sequence[Row]) -> None:
-    """Write the named columns of the rows, with a header."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(path, text.getvalue())

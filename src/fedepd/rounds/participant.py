@@ -269,8 +269,11 @@ class Participant:
         """Of all nodes' logits [n, C] those of the validation nodes, and their classes."""
         return held_out(logits, self._true)["val"]
 
-    def tested(self, round: int, tensors: Tensors) -> tuple[Tensor, Tensor, Tensor]:
-        """What a model says of the test nodes: its confusion matrix, the nodes' logits and their classes."""
+    def tested(self, round: int, tensors: Tensors, split: str = "test") -> tuple[Tensor, Tensor, Tensor]:
+        """What a model says of the test nodes: its confusion matrix, the nodes' logits and their classes.
+
+        ``split``: "val" for the validation nodes instead.
+        """
         tensors = self._received(tensors)
         try:
             logits = self.method.predict(self._asked(round), tensors)
@@ -278,7 +281,7 @@ class Participant:
             raise
         except Exception as cause:
             raise self._failure(round, "evaluate", cause) from cause
-        return confusions(logits, self._true)["test"], *held_out(logits, self._true)["test"]
+        return confusions(logits, self._true)[split], *held_out(logits, self._true)[split]
 
     def adapter(self, message: Tensors) -> Adapter:
         """What the client can make of a global model (``rounds.adapt``), kept for the next call."""

@@ -30,7 +30,7 @@ def ranked(simulation: Simulation, progress: Progress) -> Json | None:
     kind = "global" if simulation.experiment.method.has_global else "personal"
     if kind not in progress.best:
         return None
-    rows = _rows(simulation, progress, kind)
+    rows = selected_rows(simulation, progress, kind)
     if rows is None:
         return None
     own = [(softmax(logits, axis=1), y) for logits, y in rows]
@@ -46,17 +46,19 @@ def ranked(simulation: Simulation, progress: Progress) -> Json | None:
     }
 
 
-def _rows(simulation: Simulation, progress: Progress, kind: str) -> Rows | None:
-    """Logits [n, C] and classes [n] of each client's test nodes, by the selected model.
+def selected_rows(simulation: Simulation, progress: Progress, kind: str, split: str = "test") -> Rows | None:
+    """Logits [n, C] and classes [n] of each client's test or validation nodes, by the selected model.
 
     None if it does not predict as was measured: a method without a model for all may need a message of its
     selected round that nobody has kept.
     """
     best, out = progress.best[kind], []
-    for participant, measured in zip(simulation.participants, best.confusions[f"{kind}_test"], strict=True):
+    for participant, measured in zip(
+        simulation.participants, best.confusions[f"{kind}_{split}"], strict=True
+    ):
         try:
             tensors = _tensors(simulation, progress, kind, participant.client_id)
-            matrix, logits, y = participant.tested(best.round, tensors)
+            matrix, logits, y = participant.tested(best.round, tensors, split)
         except KeyError:
             return None
         if not np.array_equal(matrix.numpy(), measured):
