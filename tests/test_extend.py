@@ -46,11 +46,11 @@ def test_the_commands_of_the_page_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site = tmp_path / "site"
-    about = site / "fedprox_example-0.1.0.dist-info"
+    about = site / "fedavgm_example-0.1.0.dist-info"
     about.mkdir(parents=True)
-    example = ROOT / "examples" / "fedprox"
-    shutil.copy(example / "src" / "fedprox_example.py", site)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: fedprox-example\nVersion: 0.1.0\n")
+    example = ROOT / "examples" / "fedavgm"
+    shutil.copy(example / "src" / "fedavgm_example.py", site)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: fedavgm-example\nVersion: 0.1.0\n")
     points = tomllib.loads((example / "pyproject.toml").read_text())["project"]["entry-points"][
         "fedepd.methods"
     ]
@@ -69,8 +69,8 @@ def test_the_commands_of_the_page_run(
     finally:
         monkeypatch.undo()
         METHODS.refresh()
-        sys.modules.pop("fedprox_example", None)
-    assert (tmp_path / "runs" / "prox" / "report.html").is_file()
+        sys.modules.pop("fedavgm_example", None)
+    assert (tmp_path / "runs" / "momentum" / "report.html").is_file()
 
 
 def test_the_tables_name_what_there_is() -> None:

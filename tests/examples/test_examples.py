@@ -1,4 +1,4 @@
-"""``examples/`` as a reader runs them: FedProx through its entry point, the scripts, the notebook."""
+"""``examples/`` as a reader runs them: FedAvgM through its entry point, the scripts, the notebook."""
 
 from __future__ import annotations
 
@@ -15,25 +15,16 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from fedepd.cli import main
 from fedepd.methods import METHODS
 from fedepd.methods.fedavg import FedAvg
+from fedepd.methods.steps import model_part
 from fedepd.network.backbones import Backbone
 from fedepd.network.training import Training
 from fedepd.testing import Check, method_checks
-from fedepd.types import TaskInfo, Tensors
-from toy import (
-    assert_near,
-    assert_same,
-    initial,
-    make_client,
-    make_server,
-    run_rounds,
-    toy_client,
-    toy_clients,
-)
+from fedepd.types import Reply, TaskInfo
+from toy import assert_same, make_server, run_rounds, toy_client, toy_clients
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SETTINGS = ["--rounds", "2", "--hidden", "4", "--clients", "2", "--mu", "0.5", "--quiet", "--json"]
@@ -44,7 +35,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder into which pip put the package, without a network and beside nobody's own packages."""
     folder = tmp_path_factory.mktemp("installed")
     source = Path(
-        shutil.copytree(EXAMPLES / "fedprox", folder / "fedprox")
+        shutil.copytree(EXAMPLES / "fedavgm", folder / "fedavgm")
     )  # pip may write beside the source
     options = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "--quiet"]
     command = [
@@ -63,83 +54,72 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def fedprox(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def fedavgm(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The class behind the entry point."""
     monkeypatch.syspath_prepend(str(site))
     METHODS.refresh()
-    yield METHODS["fedprox"]
+    yield METHODS["fedavgm"]
     monkeypatch.undo()
     METHODS.refresh()
-    del sys.modules["fedprox_example"]
+    del sys.modules["fedavgm_example"]
 
 
 def test_the_list_says_where_it_is_from(
-    fedprox: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    fedavgm: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     assert main(["methods"]) == 0
-    row = next(line for line in capsys.readouterr().out.splitlines() if "FedProx" in line)
+    row = next(line for line in capsys.readouterr().out.splitlines() if "FedAvgM" in line)
     cells = [cell.strip() for cell in row.strip("│").split("│")]
-    assert cells == ["fedprox", "FedProx", "global", "default", "mu", "fedprox-example 0.1.0"]
+    assert cells == ["fedavgm", "FedAvgM", "global", "default", "momentum", "fedavgm-example 0.1.0"]
 
 
 @pytest.mark.heavy
 def test_the_command_runs_it_by_name(site: Path) -> None:
     path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-m", "fedepd", "run", "fedprox", *SETTINGS]
+    command = [sys.executable, "-m", "fedepd", "run", "fedavgm", *SETTINGS]
     environment = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    assert json.loads(done.stdout)["method"] == "fedprox"
+    assert json.loads(done.stdout)["method"] == "fedavgm"
 
 
 @pytest.mark.heavy
-def test_it_keeps_the_contract(fedprox: Any) -> None:
-    checks: list[Check] = method_checks(fedprox)
+def test_it_keeps_the_contract(fedavgm: Any) -> None:
+    checks: list[Check] = method_checks(fedavgm)
     for check in checks:
         check()
 
 
-def test_two_steps_by_hand(fedprox: Any) -> None:
-    """Plain gradient descent, no dropout, no decay. The penalty's gradient mu (w - w0) is 0 at w0, so that
+def test_two_rounds_by_hand(fedavgm: Any) -> None:
+    """One number, momentum 1/2, one client.
 
-    w1 = w0 - lr g(w0),   w2 = w1 - lr (g(w1) + mu (w1 - w0)),
-
-    where g is the gradient of the mean cross-entropy, here by autograd.
+    From 0 the client replies 2: the step is 2, the server has 2. Then it replies 3: the mean's step is 1,
+    and half of the last step is 1, so the server has 4. A third reply of 4 would leave 4 + 1/2 * 2 = 5.
     """
-    mu, lr = 0.7, 0.5
-    model = Backbone(hidden=8, dropout=0.0)
-    training = Training(epochs=2, optimizer="sgd", lr=lr, weight_decay=0.0)
-    data = toy_client()
-    client = make_client(fedprox(mu=mu), data, model, training)
-    sent = initial(FedAvg(), make_server([data], model, training))
-
-    def gradient(params: Tensors) -> Tensors:
-        leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
-        logits = model.logits(leaves, model.encode(leaves, client.prepared), client.prepared, train_only=True)
-        F.cross_entropy(logits, client.prepared.labels).backward()  # type: ignore[no-untyped-call]
-        return {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
-
-    first = {name: sent[name] - lr * grad for name, grad in gradient(sent).items()}
-    plain = {name: first[name] - lr * grad for name, grad in gradient(first).items()}
-    penalty = {name: lr * mu * (first[name] - sent[name]) for name in sent}
-    reply, _ = fedprox(mu=mu).client_step(client, sent, {})
-    assert_near(reply.tensors, {name: plain[name] - penalty[name] for name in sent})
-    assert max(float(value.abs().max()) for value in penalty.values()) > 1e-3  # far above rounding
+    method, server = fedavgm(momentum=0.5), make_server([toy_client()], Backbone(hidden=8), Training())
+    held = method.server_init(server, {"encoder.bias": torch.zeros(1)})
+    seen = []
+    for value in (2.0, 3.0, 4.0):
+        held = method.server_step(server, held, {0: Reply({"encoder.bias": torch.tensor([value])}, 4, 3)})
+        seen.append(float(held["encoder.bias"]))
+    assert seen == [2.0, 4.0, 5.0]
+    assert method.message(held, 0).keys() == {"encoder.bias"}
 
 
-def test_without_its_penalty_it_is_fedavg_bit_for_bit(fedprox: Any) -> None:
-    theirs, ours, held = (
-        run_rounds(m, toy_clients())[0][-1].tensors for m in (fedprox(mu=0.0), FedAvg(), fedprox(mu=5.0))
+def test_without_its_momentum_it_is_fedavg_bit_for_bit(fedavgm: Any) -> None:
+    theirs, ours, moved = (
+        model_part(run_rounds(m, toy_clients())[0][-1].tensors)
+        for m in (fedavgm(momentum=0.0), FedAvg(), fedavgm(momentum=0.9))
     )
     assert_same(theirs, ours)
-    assert not torch.equal(held["classifier.weight"], ours["classifier.weight"])
+    assert not torch.equal(moved["classifier.weight"], ours["classifier.weight"])
 
 
 def test_it_is_forty_lines() -> None:
     """Of the class; what the example promises."""
-    text = (EXAMPLES / "fedprox" / "src" / "fedprox_example.py").read_text(encoding="utf-8")
+    text = (EXAMPLES / "fedavgm" / "src" / "fedavgm_example.py").read_text(encoding="utf-8")
     assert len([line for line in text[text.index("@final") :].splitlines() if line.strip()]) <= 40
 
 
