@@ -135,6 +135,7 @@ LABEL_READERS = {
     "rounds/attack.py": "turns training labels into others, and passes all others on",
     "network/backbones.py": "labels of training nodes, of data whose other labels are hidden",
     "runs/distil.py": "deals training nodes out by class, and replaces all labels by predicted ones",
+    "model/repoint.py": "labels that a user brings to choose a point by",
     "bench/measure.py": "makes a graph",
     "bench/reference.py": "another implementation, which scores itself",
 }

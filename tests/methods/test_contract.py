@@ -128,8 +128,12 @@ def test_which_methods_use_weights() -> None:
     """As docs/own-data.md says."""
     assert [name for name in sorted(OURS) if not made(name).weighs_edges] == [
         "fedgac",
+        "fedpub",
+        "fedtad",
+        "fedyoyo",
         "graphsmote",
         "hiertail",
+        "tailgnn",
     ]
     assert Alone(made("fedepd")).weighs_edges
     assert not Alone(made("hiertail")).weighs_edges

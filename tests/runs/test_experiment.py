@@ -26,7 +26,8 @@ def other_value(name: str, kind: Any, value: Any) -> Any:
     if get_origin(kind) is Literal:
         return next(choice for choice in get_args(kind) if choice != value)
     if kind is str:
-        return {"partition": "balanced", "start": "model", "corrupt": "edges=0.1"}[name]
+        texts = {"partition": "balanced", "start": "model", "corrupt": "edges=0.1", "aim": "recall 1=0.8"}
+        return texts[name]
     if name == "backbone":
         return "sage"
     if kind is bool:
