@@ -52,6 +52,9 @@ def test_the_first_sentence_answers_what_was_asked(write: WriteRun) -> None:
     write("alone", (0.70, 0.71, 0.75), scope="alone")
     write("plain", (0.79, 0.80, 0.87), edges=False)
     folder = write("pooled", (0.90, 0.92, 0.94), scope="pooled")
+    assert [each.label for each in group(read_runs(folder))] == [  # although 'alone' sorts before 'main'
+        "FedEPD", "FedEPD (each client alone)", "FedEPD (no edges)", "FedEPD (pooled)",
+    ]  # fmt: skip
     (text,) = answers(read_runs(folder))
     first, second, how = text.split(". ")
     assert first == (

@@ -211,10 +211,17 @@ def read_runs(path: str | Path) -> list[Run]:
             run.dataset["name"],
             run.summary["method_label"],
             run.summary["preset"],
+            _held_against(run),
             run.seed,
             run.path.name,
         ),
     )
+
+
+def _held_against(run: Run) -> bool:
+    """Whether the run is what a method is held against. Such runs come after the method's own."""
+    own = settings(run)
+    return any(own.get(name) == value for name, words in SCOPES.items() for value in words)
 
 
 def unfinished(path: str | Path) -> list[Path]:
