@@ -28,8 +28,8 @@ from fedepd.types import ClientData, Reply, Tensors
 from toy import initial, make_client, make_server, toy_client
 
 MODEL = Backbone(hidden=4)
-SINGLE = {"fedgta": {}, "fedgac": {}, "graphfedmig": {"threshold": 0.5}}
-ADDITIVE = [name for name in METHODS if name not in ("fedgta", "fedgac", "centralised", "isolated")]
+SINGLE = {"fedgta": {}, "fedgac": {}, "fedtgp": {}, "graphfedmig": {"threshold": 0.5}}
+ADDITIVE = [name for name in METHODS if name not in ("fedgta", "fedgac", "fedtgp", "centralised", "isolated")]
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in ADDITIVE),
     ("fedproto", {"class_weights": "counts"}),
