@@ -78,8 +78,8 @@ def test_what_is_searched_can_be_run_and_acts(method: str) -> None:
 
 
 def test_every_method_with_numbers_of_its_own_has_a_search() -> None:
-    """Else it would be tuned with less care than FedEPD. Three have nothing of their own to search."""
+    """Else it would be tuned with less care than FedEPD. Five have nothing of their own to search."""
     without = [
         name for name, cls in METHODS.items() if not any(f.metadata.get("search") for f in fields(cls))
     ]
-    assert without == ["fedavg", "isolated", "centralised"]
+    assert without == ["fedavg", "scaffold", "fedper", "isolated", "centralised"]

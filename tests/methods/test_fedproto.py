@@ -11,8 +11,9 @@ from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.methods.base import Client
-from fedepd.methods.fedproto import FedProto, penalty
+from fedepd.methods.fedproto import FedProto
 from fedepd.methods.isolated import Isolated
+from fedepd.methods.parts.prototypes import penalty, pulled
 from fedepd.methods.steps import class_mean, model_part, own_model
 from fedepd.network.backbones import Backbone
 from fedepd.network.training import Gradient, Training
@@ -99,7 +100,7 @@ def test_no_penalty_and_no_gradient_at_the_prototype() -> None:
 
 
 def loss_of(method: FedProto, client: Client[Any], message: Tensors, params: Tensors) -> Tensor:
-    loss = method._loss(client, message)
+    loss = pulled(client, message, method.lam, method.form, method.embedding)
     assert not isinstance(loss, Gradient)
     return loss(params)
 

@@ -21,15 +21,20 @@ from fedepd.methods.base import Client, Method
 from fedepd.methods.creff import Wanted, head_gradients, mismatch, owner_mean
 from fedepd.methods.fedavg import FedAvg
 from fedepd.methods.fedgta import FedGTA, confidence, moments_of, sharing
-from fedepd.methods.fedproto import FedProto, penalty
+from fedepd.methods.fedproto import FedProto
+from fedepd.methods.fedprox import FedProx
 from fedepd.methods.fedspray import FedSpray
+from fedepd.methods.fedtgp import FedTGP, adaptive_margin
 from fedepd.methods.graphfedmig import divergence
 from fedepd.methods.graphsmote import GraphSMOTE, between, in_batches, nearest, reconstruction
 from fedepd.methods.hiertail import HierTail
 from fedepd.methods.lws import balanced_loss
+from fedepd.methods.moon import Moon
 from fedepd.methods.parts.contrast import balanced_contrast, group_contrast
 from fedepd.methods.parts.enlarged import edge_scores
+from fedepd.methods.parts.prototypes import penalty
 from fedepd.methods.parts.translated import View, missing
+from fedepd.methods.scaffold import Scaffold
 from fedepd.methods.steps import class_mean, class_sums, model_part, with_prefix
 from fedepd.methods.tailgnn import Judge, TailGNN
 from fedepd.network.backbones import Backbone
@@ -79,9 +84,11 @@ def federation(
 OPENFGL = Backbone(hidden=5, dropout=0.0)
 
 
-def openfgl(method: Method[Any], name: str, start: Tensors, states: list[Tensors]) -> Any:
+def openfgl(
+    method: Method[Any], name: str, start: Tensors, states: list[Tensors], fixture: str = "openfgl"
+) -> Any:
     """Rounds 1 and 3, each with what OpenFGL had."""
-    found = numbers("openfgl")
+    found = numbers(fixture)
     for number, held, replies in federation(method, found["clients"], OPENFGL, start, states):
         if number != 2:
             yield held, replies, found[name][number // 2]
@@ -100,6 +107,47 @@ def test_fedavg_is_openfgls() -> None:
             near(held[name], value)
         for k, answer in replies.items():
             near(logits_of(answer.tensors, k), theirs["logits"][k])
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [("fedprox", FedProx(mu=0.001)), ("moon", Moon()), ("scaffold", Scaffold(**Scaffold.presets["openfgl"]))],
+)
+def test_general_rivals_are_openfgls(name: str, method: Method[Any]) -> None:
+    """The average after one round and after three, and SCAFFOLD's variates.
+
+    OpenFGL weighs variates alike and models by size. Here all clients have the same size. A variate divides
+    differences of weights by 3 · 0.01, which multiplies their rounding, and Adam that of gradients near 0.
+    """
+    digits = 5e-4 if name == "scaffold" else 1e-5
+    found = numbers("openfgl_general")
+    server = make_server([client_data(each) for each in found["clients"]], OPENFGL, Training())
+    start = method.server_init(server, tensors(found["start"]))
+    for held, _, theirs in openfgl(method, name, start, [{}, {}, {}], "openfgl_general"):
+        for key, value in theirs["global"].items():
+            torch.testing.assert_close(held[key], torch.tensor(value), rtol=digits, atol=digits)
+        for key, value in theirs.get("control", {}).items():
+            torch.testing.assert_close(held[f"control.{key}"], torch.tensor(value), rtol=1e-2, atol=1e-2)
+
+
+def test_fedtgps_server_is_the_authors() -> None:
+    """Five steps of plain gradient descent in one batch: the margin, and the prototypes of all classes."""
+    found = numbers("fedtgp")
+    maker, rows, held = (
+        tensors(found["maker"]),
+        torch.tensor(found["prototypes"]),
+        torch.tensor(found["held"]),
+    )
+    answers = {
+        k: Reply({"prototype.mean": rows[k] * held[k][:, None], "prototype.count": held[k].float()}, 9, 3)
+        for k in range(3)
+    }
+    used, classes = rows[held > 0], (held > 0).nonzero()[:, 1]
+    assert adaptive_margin(used, classes, 100.0) == pytest.approx(found["margin"], rel=1e-5)
+    server = make_server([client_data(numbers("openfgl")["clients"][0])] * 3, Backbone(hidden=3), Training())
+    before = {**maker, "prototype.mean": torch.zeros(4, 3), "prototype.count": torch.zeros(4)}
+    after = FedTGP(server_epochs=5).server_step(server, before, answers)
+    near(after["prototype.mean"], found["global"])
 
 
 def test_fedproto_is_openfgls() -> None:

@@ -15,19 +15,23 @@ from fedepd.methods.steps import (
     class_sums,
     cross_entropy,
     fit,
+    held_near,
     log_prior,
     model_part,
     of_logits,
+    own_classifier,
     own_mean,
     own_means,
     renamed,
     reply,
     summed_counts,
     weighted_mean,
+    with_prefix,
 )
 from fedepd.network.backbones import Backbone
+from fedepd.network.training import Gradient
 from fedepd.types import Reply, TaskInfo
-from toy import assert_near, make_client, toy_client
+from toy import assert_near, assert_same, make_client, toy_client
 
 
 def test_names_are_chosen_and_changed_by_their_beginning() -> None:
@@ -132,3 +136,25 @@ def test_a_mean_of_its_own_for_every_client() -> None:
     held["encoder.weight"] = torch.zeros(2)
     found = {k: own_mean(held, k)["encoder.weight"].tolist() for k in (2, 5, 25)}
     assert found == {2: [1.5, 1.5], 5: [3.0, 3.0], 25: [0.0, 0.0]}
+
+
+def test_held_near_adds_the_penalty_and_its_gradient() -> None:
+    """Loss w²/2 at w = 3, drawn to 1 with strength 4: 4.5 + 2 · 2² = 12.5, gradient 3 + 4 · 2 = 11.
+
+    A parameter without a gradient of its own has the penalty's: 4 · (5 - 7) = -8, and the loss 2 · 2² more.
+    """
+    plain = Gradient(lambda params: (float(params["w"]) ** 2 / 2, {"w": params["w"].clone()}))
+    params = {"w": torch.tensor(3.0), "unused": torch.tensor(5.0)}
+    loss, grads = held_near(plain, {"w": torch.tensor(1.0), "unused": torch.tensor(7.0)}, 4.0).of(params)
+    assert loss == 20.5
+    assert {name: float(value) for name, value in grads.items()} == {"w": 11.0, "unused": -8.0}
+    assert float(params["w"]) == 3.0
+    assert held_near(plain, params, 0.0) is plain
+
+
+def test_a_client_without_a_classifier_has_the_initial_one() -> None:
+    client = make_client(FedAvg(), toy_client())
+    start = client.model.initial(client.info, client.seed)
+    assert_same(own_classifier(client, {}), with_prefix(start, "classifier."))
+    own = {"classifier.bias": torch.ones(3), "encoder.bias": torch.ones(8)}
+    assert own_classifier(client, own).keys() == {"classifier.bias"}

@@ -34,6 +34,8 @@ ADDITIVE = [
     for name in METHODS
     if name not in ("fedgta", "fedgac", "fedpub", "fedtad", "centralised", "isolated")
 ]
+SINGLE = {"fedgta": {}, "fedgac": {}, "fedtgp": {}, "graphfedmig": {"threshold": 0.5}}
+ADDITIVE = [name for name in METHODS if name not in ("fedgta", "fedgac", "fedtgp", "centralised", "isolated")]
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in ADDITIVE),
     ("fedproto", {"class_weights": "counts"}),

@@ -17,21 +17,29 @@ from fedepd.methods.centralised import Centralised
 from fedepd.methods.contract import check_class, check_named_class
 from fedepd.methods.creff import CReFF
 from fedepd.methods.fedavg import FedAvg
+from fedepd.methods.feddc import FedDC
 from fedepd.methods.fedepd.method import FedEPD
 from fedepd.methods.fedgac import FedGACReading
 from fedepd.methods.fedgta import FedGTA
 from fedepd.methods.fedlc import FedLC
+from fedepd.methods.fedper import FedPer
 from fedepd.methods.fedproto import FedProto
+from fedepd.methods.fedprox import FedProx
 from fedepd.methods.fedpub import FedPUB
+from fedepd.methods.fedrep import FedRep
 from fedepd.methods.fedspray import FedSpray
 from fedepd.methods.fedtad import FedTAD
+from fedepd.methods.fedtgp import FedTGP
 from fedepd.methods.fedyoyo import FedYoYo
 from fedepd.methods.graphfedmig import GraphFedMig
 from fedepd.methods.graphsmote import GraphSMOTE
 from fedepd.methods.hiertail import HierTail
 from fedepd.methods.isolated import Isolated
+from fedepd.methods.logit_adjustment import LogitAdjustment
 from fedepd.methods.lws import LWS
+from fedepd.methods.moon import Moon
 from fedepd.methods.rows import BASELINES
+from fedepd.methods.scaffold import Scaffold
 from fedepd.methods.tailgnn import TailGNN
 from fedepd.plugins import Registry
 from fedepd.shown import shown
@@ -57,6 +65,14 @@ _OURS: dict[str, type[Method[Any]]] = {
     "fedtad": FedTAD,
     "fedyoyo": FedYoYo,
     "tailgnn": TailGNN,
+    "fedprox": FedProx,
+    "logit_adjustment": LogitAdjustment,
+    "scaffold": Scaffold,
+    "moon": Moon,
+    "fedper": FedPer,
+    "fedrep": FedRep,
+    "fedtgp": FedTGP,
+    "feddc": FedDC,
     "isolated": Isolated,
     "centralised": Centralised,
 }

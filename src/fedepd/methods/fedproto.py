@@ -20,35 +20,25 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.methods.base import Client, Method, Server, weight_of
-from fedepd.methods.steps import (
-    class_counts,
-    class_mean,
-    class_sums,
-    cross_entropy,
-    fit,
-    own_model,
-    reply,
+from fedepd.methods.parts.prototypes import (
+    Prepared,
+    class_prototypes,
+    nearest,
+    no_prototypes,
+    prototype_fields,
+    pulled,
 )
+from fedepd.methods.steps import class_mean, fit, own_model, reply
 from fedepd.network.backbones import Backbone
-from fedepd.network.contract import Inputs
-from fedepd.network.training import Objective
 from fedepd.options import ladder, option
-from fedepd.types import ClientData, Field, Fields, Reply, TaskInfo, Tensors
+from fedepd.types import ClientData, Fields, Reply, TaskInfo, Tensors
 
 OWN = "own.classes"
 """In an exported model: the classes of which the client had training nodes, 1 or 0 each, [C]."""
-
-
-@dataclass(frozen=True, eq=False)
-class Prepared:
-    inputs: Inputs
-    counts: Tensor
-    """Training nodes per class, int64 [C]."""
 
 
 @final
@@ -112,15 +102,16 @@ class FedProto(Method[Prepared]):
         return {"prototype.mean": self._weights(info, [reply], reply.tensors["prototype.count"][None])[0]}
 
     def prepare(self, data: ClientData, model: Backbone) -> Prepared:
-        return Prepared(model.inputs(data), class_counts(data))
+        return Prepared.of(data, model)
 
     def client_step(
         self, client: Client[Prepared], message: Tensors, state: Tensors
     ) -> tuple[Reply, Tensors]:
         if self.optimizer_own:
             client = client.trained_by(optimizer="sgd", lr=0.01, weight_decay=0.0)
-        params, state, loss = fit(client, self._own(client, state), state, self._loss(client, message))
-        return reply(client, self._prototypes(client, params), loss=loss), {**state, **params}
+        loss_of = pulled(client, message, self.lam, self.form, self.embedding)
+        params, state, loss = fit(client, self._own(client, state), state, loss_of)
+        return reply(client, class_prototypes(client, params), loss=loss), {**state, **params}
 
     def _own(self, client: Client[Prepared], tensors: Tensors) -> Tensors:
         return (
@@ -129,43 +120,8 @@ class FedProto(Method[Prepared]):
             else own_model(client, tensors, client.data.client_id)
         )
 
-    def _loss(self, client: Client[Prepared], message: Tensors) -> Objective:
-        """Cross-entropy + lam · R. While no prototype is known, it is the cross-entropy alone."""
-        inputs, counts = client.prepared.inputs, client.prepared.counts
-        target = message["prototype.mean"][inputs.labels]  # [t, h]
-        known = (message["prototype.count"] > 0)[inputs.labels]  # [t]
-        if self.lam == 0 or not bool(known.any()):
-            return cross_entropy(client, inputs)
-        share = known / (inputs.labels.shape[0] if self.form == "original" else counts[inputs.labels])  # [t]
-        draws = client.draws("dropout")
-
-        def loss(params: Tensors) -> Tensor:
-            dropped = client.model.encode(params, inputs, draws)
-            hidden = dropped if self.embedding == "dropped" else client.model.encode(params, inputs)
-            supervised = F.cross_entropy(
-                client.model.logits(params, dropped, inputs, train_only=True), inputs.labels
-            )
-            return supervised + self.lam * penalty(hidden[inputs.train], target, share)
-
-        return loss
-
-    def _prototypes(self, client: Client[Prepared], params: Tensors) -> Tensors:
-        """Class means of the training nodes' embeddings, in evaluation mode. Absent classes have zeros."""
-        inputs, counts = client.prepared.inputs, client.prepared.counts
-        with torch.no_grad():
-            hidden = client.model.encode(params, inputs)[inputs.train]  # [t, h]
-        sums = class_sums(hidden, inputs.labels, client.info.num_classes)
-        return {
-            "prototype.mean": sums / counts.clamp(min=1)[:, None],
-            "prototype.count": counts.to(torch.float32),
-        }
-
     def server_init(self, server: Server, params: Tensors) -> Tensors:
-        classes = server.info.num_classes
-        return {
-            "prototype.mean": torch.zeros(classes, server.model.hidden),
-            "prototype.count": torch.zeros(classes),
-        }
+        return no_prototypes(server)
 
     def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
         ordered = [replies[k] for k in sorted(replies)]
@@ -187,29 +143,17 @@ class FedProto(Method[Prepared]):
         return torch.tensor([weight_of(info, r) for r in replies])[:, None].expand_as(counts)
 
     def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
-        classes = server.info.num_classes
-        means = Field((classes, server.model.hidden), "mean", of="prototype.count")
-        return {"prototype.mean": means, "prototype.count": Field((classes,), "count")}
+        return prototype_fields(server)
 
     def predict(self, client: Client[Prepared], tensors: Tensors) -> Tensor:
-        params, inputs = self._own(client, tensors), client.prepared.inputs
+        params = self._own(client, tensors)
         if self.predict_by == "logits":
-            return client.model.predict(params, inputs)
+            return client.model.predict(params, client.prepared.inputs)
         held = tensors.get(OWN, client.prepared.counts) > 0
-        candidates = (tensors["prototype.count"] > 0) & held  # [C]
-        if not bool(candidates.any()):
-            return client.model.predict(params, inputs)
-        with torch.no_grad():
-            distance = torch.cdist(client.model.encode(params, inputs), tensors["prototype.mean"])  # [n, C]
-        return (-distance).masked_fill(~candidates, float("-inf"))
+        return nearest(client, params, tensors, (tensors["prototype.count"] > 0) & held)
 
     def without_labels(self, tensors: Tensors, counts: Tensor) -> Tensors:
         """With the classes that the client chooses from."""
         if self.predict_by == "logits":
             return tensors
         return {**tensors, OWN: (counts > 0).to(torch.float32)}
-
-
-def penalty(hidden: Tensor, target: Tensor, share: Tensor) -> Tensor:
-    """R: the training nodes' mean squared distances to their targets, weighted by their shares."""
-    return (share * (hidden - target).square().mean(1)).sum()

@@ -63,6 +63,24 @@ def through_the_network(
     return Gradient(lambda params: client.model.gradient(params, inputs, draws, error))
 
 
+def held_near(plain: Gradient, anchor: Tensors, strength: float) -> Gradient:
+    """The loss plus strength / 2 · ||w - anchor||², and its gradient. Of strength 0 it is the loss itself."""
+    if strength == 0:
+        return plain
+
+    def of(params: Tensors) -> tuple[float, Tensors]:
+        loss, grads = plain.of(params)
+        apart = {name: params[name] - value for name, value in anchor.items()}
+        squares = sum(float(gap.square().sum()) for gap in apart.values())
+        pulled = {
+            name: gap.mul_(strength) + grads[name] if name in grads else gap.mul_(strength)
+            for name, gap in apart.items()
+        }
+        return loss + strength / 2 * squares, {**grads, **pulled}
+
+    return Gradient(of)
+
+
 def fit(
     client: Client[Any],
     params: Tensors,
@@ -102,6 +120,11 @@ def own_model(client: Client[Any], tensors: Tensors, *stream: int | str) -> Tens
     its own.
     """
     return model_part(tensors) or client.model.initial(client.info, client.seed, *stream)
+
+
+def own_classifier(client: Client[Any], tensors: Tensors) -> Tensors:
+    """The classifier among the tensors; before there is one, that of the run's initial weights."""
+    return with_prefix(tensors, "classifier.") or with_prefix(own_model(client, {}), "classifier.")
 
 
 def train_alone(client: Client[Inputs], state: Tensors) -> tuple[Reply, Tensors]:
