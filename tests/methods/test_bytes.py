@@ -36,6 +36,10 @@ STATED: dict[str, Stated] = {
     ),
     "graphfedmig": lambda number, p: (MODEL + DISCRIMINATOR + C + 1,) * 2,
     "fedyoyo": lambda number, p: (MODEL + C, MODEL + C),
+    "balanced_experts": lambda number, p: (MODEL + 2 * (W + 1) * C + C,) * 2,
+    "fedgrab": lambda number, p: (MODEL + C, MODEL + C),
+    "fedlf": lambda number, p: (MODEL + C * W + C,) * 2,
+    "s2fgl": lambda number, p: (MODEL + 4 * C * W + 4 * C, MODEL + C * W + C),
     "isolated": lambda number, p: (0, 0),
     "centralised": lambda number, p: (0, 0),
 }

@@ -12,6 +12,7 @@ from dataclasses import fields
 from typing import Any
 
 from fedepd.errors import BadConfig, UnknownName
+from fedepd.methods.balanced_experts import BalancedExperts
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.centralised import Centralised
 from fedepd.methods.contract import check_class, check_named_class
@@ -19,8 +20,10 @@ from fedepd.methods.creff import CReFF
 from fedepd.methods.fedavg import FedAvg
 from fedepd.methods.fedepd.method import FedEPD
 from fedepd.methods.fedgac import FedGACReading
+from fedepd.methods.fedgrab import FedGraB
 from fedepd.methods.fedgta import FedGTA
 from fedepd.methods.fedlc import FedLC
+from fedepd.methods.fedlf import FedLF
 from fedepd.methods.fedproto import FedProto
 from fedepd.methods.fedspray import FedSpray
 from fedepd.methods.fedyoyo import FedYoYo
@@ -30,6 +33,7 @@ from fedepd.methods.hiertail import HierTail
 from fedepd.methods.isolated import Isolated
 from fedepd.methods.lws import LWS
 from fedepd.methods.rows import BASELINES
+from fedepd.methods.s2fgl import S2FGL
 from fedepd.plugins import Registry
 from fedepd.shown import shown
 
@@ -51,6 +55,10 @@ _OURS: dict[str, type[Method[Any]]] = {
     "fedspray": FedSpray,
     "graphfedmig": GraphFedMig,
     "fedyoyo": FedYoYo,
+    "balanced_experts": BalancedExperts,
+    "fedgrab": FedGraB,
+    "fedlf": FedLF,
+    "s2fgl": S2FGL,
     "isolated": Isolated,
     "centralised": Centralised,
 }
