@@ -24,7 +24,7 @@ from fedepd.deploy.limits import (
 )
 from fedepd.deploy.task import FederationTask
 from fedepd.errors import FedEPDError
-from fedepd.methods import METHODS
+from fedepd.methods import METHODS, make_method
 from fedepd.rounds.guard import OPEN
 from toy import CLASSES, FEATURES, run_rounds, toy_clients
 
@@ -44,8 +44,8 @@ def task(
 
 @pytest.mark.parametrize(("method", "preset"), OURS)
 def test_the_safe_limits_permit_our_own_methods(method: str, preset: str) -> None:
-    """FedGTA and FedGAC compare single answers. An owner must permit that."""
-    if method in ("fedgta", "fedgac"):
+    """Some methods compare single answers, as FedGTA does. An owner must permit that."""
+    if make_method(method, preset).needs_single_replies:
         alone = task(method, preset, secure=False)
         refusal = "the run asks for secure = false, but this site's limits.toml says 'secure = true'"
         assert Limits().refusal(alone) == refusal
@@ -56,7 +56,8 @@ def test_the_safe_limits_permit_our_own_methods(method: str, preset: str) -> Non
 
 @pytest.mark.parametrize(("method", "preset"), OURS)
 def test_no_honest_message_is_refused(method: str, preset: str) -> None:
-    made = task(method, preset, hidden=8, rounds=3, secure=method not in ("fedgta", "fedgac"))
+    secure = not make_method(method, preset).needs_single_replies
+    made = task(method, preset, hidden=8, rounds=3, secure=secure)
     rounds, _ = run_rounds(made.experiment().method, toy_clients(3, one_node_class=True), rounds=3)
     expected, opened = expected_message(made, 1), {OPEN: torch.tensor([1.0, 0.0, 1.0])}
     for each in rounds:

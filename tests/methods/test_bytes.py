@@ -48,6 +48,10 @@ STATED: dict[str, Stated] = {
     "fedrep": lambda number, p: (D * H + H,) * 2,
     "fedtgp": lambda number, p: (C * H + C,) * 2,
     "feddc": lambda number, p: (2 * MODEL,) * 2,
+    "balanced_experts": lambda number, p: (MODEL + 2 * (W + 1) * C + C,) * 2,
+    "fedgrab": lambda number, p: (MODEL + C, MODEL + C),
+    "fedlf": lambda number, p: (MODEL + C * W + C,) * 2,
+    "s2fgl": lambda number, p: (MODEL + 4 * C * W + 4 * C, MODEL + C * W + C),
     "isolated": lambda number, p: (0, 0),
     "centralised": lambda number, p: (0, 0),
 }

@@ -118,9 +118,10 @@ def test_the_server_adds_up_the_counts() -> None:
 
 @pytest.mark.parametrize("setting", ["own_prior", "temperature", "warm_up"])
 def test_idle_settings_change_nothing(setting: str) -> None:
-    off = {"tau": 0.0, "lam": 0.0}
+    off: dict[str, Any] = {"tau": 0.0, "lam": 0.0}
+    other: dict[str, Any] = {**off, setting: 1}
     assert setting in FedYoYo(**off).idle()
-    ours, _ = run_rounds(FedYoYo(**off, **{setting: 1}), toy_clients(), rounds=2)
+    ours, _ = run_rounds(FedYoYo(**other), toy_clients(), rounds=2)
     theirs, _ = run_rounds(FedYoYo(**off), toy_clients(), rounds=2)
     assert_same(ours[-1].tensors, theirs[-1].tensors)
     assert not FedYoYo().idle()

@@ -20,6 +20,7 @@ from torch import Tensor
 from fedepd.methods.base import Client, Method
 from fedepd.methods.creff import Wanted, head_gradients, mismatch, owner_mean
 from fedepd.methods.fedavg import FedAvg
+from fedepd.methods.fedgrab import Balancer, FedGraB, plain_error
 from fedepd.methods.fedgta import FedGTA, confidence, moments_of, sharing
 from fedepd.methods.fedproto import FedProto
 from fedepd.methods.fedprox import FedProx
@@ -34,6 +35,7 @@ from fedepd.methods.parts.contrast import balanced_contrast, group_contrast
 from fedepd.methods.parts.enlarged import edge_scores
 from fedepd.methods.parts.prototypes import penalty
 from fedepd.methods.parts.translated import View, missing
+from fedepd.methods.s2fgl import Agreement, importance
 from fedepd.methods.scaffold import Scaffold
 from fedepd.methods.steps import class_mean, class_sums, model_part, with_prefix
 from fedepd.methods.tailgnn import Judge, TailGNN
@@ -411,3 +413,31 @@ def test_tail_gnn_is_its_authors() -> None:
     near(torch.sigmoid(verdict), found["judged"])
     loss = (F.softplus(-verdict[:2]).mean() + F.softplus(verdict[2:]).mean()) / 2
     near(loss, found["judge loss"])
+
+
+def test_fed_grabs_controllers() -> None:
+    """Four steps of one against all, class 2 absent. Theirs has no bound, so ours has none that is met."""
+    found = numbers("fedgrab")
+    labels = torch.tensor(found["labels"])
+    true = F.one_hot(labels, 3).float()
+    method = FedGraB(control="all", most=1e6)
+    balancer = Balancer(method, torch.ones(3, dtype=torch.bool), 3)
+    for step in found["steps"]:
+        loss, grad = plain_error("bce", torch.tensor(step["logits"]), labels, true)
+        assert loss == pytest.approx(step["loss"], rel=1e-5)
+        near(balancer.balanced(grad, true), step["gradient"])
+        near(balancer.known["up"], step["up"])
+        near(balancer.known["down"], step["down"])
+
+
+def test_s2fgls_agreement_and_important_nodes() -> None:
+    """At temperature 2. The important nodes are the same, though theirs inverts a matrix."""
+    found = numbers("s2fgl")
+    local = torch.tensor(found["local"]).requires_grad_()
+    agree = Agreement.with_model(torch.tensor(found["global"]), torch.tensor(found["table"]), None, 2.0)
+    loss = agree.penalty(local)
+    assert float(loss.detach()) == pytest.approx(found["loss"], rel=1e-4)
+    near(torch.autograd.grad(loss, local)[0], found["gradient"])
+    train = np.array(found["train"])
+    score = importance(adjacency(torch.tensor(found["edges"]), 9), train)
+    assert set(train.nonzero()[0][np.argsort(-score)][:3].tolist()) == set(found["important"])

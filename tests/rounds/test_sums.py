@@ -36,6 +36,17 @@ ADDITIVE = [
 ]
 SINGLE = {"fedgta": {}, "fedgac": {}, "fedtgp": {}, "graphfedmig": {"threshold": 0.5}}
 ADDITIVE = [name for name in METHODS if name not in ("fedgta", "fedgac", "fedtgp", "centralised", "isolated")]
+SINGLE: dict[str, dict[str, Any]] = {
+    "fedgta": {},
+    "fedgac": {},
+    "fedlf": {},
+    "s2fgl": {},
+    "graphfedmig": {"threshold": 0.5},
+    "balanced_experts": {"expert_phase": 0.4},
+}
+ADDITIVE = [
+    name for name in METHODS if name not in ("fedgta", "fedgac", "fedlf", "s2fgl", "centralised", "isolated")
+]
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in ADDITIVE),
     ("fedproto", {"class_weights": "counts"}),

@@ -12,6 +12,7 @@ from dataclasses import fields
 from typing import Any
 
 from fedepd.errors import BadConfig, UnknownName
+from fedepd.methods.balanced_experts import BalancedExperts
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.centralised import Centralised
 from fedepd.methods.contract import check_class, check_named_class
@@ -20,8 +21,10 @@ from fedepd.methods.fedavg import FedAvg
 from fedepd.methods.feddc import FedDC
 from fedepd.methods.fedepd.method import FedEPD
 from fedepd.methods.fedgac import FedGACReading
+from fedepd.methods.fedgrab import FedGraB
 from fedepd.methods.fedgta import FedGTA
 from fedepd.methods.fedlc import FedLC
+from fedepd.methods.fedlf import FedLF
 from fedepd.methods.fedper import FedPer
 from fedepd.methods.fedproto import FedProto
 from fedepd.methods.fedprox import FedProx
@@ -39,6 +42,7 @@ from fedepd.methods.logit_adjustment import LogitAdjustment
 from fedepd.methods.lws import LWS
 from fedepd.methods.moon import Moon
 from fedepd.methods.rows import BASELINES
+from fedepd.methods.s2fgl import S2FGL
 from fedepd.methods.scaffold import Scaffold
 from fedepd.methods.tailgnn import TailGNN
 from fedepd.plugins import Registry
@@ -73,6 +77,10 @@ _OURS: dict[str, type[Method[Any]]] = {
     "fedrep": FedRep,
     "fedtgp": FedTGP,
     "feddc": FedDC,
+    "balanced_experts": BalancedExperts,
+    "fedgrab": FedGraB,
+    "fedlf": FedLF,
+    "s2fgl": S2FGL,
     "isolated": Isolated,
     "centralised": Centralised,
 }
