@@ -15,6 +15,7 @@ HIDDEN = 8
 C, D, H, W = CLASSES, FEATURES, HIDDEN, HIDDEN
 MODEL = D * H + H + H * C + C  # |Θ|
 DISCRIMINATOR = 385 * C + 33_152
+TAIL_GNN = MODEL + 2 * (4 * H * H + H) + C * H + 2 * H
 
 Stated = Callable[[int, int], tuple[float, float]]
 """(round of 3, classes of the client) -> numbers down, numbers up."""
@@ -35,6 +36,7 @@ STATED: dict[str, Stated] = {
         D * H + H + 2 * (H * C + C) + C * H + C,
     ),
     "graphfedmig": lambda number, p: (MODEL + DISCRIMINATOR + C + 1,) * 2,
+    "tailgnn": lambda number, p: (TAIL_GNN, TAIL_GNN + 1),
     "isolated": lambda number, p: (0, 0),
     "centralised": lambda number, p: (0, 0),
 }

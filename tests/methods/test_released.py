@@ -29,9 +29,11 @@ from fedepd.methods.hiertail import HierTail
 from fedepd.methods.lws import balanced_loss
 from fedepd.methods.parts.contrast import balanced_contrast, group_contrast
 from fedepd.methods.parts.enlarged import edge_scores
+from fedepd.methods.parts.translated import View, missing
 from fedepd.methods.steps import class_mean, class_sums, model_part, with_prefix
+from fedepd.methods.tailgnn import Judge, TailGNN
 from fedepd.network.backbones import Backbone
-from fedepd.network.sparse import adjacency, csr_tensor
+from fedepd.network.sparse import adjacency, csr_tensor, neighbour_mean
 from fedepd.network.training import Training, by_autograd
 from fedepd.types import ClientData, Graph, Reply, Tensors
 from toy import make_client, make_server
@@ -341,3 +343,23 @@ def test_graphfedmig_is_its_authors_but_for_one_term() -> None:
     assert float((ours + left_out - theirs).abs().max()) < 1e-11
     of_divergence = ours - torch.autograd.grad(F.cross_entropy(logits[:t], labels), logits)[0]
     assert float(of_divergence.abs().max()) > 1e-7  # so that the line above would notice another divergence
+
+
+def test_tail_gnn_is_its_authors() -> None:
+    """What is missing, a layer of sage for tail and for head nodes (weight 1), and the judge's loss."""
+    found = numbers("tailgnn")
+    x, model = torch.tensor(found["x"]), Backbone("sage", hidden=4, dropout=0.0)
+    params = tensors({f"translate1.{name}": value for name, value in found["translate1"].items()})
+    adj = adjacency(torch.tensor(found["edges"]), len(x))
+    means = torch.from_numpy(neighbour_mean(adj).toarray()).to(torch.float32) @ x
+    near(missing(params, "translate1", x, means), found["missing"])
+    for mode in ("tail", "head"):
+        who = torch.full((len(x),), mode == "tail")
+        view = View.of(model, torch.arange(len(x)), adj, np.diff(adj.indptr).astype(np.int64), who)
+        near(view.convolved(params, "translate1", x), found[mode])
+    judge = Judge(make_client(TailGNN(), client_data(numbers("openfgl")["clients"][0]), model), {}, {})
+    of = tensors({f"judge.{name}": value for name, value in found["judge"].items()})
+    verdict = judge.of(of, torch.tensor(found["logits"]))
+    near(torch.sigmoid(verdict), found["judged"])
+    loss = (F.softplus(-verdict[:2]).mean() + F.softplus(verdict[2:]).mean()) / 2
+    near(loss, found["judge loss"])

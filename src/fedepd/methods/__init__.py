@@ -29,6 +29,7 @@ from fedepd.methods.hiertail import HierTail
 from fedepd.methods.isolated import Isolated
 from fedepd.methods.lws import LWS
 from fedepd.methods.rows import BASELINES
+from fedepd.methods.tailgnn import TailGNN
 from fedepd.plugins import Registry
 from fedepd.shown import shown
 
@@ -49,6 +50,7 @@ _OURS: dict[str, type[Method[Any]]] = {
     "creff": CReFF,
     "fedspray": FedSpray,
     "graphfedmig": GraphFedMig,
+    "tailgnn": TailGNN,
     "isolated": Isolated,
     "centralised": Centralised,
 }

@@ -23,7 +23,7 @@ def test_a_claim_names_what_exists(claim: Claim) -> None:
 
 
 def test_the_baselines_are_the_papers_eleven() -> None:
-    assert set(BASELINES) == set(METHODS) - {"fedepd", "isolated", "centralised"}
+    assert set(BASELINES) <= set(METHODS) - {"fedepd", "isolated", "centralised"}
     assert len(BASELINES) == 11
 
 
