@@ -27,6 +27,7 @@ from fedepd.methods.graphfedmig import GraphFedMig
 from fedepd.methods.graphsmote import GraphSMOTE
 from fedepd.methods.hiertail import HierTail
 from fedepd.methods.isolated import Isolated
+from fedepd.methods.lte4g import LTE4G
 from fedepd.methods.lws import LWS
 from fedepd.methods.rows import BASELINES
 from fedepd.methods.tailgnn import TailGNN
@@ -51,6 +52,7 @@ _OURS: dict[str, type[Method[Any]]] = {
     "fedspray": FedSpray,
     "graphfedmig": GraphFedMig,
     "tailgnn": TailGNN,
+    "lte4g": LTE4G,
     "isolated": Isolated,
     "centralised": Centralised,
 }
