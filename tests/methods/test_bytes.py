@@ -52,6 +52,11 @@ STATED: dict[str, Stated] = {
     "fedgrab": lambda number, p: (MODEL + C, MODEL + C),
     "fedlf": lambda number, p: (MODEL + C * W + C,) * 2,
     "s2fgl": lambda number, p: (MODEL + 4 * C * W + 4 * C, MODEL + C * W + C),
+    "tailgnn": lambda number, p: (TAIL_GNN, TAIL_GNN + 1),
+    "lte4g": lambda number, p: (
+        MODEL + 4 * W * C + 5 * C + 1,
+        MODEL + C if number == 1 else 2 * W * C + 3 * C,
+    ),
     "isolated": lambda number, p: (0, 0),
     "centralised": lambda number, p: (0, 0),
 }
@@ -66,7 +71,8 @@ def test_every_method_states_its_bytes() -> None:
 def test_counted_bytes_are_the_stated_ones(name: str, missing_class: bool) -> None:
     """3 rounds, one client: the loop's count is that client's.
 
-    LWS is in its second stage and CReFF refreshes in round 3.
+    LWS is in its second stage and CReFF refreshes in round 3. LTE4G trains experts in round 2 and students in
+    round 3, and makes prototypes in both.
     """
     client = toy_client(missing_class=missing_class)
     present = int((class_counts(client) > 0).sum())

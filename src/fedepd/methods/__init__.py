@@ -39,6 +39,7 @@ from fedepd.methods.graphsmote import GraphSMOTE
 from fedepd.methods.hiertail import HierTail
 from fedepd.methods.isolated import Isolated
 from fedepd.methods.logit_adjustment import LogitAdjustment
+from fedepd.methods.lte4g import LTE4G
 from fedepd.methods.lws import LWS
 from fedepd.methods.moon import Moon
 from fedepd.methods.rows import BASELINES
@@ -81,6 +82,8 @@ _OURS: dict[str, type[Method[Any]]] = {
     "fedgrab": FedGraB,
     "fedlf": FedLF,
     "s2fgl": S2FGL,
+    "tailgnn": TailGNN,
+    "lte4g": LTE4G,
     "isolated": Isolated,
     "centralised": Centralised,
 }

@@ -112,6 +112,8 @@ class Views:
             return rows.new_zeros(())
         near = spmm(self.heads, rows)
         return missing(params, name, rows.index_select(0, self.head_nodes), near).norm(dim=1).mean()
+        lengths: Tensor = missing(params, name, rows.index_select(0, self.head_nodes), near).norm(dim=1)
+        return lengths.mean()
 
 
 def missing(params: Tensors, name: str, own: Tensor, near: Tensor) -> Tensor:
