@@ -86,3 +86,36 @@ def write_tables(folder: Path, site: int, order: int = 1, labels: bool = True) -
     ends = "".join(f"s{site}-{a},s{site}-{b}\n" for a, b in pairs)
     edges.write_text("source,target\n" + ends)
     return nodes, edges
+
+
+MADE = """\
+[[column]]
+name = "opened"
+kind = "date"
+day = "2025-06-01"
+scaled = true
+""" + "".join(
+    f'[[column]]\nname = "{side} {name}"\nkind = "edges"\nmade = "{made}"\nscaled = true\n{of}'
+    for side in ("out", "in")
+    for name, made, of in (
+        ("count", f"{side} count", ""),
+        *((f"amount {what}", f"{side} {what}", 'of = "amount"\n') for what in ("sum", "mean", "max")),
+    )
+)
+"""A date, and what edges say, in the order of an import."""
+GAPS = ("scaled = true", 'scaled = true\nmissing = "mean"')
+"""Balances may be missing."""
+
+
+def add_made(nodes: Path, edges: Path, gaps: bool = False) -> None:
+    """Dates and amounts for the tables; with ``gaps``, every ninth balance is missing."""
+    head, *lines = nodes.read_text().splitlines()
+    at = head.split(",").index("balance")
+    rows = [line.split(",") for line in lines]
+    for number, row in enumerate(rows):
+        row[at] = "" if gaps and number % 9 == 4 else row[at]
+        row.append(f"2024-{1 + number % 12:02d}-{1 + number % 28:02d}")
+    nodes.write_text("\n".join([f"{head},opened", *map(",".join, rows)]) + "\n")
+    head, *lines = edges.read_text().splitlines()
+    rest = [f"{line},{(7 * number) % 50 + 1}" for number, line in enumerate(lines)]
+    edges.write_text("\n".join([f"{head},amount", *rest]) + "\n")

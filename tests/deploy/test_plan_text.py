@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from deploy.plans import write_plan
-from fedepd.datasets.columns import read_table
+from fedepd.datasets.columns import list_column, read_table
 from fedepd.deploy.plan import Plan, PlanColumn, read_plan
 from fedepd.deploy.plan_task import check_runs
-from fedepd.deploy.plan_text import EXAMPLE, Draft, drafted, plan_text
+from fedepd.deploy.plan_text import EXAMPLE, Draft, drafted, guessed, plan_text
 from fedepd.errors import BadData
 from hostile_names import PAYLOADS, cases, check_lines
 
@@ -100,7 +100,7 @@ def test_kinds_are_guessed_from_a_table(tmp_path: Path) -> None:
         PlanColumn("customers", "number", scaled=True),
         PlanColumn("country", "category", values=("AT", "DE")),
         PlanColumn("business", "flag"),
-        PlanColumn("age", "number", scaled=True),
+        PlanColumn("age", "number", scaled=True, missing="mean"),
     )
     assert found.plan.classes == ("no", "yes")
     assert [line.split("'")[1] for line in found.left_out] == [
@@ -113,7 +113,7 @@ def test_kinds_are_guessed_from_a_table(tmp_path: Path) -> None:
     assert "12 different texts" in found.left_out[0]
     assert "looks like an identifier" in found.left_out[1]
     assert "'AT' and 'at' differ only" in found.left_out[3]
-    assert "'age' has 1 empty cells here; every site has to fill them in" in found.doubts
+    assert "'age' has empty cells here; the mean of all sites takes their place" in found.doubts
     assert "the values of 'country' are those of one table; other sites may have more" in found.doubts
 
 
@@ -164,3 +164,9 @@ def test_hostile_names_of_columns_and_cells_stay_comments_and_texts(tmp_path: Pa
     made = Table("nodes.csv", {key: list_column(cells) for key, cells in columns.items()}, 4)
     found = drafted(made, "account", "fraud")
     assert back(tmp_path, found.plan, found.left_out) == found.plan
+
+
+def test_dates_are_guessed_with_the_latest_day() -> None:
+    column = list_column(["2025-03-31", "01.04.2025", "n/a"])
+    found = PlanColumn("opened", "date", scaled=True, missing="mean", day="2025-04-01")
+    assert guessed("opened", column) == found

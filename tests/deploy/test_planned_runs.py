@@ -15,9 +15,10 @@ import torch
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
 from deploy.office import Office
-from deploy.plans import UNSCALED, write_plan, write_tables
+from deploy.plans import GAPS, MADE, UNSCALED, add_made, write_plan, write_tables
 from fedepd import run
-from fedepd.datasets.tables import Roles, import_files
+from fedepd.clients.scaling import scaled_together
+from fedepd.datasets.tables import FeatureSchema, Roles, import_files
 from fedepd.deploy.plan import Plan, read_plan
 from fedepd.deploy.plan_task import plan_task
 from fedepd.deploy.rehearse import rehearse
@@ -169,3 +170,54 @@ def test_one_table_of_all_owners_gives_the_same_weights(tmp_path: Path) -> None:
         torch.equal(tensor, ledger.progress.best["global"].tensors[name])
         for name, tensor in simulated.tensors.items()
     )
+
+
+SORTED = ('["honest", "mule", "fraud"]', '["fraud", "honest", "mule"]')
+ALL_SCALED = (("scaled = false", "scaled = true"), ('kind = "flag"', 'kind = "number"\nscaled = true'))
+WITH_MADE = ("[run]", f"{MADE}[run]")
+
+
+def test_dates_and_edge_features_of_all_owners_give_the_same_weights(tmp_path: Path) -> None:
+    """The same for ages by the plan's day, and for counts, sums, means and maxima of amounts."""
+    dates: dict[str, Any] = {"dates": ("opened",), "day": "2025-06-01", "edge_features": ("amount",)}
+    roles = Roles(id="account", label="fraud", scale=True, one_hot=("country",), owner="owner", **dates)
+    plan, task = planned(tmp_path, SORTED, *ALL_SCALED, WITH_MADE)
+    tables = [write_tables(tmp_path / site, number, 1) for number, site in enumerate(SITES)]
+    for each in tables:
+        add_made(*each)
+    graphs = [import_tables(plan, *each, ROLES).write(each[0].parent) for each in tables]
+    ledger = rehearse(task, graphs)
+    graph, _ = import_files(*together(tmp_path, tables), roles)
+    assert [rule.name for rule in FeatureSchema.from_json(graph.schema).rules] == [
+        rule.name for rule in plan.schema.rules
+    ]
+    settings: dict[str, Any] = {"rounds": 3, "hidden": 8, "evaluate_every": 1, "guard": True, "secure": True}
+    simulated = run(graph, "fedavg", partition="owner", **settings)
+    assert all(
+        torch.equal(tensor, ledger.progress.best["global"].tensors[name])
+        for name, tensor in simulated.tensors.items()
+    )
+
+
+def test_gaps_get_the_mean_of_all_sites(tmp_path: Path) -> None:
+    """The mean of the balances that are there, whatever the split; scaled it is 0. The mark is 1."""
+    plan, task = planned(tmp_path, GAPS, WITH_MADE)
+    tables = [write_tables(tmp_path / site, number, 1) for number, site in enumerate(SITES)]
+    for each in tables:
+        add_made(*each, gaps=True)
+    graphs = [import_tables(plan, *each, ROLES).write(each[0].parent) for each in tables]
+    known = [
+        float(line.split(",")[3])
+        for nodes, _ in tables
+        for line in nodes.read_text().splitlines()[1:]
+        if line.split(",")[3]
+    ]
+    clients = scaled_together([site_data(task, site, path) for site, path in zip(SITES, graphs, strict=True)])
+    for client in clients:
+        places = dict(FeatureSchema.from_json(client.graph.schema).places)
+        assert places[2].fill == places[2].mean == pytest.approx(sum(known) / len(known), rel=1e-12)
+        gaps = torch.arange(client.graph.num_nodes) % 9 == 4
+        assert torch.equal(client.graph.x[:, 3], gaps.float())
+        assert not bool(client.graph.x[gaps, 2].any())
+        assert bool(client.graph.x[~gaps, 2].all())
+    assert rehearse(task, graphs).digest() == rehearse(task, graphs).digest()

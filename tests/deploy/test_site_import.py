@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from deploy.plans import write_plan
+from deploy.plans import GAPS, MADE, write_plan
 from fedepd.clients.client_file import read_file
 from fedepd.datasets.npz import write_npz
 from fedepd.datasets.tables import Roles, import_files
@@ -250,3 +250,75 @@ def test_a_file_by_a_plan_is_not_imported_again(plan: Plan, tmp_path: Path) -> N
     path = read(plan, tmp_path).write(tmp_path)
     with pytest.raises(BadConfig, match="was made by a plan already; give it to 'join' with --data"):
         import_file(plan, path)
+
+
+# --- gaps, dates and amounts of edges -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Plan:
+    return read_plan(write_plan(tmp_path / "made.toml", GAPS, ("[run]", f"{MADE}[run]")))
+
+
+def read_made(plan: Plan, folder: Path, *amounts: object, **cells: Any) -> Imported:
+    rows = [{**row, "opened": f"2025-05-{30 - number}"} for number, row in enumerate(changed(1, **cells))]
+    nodes = write(folder, rows)
+    lines = zip(("a1,a2", "a3,a2", "a1,a3"), amounts or (5, 1, 2), strict=True)
+    (folder / "edges.csv").write_text("source,target,amount\n" + "".join(f"{a},{b}\n" for a, b in lines))
+    return import_tables(plan, nodes, folder / "edges.csv", ROLES)
+
+
+def test_dates_amounts_and_gaps_by_the_plan(made: Plan, tmp_path: Path) -> None:
+    """2025-05-30 is two days before 2025-06-01. a1 sends 5 and 2; a2 gets 5 and 1."""
+    found = read_made(made, tmp_path, balance="n/a")
+    assert found.unscaled is not None
+    raw = dict(zip(found.unscaled.columns, found.unscaled.values.T.tolist(), strict=True))
+    names = list(made.schema.feature_names)
+    assert raw[names.index("opened age")] == [2, 3, 4, 5]
+    assert raw[names.index("out count")] == [2, 0, 1, 0]
+    assert raw[names.index("out amount sum")] == [7, 0, 1, 0]
+    assert raw[names.index("in amount mean")] == [0, 3, 2, 0]
+    assert raw[names.index("in amount max")] == [0, 5, 2, 0]
+    balance = names.index("balance")
+    assert [np.isnan(each) for each in raw[balance]] == [False, True, False, False]
+    assert found.graph.x[:, balance + 1].tolist() == [0, 1, 0, 0]
+    assert any("1 of 4 rows have no value in column 'balance'" in note for note in found.notes)
+    again = read_file(found.write(tmp_path)).unscaled
+    assert again is not None
+    np.testing.assert_array_equal(again.values, found.unscaled.values)
+
+
+def test_what_does_not_fit_such_columns_is_refused_with_its_line(made: Plan, tmp_path: Path) -> None:
+    with pytest.raises(BadData, match=r"edges\.csv.* line 3: column 'amount' has no value"):
+        read_made(made, tmp_path, 5, "", 2)
+    with pytest.raises(
+        BadData, match=r"nodes\.csv.* line 3: column 'balance' holds the text 'much', but the plan"
+    ):
+        read_made(made, tmp_path, balance="much")
+    with pytest.raises(BadData, match=r"no column 'amount'; add it, because the plan makes a feature"):
+        import_tables(made, write(tmp_path, [{**row, "opened": "2025-05-01"} for row in ROWS]),
+                      tmp_path / "edges.csv", ROLES)  # fmt: skip
+    gone = [{**row, "opened": "" if number == 2 else "2025-05-01"} for number, row in enumerate(ROWS)]
+    with pytest.raises(BadData, match=r"nodes\.csv.* line 4: column 'opened' has no value"):
+        read(made, tmp_path, gone)
+
+
+def test_a_gap_that_is_not_marked_is_refused(made: Plan, tmp_path: Path) -> None:
+    path = read_made(made, tmp_path, balance="").write(tmp_path)
+    arrays = dict(np.load(path))
+    arrays["x"][:, 3] = 0
+    np.savez(path, **arrays)
+    with pytest.raises(BadData, match="unscaled holds nan in row 1 of column 2"):
+        read_file(path)
+
+
+def test_a_graph_file_cannot_show_them(made: Plan, tmp_path: Path) -> None:
+    write(tmp_path)
+    graph, _ = import_files(
+        tmp_path / "nodes.csv", tmp_path / "edges.csv", Roles("account", "fraud", one_hot=True)
+    )
+    write_npz(graph, tmp_path / "g.npz")
+    with pytest.raises(
+        BadConfig, match="'balance' has dates, gaps or amounts of edges, which only tables show"
+    ):
+        import_file(made, tmp_path / "g.npz")

@@ -6,7 +6,8 @@ without ``global_ids`` has its nodes numbered from 0.
 
 A file whose numbers are yet to be scaled has two more arrays. ``scaled`` is int64 [s]: the positions of these
 columns in x, ascending. ``unscaled`` is float64 [n, s]: their numbers as they are in the owner's table. x
-holds 0 in these columns. The owners scale them together, before the first round.
+holds 0 in these columns. The owners scale them together, before the first round. A missing number is NaN, if
+the schema allows it and the next feature marks it. The mean takes its place.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from fedepd.clients.imputing import open_rules
 from fedepd.clients.split import SplitConfig, split_client
 from fedepd.datasets.npz import Arrays, read_arrays, read_npz, write_npz
 from fedepd.errors import BadConfig, BadData
@@ -138,7 +141,7 @@ def check_unscaled(unscaled: Unscaled, graph: Graph, where: str) -> None:
         raise BadData(
             f"{where}: scaled is {shown(list(columns), 100)}; it must hold positions in 0..{d - 1}, ascending"
         )
-    bad = np.argwhere(~(np.abs(values) <= LARGEST))
+    bad = np.argwhere(~(np.abs(values) <= LARGEST) & ~_gaps(unscaled, graph))
     if bad.size:
         row, at = bad[0].tolist()
         raise BadData(
@@ -147,6 +150,16 @@ def check_unscaled(unscaled: Unscaled, graph: Graph, where: str) -> None:
         )
     if bool(graph.x[:, list(columns)].any()):
         raise BadData(f"{where}: x is not 0 in the columns that 'scaled' names; import it again")
+
+
+def _gaps(unscaled: Unscaled, graph: Graph) -> NDArray[np.bool_]:
+    """Where a number is missing, and the schema and the feature behind it say so: bool [n, s]."""
+    out = np.zeros(unscaled.values.shape, dtype=bool)
+    marked = open_rules(graph)
+    for at, column in enumerate(unscaled.columns):
+        if column in marked and marked[column].marked:
+            out[:, at] = np.isnan(unscaled.values[:, at]) & (graph.x[:, column + 1].numpy() == 1)
+    return out
 
 
 def _masks(arrays: Arrays, y: Tensor, path: Path) -> tuple[Tensor, Tensor, Tensor]:

@@ -5,8 +5,9 @@ schema says "median" or "mean" without a value. Whoever splits the graph compute
 rows and writes it into the schema. The model keeps it for new tables.
 
 Choice: over the training rows of all owners together, as if they had agreed on the value. So a simulation
-fills gaps as it scales columns. The sites of a real federation have no such value, and a file with gaps is
-refused there.
+fills gaps as it scales columns. The sites of a real federation count no training rows together. By a plan
+they put the mean over all their rows there, from the sums that scale the column; a file with other gaps is
+refused.
 """
 
 from __future__ import annotations
@@ -91,10 +92,14 @@ def filled_as(graph: Graph, schema: FeatureSchema | None) -> Graph:
     return filled(graph, {at: value for at, value in fills.items() if value is not None})
 
 
-def check_filled(graph: Graph, where: str) -> None:
-    """Refuse a graph whose missing numbers wait for a value. ``where`` names its file."""
-    if names := [rule.name for rule in open_rules(graph).values() if rule.marked]:
+def check_filled(graph: Graph, where: str, scaled: Sequence[int] = ()) -> None:
+    """Refuse a graph whose missing numbers wait for a value. ``where`` names its file.
+
+    The columns ``scaled`` get the mean that scales them.
+    """
+    if names := [rule.name for at, rule in open_rules(graph).items() if rule.marked and at not in scaled]:
         raise BadData(
             f"{where} has missing numbers in column '{shown(names[0])}', and the sites of a federation have "
-            f"agreed on nothing to put there; fill them in before the import"
+            f"agreed on nothing to put there; fill them in before the import, or ask for a plan with "
+            f'missing = "mean"'
         )

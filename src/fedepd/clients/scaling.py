@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedepd.clients.client_file import ClientFile
-from fedepd.datasets.tables import FeatureSchema
+from fedepd.datasets.tables import FeatureRule, FeatureSchema
 from fedepd.errors import BadData
 from fedepd.network.sparse import csr_tensor, to_scipy
 from fedepd.types import ClientData, Graph, Unscaled
@@ -117,8 +117,8 @@ def scaling_of(columns: Sequence[ColumnSums]) -> Scaling:
 
 
 def sums_of(unscaled: Unscaled) -> list[ColumnSums]:
-    """The sums of every column."""
-    return [column_sums(values) for values in unscaled.values.T]
+    """The sums of every column, over the rows that have a number."""
+    return [column_sums(values[~np.isnan(values)]) for values in unscaled.values.T]
 
 
 def scaled_graph(graph: Graph, unscaled: Unscaled, scaling: Scaling) -> Graph:
@@ -130,6 +130,7 @@ def scaled_graph(graph: Graph, unscaled: Unscaled, scaling: Scaling) -> Graph:
     mean, deviation = scaling
     with np.errstate(over="ignore"):
         values = ((unscaled.values - mean) / deviation).astype(np.float32)  # [n, s]
+    values[np.isnan(unscaled.values)] = 0  # the mean
     bad = np.argwhere(~np.isfinite(values))
     if bad.size:
         row, at = bad[0].tolist()
@@ -151,10 +152,14 @@ def scaled_schema(schema: str, columns: Sequence[int], scaling: Scaling) -> str:
     whole = FeatureSchema.from_json(schema)
     for at, rule in whole.places:
         if rule.categories is None and at in found:
-            mean, deviation = found[at]
-            rule = replace(rule, mean=mean, std=deviation)
+            rule = scaled_rule(rule, *found[at])
         rules.append(rule)
     return replace(whole, rules=tuple(rules)).to_json()
+
+
+def scaled_rule(rule: FeatureRule, mean: float, deviation: float) -> FeatureRule:
+    """The rule with a scaling. The mean also takes the place of missing numbers, where some may be."""
+    return replace(rule, mean=mean, std=deviation, fill=mean if rule.is_open else rule.fill)
 
 
 def scaled_by(owned: Owned, scaling: Scaling) -> Owned:

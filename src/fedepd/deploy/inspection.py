@@ -103,9 +103,13 @@ def column_in_words(column: PlanColumn) -> str:
         return f"one of: {listed(column.values, 20)}"
     if column.kind == "flag":
         return "0 or 1"
-    return (
-        f"a number, {'scaled by the mean and deviation of all sites' if column.scaled else 'used as it is'}"
-    )
+    how = "scaled by the mean and deviation of all sites" if column.scaled else "used as it is"
+    if column.kind == "edges":
+        of = f" of '{shown(column.of)}'" if column.of else ""
+        return f"from your table of edges: {column.made}{of} at each node, {how}"
+    what = f"a date, as days before {column.day}" if column.kind == "date" else "a number"
+    gaps = "; may be empty: the mean of all sites takes its place, and a feature marks it"
+    return f"{what}, {how}{gaps if column.missing else ''}"
 
 
 def leaving(plan: Plan, task: FederationTask) -> list[Leaving]:
@@ -114,7 +118,7 @@ def leaving(plan: Plan, task: FederationTask) -> list[Leaving]:
     first, every = "once, before the first round", "every round"
     out = []
     if plan.scaled:
-        what = f"number, sum and sum of squares of each of {len(plan.scaled)} scaled columns"
+        what = f"number of values, sum and sum of squares of each of {len(plan.scaled)} scaled columns"
         out.append(Leaving(what, first))
     if plan.counted:
         out.append(Leaving(f"number of rows of each of {len(plan.counted)} categories", first))

@@ -19,8 +19,9 @@ from typing import Any
 
 from fedepd.clients.partition import PartitionConfig
 from fedepd.clients.split import SplitConfig
-from fedepd.datasets.tables import MAX_CATEGORIES, MAX_NAME, MISSING, FeatureRule, FeatureSchema
+from fedepd.datasets.tables import MAX_CATEGORIES, MAX_NAME, MISSING, FeatureSchema
 from fedepd.deploy.agreement import Agreement
+from fedepd.deploy.plan_columns import COLUMN, PlanColumn, column_of
 from fedepd.deploy.task import MAX_SITES, NAME
 from fedepd.errors import BadConfig, FedEPDError, UnknownName
 from fedepd.files import MAX_TOML_BYTES, check_depth, read_bytes
@@ -29,11 +30,12 @@ from fedepd.rounds.guard import Privacy
 from fedepd.shapes import EVERY, FLAG, LEAF, SHARE, TEXT, WHOLE, Table, expect, number, whole
 from fedepd.shown import shown
 
+__all__ = ["GUARDED", "VERSION", "Plan", "PlanColumn", "check_names", "parse_plan", "plan_bytes", "read_plan"]
+
 VERSION = 1
 MAX_CLASSES, MAX_COLUMNS, MAX_FEATURES = 10_000, 10_000, 100_000
 MAX_TASK_NAME, MAX_PURPOSE = 40, 300
 """Most characters. A run's name is the task's with the time behind it."""
-KINDS = ("number", "category", "flag")
 SITE_GETS = "model"
 """What every site gets at the end: the trained model. A plan must say so, because owners read it there."""
 CURE = "correct it"
@@ -46,7 +48,7 @@ SHAPE: Table = {
     "classes": [TEXT],
     "min_sites": whole(1, MAX_SITES),
     "site_gets": TEXT,
-    "column": [{"name": TEXT, "kind": TEXT, "scaled?": FLAG, "values?": [TEXT]}],
+    "column": [COLUMN],
     "run": {"method": TEXT, "preset?": TEXT, EVERY: LEAF},
     "split": {"rule?": TEXT, "train": SHARE, "val": SHARE, "test": SHARE},
     "privacy?": {
@@ -68,28 +70,6 @@ ELSEWHERE = {
     "seed": "is chosen with 'submit --seed'",
 }
 """Settings that may not be in [run], each with the reason."""
-
-
-@dataclass(frozen=True)
-class PlanColumn:
-    """One column of every site's table of nodes."""
-
-    name: str
-    kind: str
-    """number, category or flag (0 or 1)."""
-    scaled: bool = False
-    """Of a number: whether it is scaled to mean 0 and deviation 1, by statistics over all sites."""
-    values: tuple[str, ...] = ()
-    """Of a category: what a cell may hold."""
-
-    @property
-    def rule(self) -> FeatureRule:
-        return FeatureRule(self.name, categories=self.values if self.kind == "category" else None)
-
-    @property
-    def width(self) -> int:
-        """Number of features."""
-        return len(self.values) if self.kind == "category" else 1
 
 
 @dataclass(frozen=True)
@@ -131,7 +111,8 @@ class Plan:
     @cached_property
     def scaled(self) -> tuple[int, ...]:
         """The positions of scaled columns among the features, ascending."""
-        return self._places(lambda column: column.scaled)
+        places = [at for at, _ in self.schema.places]
+        return tuple(at for at, column in zip(places, self.columns, strict=True) if column.scaled)
 
     @cached_property
     def counted(self) -> tuple[int, ...]:
@@ -210,7 +191,7 @@ def _plan(table: dict[str, Any]) -> Plan:
         task=table["task"],
         purpose=table["purpose"],
         classes=tuple(table["classes"]),
-        columns=tuple(_column(each, place) for place, each in enumerate(table["column"], 1)),
+        columns=tuple(column_of(each, place) for place, each in enumerate(table["column"], 1)),
         method=method,
         preset=preset,
         settings={**run, **_split(table["split"]), **privacy},
@@ -232,27 +213,6 @@ def _check_keys(table: Mapping[str, Any], shape: Mapping[str, Any], above: str) 
         for part in parts:
             if isinstance(part, dict) and isinstance(shape_of, dict):
                 _check_keys(part, shape_of, f"[{name}]")
-
-
-def _column(table: Mapping[str, Any], place: int) -> PlanColumn:
-    name, kind = table["name"], table["kind"]
-    where = f"column {place} '{shown(name)}'"
-    if kind == "text":
-        raise BadConfig(
-            f"{where} is of kind text, which cannot be a feature; "
-            f"leave it out, or turn it into numbers or categories at every site"
-        )
-    if kind not in KINDS:
-        raise UnknownName(f"kind of {where}", shown(kind), KINDS)
-    for key, owner in (("scaled", "number"), ("values", "category")):
-        if key in table and kind != owner:
-            raise BadConfig(f"{where} has {key}, which only a {owner} has; remove it")
-        if key not in table and kind == owner:
-            wanted = (
-                "scaled = true or false" if key == "scaled" else 'values = ["A", "B"] with all its values'
-            )
-            raise BadConfig(f"{where} is a {kind} without {key}; add {wanted}")
-    return PlanColumn(name, kind, table.get("scaled", False), tuple(table.get("values", ())))
 
 
 def _split(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -286,6 +246,9 @@ def _check_columns(columns: Sequence[PlanColumn]) -> None:
     if not 0 < len(columns) <= MAX_COLUMNS:
         raise BadConfig(f"there are {len(columns):,} columns; give 1 to {MAX_COLUMNS:,} [[column]] tables")
     check_names([column.name for column in columns], "column", cased=True)
+    numbers = [column.rule for column in columns if column.kind != "category"]
+    check_names([name for rule in numbers for name in rule.feature_names], "feature", cased=True)
+    check_names(sorted({column.of for column in columns if column.of}), "column of edges", cased=True)
     for column in columns:
         if column.kind == "category":
             check_names(column.values, f"column '{shown(column.name)}': value")

@@ -10,8 +10,11 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from fedepd.datasets.columns import Column, Table
+from fedepd.datasets.dates import day_of, is_dates
+from fedepd.datasets.roles import UNKNOWN
 from fedepd.datasets.tables import MISSING, class_names
 from fedepd.deploy.plan import GUARDED, MAX_TASK_NAME, VERSION, Plan, PlanColumn, check_names
+from fedepd.deploy.plan_columns import FILLED, SCALABLE
 from fedepd.errors import BadConfig, BadData
 from fedepd.rounds.guard import Privacy
 from fedepd.runs.settings import in_words
@@ -75,6 +78,12 @@ site_gets = "model"
 #                    before the first round, as sums, and every site scales by them. scaled = false: as it is.
 # kind = "category": one of the listed values in every cell. Each value becomes a feature of 0 or 1.
 # kind = "flag":     0 or 1 in every cell.
+# kind = "date":     a date such as 2025-03-31 in every cell. It becomes its age in days before the given day.
+# missing = "mean"   (numbers and dates that are scaled): cells may be empty. The mean over all sites takes
+#                    their place, from the same sums, and one more feature marks them.
+# kind = "edges":    not a column of nodes, but what the site's table of edges says about each node.
+#                    made = "out sum" and of = "amount": the sum of the amounts that go out. out or in, and
+#                    count (without of), sum, mean or max.
 # Text cannot be a feature. Turn it into numbers or categories first, in the same way at every site.
 """
 TAIL = """
@@ -161,8 +170,10 @@ def _setting(name: str, value: object) -> str:
 
 def _column(column: PlanColumn) -> str:
     lines = ["[[column]]", f"name = {quoted(column.name)}", f"kind = {quoted(column.kind)}"]
-    if column.kind == "number":
+    if column.kind in SCALABLE:
         lines.append(f"scaled = {in_words(column.scaled)}")
+    given = {"day": column.day, "missing": column.missing, "made": column.made, "of": column.of}
+    lines += [f"{key} = {quoted(text)}" for key, text in given.items() if text]
     if column.kind == "category":
         lines.append(f"values = [{', '.join(map(quoted, column.values))}]")
     return "\n".join(lines) + "\n\n"
@@ -188,8 +199,12 @@ def drafted(nodes: Table, id: str, label: str) -> Draft:
         columns.append(found)
         if found.kind == "category":
             doubts.append(f"the values of '{shown(name)}' are those of one table; other sites may have more")
-        if found.kind != "category" and (empty := int(np.isnan(column.numbers).sum())):
+        if found.kind == "flag" and (empty := int(np.isnan(column.numbers).sum())):
             doubts.append(f"'{shown(name)}' has {empty:,} empty cells here; every site has to fill them in")
+        if found.missing:
+            doubts.append(f"'{shown(name)}' has empty cells here; the mean of all sites takes their place")
+        if found.kind == "date":
+            doubts.append(f"the day of '{shown(name)}' is the latest of one table; choose it for all sites")
     if not columns:
         raise BadData(
             f"{nodes.name} has no column that can be a feature "
@@ -238,10 +253,15 @@ def guessed(name: str, column: Column) -> PlanColumn | str:
         consecutive = float(known.max() - known.min()) == known.size - 1
         if consecutive or name.casefold().endswith("id"):
             return "has another whole number in every row and looks like an identifier"
-    return PlanColumn(name, "number", scaled=True)
+    return PlanColumn(name, "number", scaled=True, missing=FILLED if known.size < numbers.size else "")
 
 
 def _guessed_text(name: str, column: Column) -> PlanColumn | str:
+    if is_dates(column, UNKNOWN):
+        found = [day_of(text) for text in column.texts() if text not in UNKNOWN]
+        latest = max(day for day in found if day is not None)
+        gaps = FILLED if len(found) < len(column.texts()) else ""
+        return PlanColumn(name, "date", scaled=True, missing=gaps, day=latest.isoformat())
     texts = [text for text in column.texts() if text not in MISSING]
     values = sorted(set(texts))
     if len(values) > min(FEW_VALUES, max(2, len(texts) // 2)):

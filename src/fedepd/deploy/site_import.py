@@ -19,7 +19,9 @@ from fedepd import memory
 from fedepd.clients.client_file import Unscaled, read_file, write_unsplit_file
 from fedepd.datasets.columns import Column, Table, listed, read_table
 from fedepd.datasets.conform import conformed_classes, conformed_features
-from fedepd.datasets.tables import MISSING, Roles, finite, node_ids, read_edges
+from fedepd.datasets.edges import Ends, find_ends, joined
+from fedepd.datasets.roles import UNKNOWN
+from fedepd.datasets.tables import MISSING, Roles, finite, node_ids
 from fedepd.deploy.contents import SITE_DATA
 from fedepd.deploy.plan import Plan, PlanColumn
 from fedepd.errors import BadConfig, BadData
@@ -77,15 +79,19 @@ def import_tables(
                 f"column '{shown(name)}' is a feature of the plan and cannot be {role}; name another column"
             )
     ids = node_ids(table, roles.id)
-    edge_index, notes = read_edges(read_table(edges), ids, roles)
+    ends = find_ends(read_table(edges), ids, roles)
+    edge_index, notes = joined(ends, [column.of for column in plan.columns if column.of])
     memory.check(
         memory.COPIES * 4 * table.rows * plan.num_features,
         f"{table.name}: {table.rows:,} rows of {plan.num_features:,} features",
     )
     parts = []
     for column in plan.columns:
+        if column.kind == "edges":
+            parts.append(_of_edges(plan, column, table, ends))
+            continue
         cells = table.column(column.name, f"add it, because the plan needs this {column.kind}, or use --map")
-        parts.append(_features(table, cells, column, ignore_unknown, notes))
+        parts.append(_features(plan, table, cells, column, ignore_unknown, notes))
     y, unknown = _numbered(table.column(roles.label, NO_LABEL).texts(), plan.classes)
     if unknown:
         row, name = unknown[0]
@@ -119,11 +125,36 @@ def _renamed(table: Table, renamed: Mapping[str, str], plan: Plan, roles: Roles)
     return replace(table, columns=dict(zip(names, table.columns.values(), strict=True)))
 
 
-def _features(table: Table, cells: Column, column: PlanColumn, ignore: bool, notes: list[str]) -> Floats:
+def _of_edges(plan: Plan, column: PlanColumn, table: Table, ends: Ends) -> Floats:
+    """What a site's edges say about its nodes, [n, 1]. Every row of their table counts."""
+    if column.of:
+        ends.table.column(column.of, "add it, because the plan makes a feature of its numbers")
+    return plan.schema.values(column.rule, table, ends)[:, None]
+
+
+def _with_gaps(plan: Plan, table: Table, column: PlanColumn, notes: list[str]) -> Floats:
+    """Numbers or ages, and where they are missing, [n, 2]. A missing one is NaN."""
+    values = plan.schema.values(column.rule, table)
+    gaps = np.isnan(values)
+    if gaps.any():
+        notes.append(
+            f"{int(gaps.sum()):,} of {table.rows:,} rows have no value in column '{shown(column.name)}': the "
+            f"mean over all sites takes its place when a run begins, and a feature marks them"
+        )
+    return np.stack([values, gaps.astype(np.float64)], 1)
+
+
+def _features(
+    plan: Plan, table: Table, cells: Column, column: PlanColumn, ignore: bool, notes: list[str]
+) -> Floats:
     """The features of one column, [n, width]: numbers in float64, categories in float32."""
     if column.kind == "category":
         return _categories(table, cells, column, ignore, notes)
     where = f"column '{shown(column.name)}'"
+    if column.kind == "date" and not column.missing:
+        return plan.schema.values(column.rule, table)[:, None]
+    if column.kind == "date" or (column.missing and not isinstance(cells.numbers_but(UNKNOWN), int)):
+        return _with_gaps(plan, table, column, notes)
     if isinstance(cells.numbers, int):
         row = cells.numbers
         said = f"{where} holds the text '{shown(cells.texts()[row], 40)}'"
@@ -208,7 +239,7 @@ def _imported(
     x = torch.from_numpy(np.concatenate([part.astype(np.float32) for part in parts], 1))
     unscaled = None
     if plan.scaled:
-        raw = [part for part, column in zip(parts, plan.columns, strict=True) if column.scaled]
+        raw = [part[:, :1] for part, column in zip(parts, plan.columns, strict=True) if column.scaled]
         unscaled = Unscaled(plan.scaled, np.concatenate(raw, 1).astype(np.float64))
         x[:, list(plan.scaled)] = 0
     graph = Graph.make(
@@ -233,6 +264,11 @@ def import_file(plan: Plan, path: Path, ignore_unknown: bool = False) -> Importe
     where, file = f"file '{shown(path, 300)}'", read_file(path)
     if file.unscaled is not None:
         raise BadConfig(f"{where} was made by a plan already; give it to 'join' with --data, or give tables")
+    if made := [column for column in plan.columns if column.kind in ("date", "edges") or column.missing]:
+        raise BadConfig(
+            f"the plan's column '{shown(made[0].name)}' has dates, gaps or amounts of edges, which only "
+            f"tables show; give --nodes and --edges instead of --data"
+        )
     try:
         x, notes = conformed_features(file.graph, plan.schema, ignore_unknown)
         y = conformed_classes(file.graph, plan.classes)

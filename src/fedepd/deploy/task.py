@@ -394,7 +394,7 @@ def check_fit(
     A file without a training node is refused, too, unless the site ``may_only_evaluate``.
     """
     graph, file = data.graph, f"file '{shown(path, 300)}'"
-    check_filled(graph, file)
+    check_filled(graph, file, () if data.unscaled is None else data.unscaled.columns)
     if num_features is not None and graph.num_features != num_features:
         raise BadData(
             f"{file} has {graph.num_features} features, but the federation has {num_features}; "

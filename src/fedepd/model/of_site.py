@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from fedepd.clients.scaling import scaled_rule
 from fedepd.datasets.tables import FeatureSchema
 from fedepd.errors import BadConfig
 from fedepd.longtail import Tiers
@@ -140,8 +141,7 @@ def scaled_schema(schema: str, means: Mapping[int, tuple[float, float]]) -> str:
     rules, left, whole = [], dict(means), FeatureSchema.from_json(schema)
     for at, rule in whole.places:
         if rule.categories is None and at in left:
-            mean, deviation = left.pop(at)
-            rule = replace(rule, mean=mean, std=deviation)
+            rule = scaled_rule(rule, *left.pop(at))
         rules.append(rule)
     if left:
         raise BadConfig(f"column {min(left)} was scaled by the federation, but it holds no numbers here")
