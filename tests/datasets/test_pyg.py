@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 
 import fedepd
 from fedepd.datasets import available
@@ -29,7 +31,7 @@ def raw(data: Path, *folders: str) -> Path:
     return folder
 
 
-def checked(graph: Graph, x: np.ndarray = X, y: list[int] = Y) -> None:
+def checked(graph: Graph, x: NDArray[Any] = X, y: list[int] = Y) -> None:
     found = graph.x.to_dense() if graph.is_sparse else graph.x
     assert found.tolist() == x.tolist()
     assert graph.edge_index.t().tolist() == [list(pair) for pair in EDGES]
@@ -40,7 +42,7 @@ def put_planetoid(
     folder: Path,
     prefix: str,
     test: list[int],
-    x: np.ndarray = X,
+    x: NDArray[Any] = X,
     y: list[int] = Y,
     edges: list[tuple[int, int]] = EDGES,
     first: int = 3,

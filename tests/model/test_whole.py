@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ def across() -> Graph:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     for method in ("fedavg", "fedproto", "centralised"):
-        settings = {"rounds": 3, "hidden": 4, "partition": "owner", "out": folder / method}
+        settings: dict[str, Any] = {"rounds": 3, "hidden": 4, "partition": "owner", "out": folder / method}
         fedepd.run(across(), method, **settings)
     return folder
 
@@ -79,9 +80,7 @@ def test_one_client_with_the_whole_graph_has_nothing_to_gain(runs: Path) -> None
         ({"pruned": "always"}, "pruned is always, but that is a control"),
     ],
 )
-def test_runs_without_a_meaning_are_refused(
-    tmp_path: Path, settings: dict[str, object], sentence: str
-) -> None:
+def test_runs_without_a_meaning_are_refused(tmp_path: Path, settings: dict[str, Any], sentence: str) -> None:
     fedepd.run(across(), "fedavg", rounds=1, hidden=4, partition="owner", out=tmp_path / "run", **settings)
     with pytest.raises(BadConfig, match=sentence):
         on_whole_graph(tmp_path / "run", across())

@@ -198,7 +198,7 @@ def _corrupted_edges(graph: Graph, how: Corruption, seed: int, client: int) -> T
     kept = np.delete(edges, lost, axis=1)
     taken = edges[0] * n + edges[1]  # [e]: a dropped edge does not come back as a new one
     new = _new_pairs(taken, n, round(how.edges * edges.shape[1]), seed, client)
-    return undirected(torch.from_numpy(np.concatenate([kept, [new // n, new % n]], axis=1)), n)
+    return undirected(torch.from_numpy(np.concatenate([kept, np.stack([new // n, new % n])], axis=1)), n)
 
 
 def _new_pairs(taken: NDArray[np.int64], n: int, wanted: int, seed: int, client: int) -> NDArray[np.int64]:

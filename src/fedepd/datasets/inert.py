@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fedepd.arrays import open_file, reason, spelled
@@ -50,8 +49,8 @@ class Asked:
     items: dict[Any, Any] = field(default_factory=dict)
 
 
-def read_inert(path: Path) -> sp.csr_matrix | NDArray[Any] | dict[int, list[int]]:
-    """The matrix, array or table of lists in a file. Anything else is refused."""
+def read_inert(path: Path) -> Any:
+    """The matrix (CSR), array or table of lists (a dict) in a file. Anything else is refused."""
     with open_file(path, cure="fetch it again") as file:
         check(64 * size_of(file), f"file '{spelled(path)}'")
         if size_of(file) > LARGEST:
@@ -68,7 +67,8 @@ def _told(file: IO[bytes]) -> Any:
     """What the instructions leave on the stack. They only move values, and nothing is called."""
     stack: list[Any] = []
     marks: list[int] = []
-    memo: dict[int, Any] = {}
+    memo: dict[Any, Any] = {}
+    argument: Any
     for code, argument, _ in pickletools.genops(file):
         name = code.name
         if name == "STOP":
@@ -139,7 +139,7 @@ def _act_on_all(name: str, stack: list[Any], taken: list[Any]) -> None:
         target.update(zip(taken[::2], taken[1::2], strict=True))
 
 
-def _value(found: Any) -> sp.csr_matrix | NDArray[Any] | dict[int, list[int]]:
+def _value(found: Any) -> Any:
     if not isinstance(found, Asked):
         raise BadData("it holds none")
     if found.name == "collections defaultdict":

@@ -152,7 +152,8 @@ def read_wikics(raw: Path, name: str) -> Graph:
 
 def read_geom(listed: bool, raw: Path, name: str) -> Graph:
     """Two text files of Geom-GCN. ``listed``: a node's features are the numbers of its columns."""
-    numbers, rows, labels = [], [], []
+    numbers, labels = list[int](), list[int]()
+    rows: list[NDArray[Any]] = []
     try:
         for number, line in enumerate(text_lines(raw / NODES)):
             if number:
@@ -172,7 +173,7 @@ def read_geom(listed: bool, raw: Path, name: str) -> Graph:
     return graph_of(x[order], edges.T, np.array(labels)[order], name, raw)
 
 
-def _columns(rows: list[NDArray[np.int64]]) -> sp.csr_matrix:
+def _columns(rows: list[NDArray[Any]]) -> sp.csr_matrix:
     """1 in every column that a row names."""
     columns = np.concatenate(rows)
     if columns.min() < 0 or columns.max() > 2**17:

@@ -100,7 +100,7 @@ def in_words(results: Results) -> list[str]:
     if not rows or not any(_entry(results, OURS, dataset) for dataset in results.datasets):
         return []
     verdicts = [_on_average(results, rows, metric) for metric in METRICS]
-    told = [text for ahead, text in sorted(verdicts, key=lambda each: not each[0])]
+    told = [text for _, text in sorted(verdicts, key=lambda each: not each[0])]
     told += [_where(results, rows, dataset, METRICS[:2]) for dataset in results.datasets]
     return [*told, DOUBTFUL] if any(DOUBT in text for text in told) else told
 
@@ -149,7 +149,7 @@ def _where(results: Results, rows: Sequence[Row], dataset: str, metrics: Sequenc
     ours = _entry(results, OURS, dataset)
     parts = []
     for metric in metrics:
-        found = []
+        found: list[tuple[float, str]] = []
         for row in rows:
             theirs = _entry(results, row.key, dataset)
             if ours is None or theirs is None:
