@@ -52,7 +52,6 @@ STATED: dict[str, Stated] = {
     "fedgrab": lambda number, p: (MODEL + C, MODEL + C),
     "fedlf": lambda number, p: (MODEL + C * W + C,) * 2,
     "s2fgl": lambda number, p: (MODEL + 4 * C * W + 4 * C, MODEL + C * W + C),
-    "tailgnn": lambda number, p: (TAIL_GNN, TAIL_GNN + 1),
     "lte4g": lambda number, p: (
         MODEL + 4 * W * C + 5 * C + 1,
         MODEL + C if number == 1 else 2 * W * C + 3 * C,

@@ -82,7 +82,6 @@ _OURS: dict[str, type[Method[Any]]] = {
     "fedgrab": FedGraB,
     "fedlf": FedLF,
     "s2fgl": S2FGL,
-    "tailgnn": TailGNN,
     "lte4g": LTE4G,
     "isolated": Isolated,
     "centralised": Centralised,

@@ -111,7 +111,6 @@ class Views:
         if self.heads is None or self.head_nodes is None:
             return rows.new_zeros(())
         near = spmm(self.heads, rows)
-        return missing(params, name, rows.index_select(0, self.head_nodes), near).norm(dim=1).mean()
         lengths: Tensor = missing(params, name, rows.index_select(0, self.head_nodes), near).norm(dim=1)
         return lengths.mean()
 
