@@ -211,7 +211,7 @@ def test_a_setting_wins_over_its_preset() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"method": "fedepp"}, "unknown method 'fedepp'; did you mean 'fedepd'?"),
+        ({"method": "fedpdd"}, "unknown method 'fedpdd'; did you mean 'fedepd'?"),
         ({"preset": "print"}, "unknown preset of fedepd 'print'; did you mean 'printed'?"),
         ({"gama": 0.5}, "unknown setting 'gama'; did you mean 'gamma'?"),
         ({"method": "fedavg", "gamma": 0.5}, "unknown setting 'gamma'"),
