@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedepd.datasets.columns import read_table
-from fedepd.deploy.demo_tables import ACCOUNTS, BANKS, CLASSES, COLUMNS, NEW_ACCOUNTS, write_banks
+from fedepd.datasets.example_bank import CLASSES
+from fedepd.deploy.demo_tables import ACCOUNTS, BANKS, COLUMNS, NEW_ACCOUNTS, write_banks
 
 
 def test_every_bank_differs_in_its_own_way(tmp_path: Path) -> None:
