@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fedepd.cli.console import complain, say, say_json
 from fedepd.cli.parser import Parser
-from fedepd.cli.subject import add_subject_options, subject_of
+from fedepd.cli.subject import add_subject_options, first_file, subject_of
 from fedepd.errors import BadConfig
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def monitor(arguments: list[str]) -> int:
 
     torch.set_num_threads(1)
     limits, out = Limits.read(values.limits), Path(values.out)
-    when = check_when(values.when or Path(values.data or values.nodes or "").stem)
+    when = check_when(values.when or Path(first_file(values)).stem)
     check_new(history_of(out), when, out)  # before anything is computed
     model = load_model(values.model)
     reference = _reference(values, model)
@@ -47,7 +47,7 @@ def monitor(arguments: list[str]) -> int:
         own = values.id or model.roles.get("id", "id")
         labels = read_labels(values.labels, own, model.roles.get("label", "label"))
     watched = watch(model, reference, subject, limits, labels)
-    line = line_of(watched, model, when, Path(values.data or values.nodes).name)
+    line = line_of(watched, model, when, Path(first_file(values)).name)
     page = render(watched, [*history_of(out), line], limits)
     add_to_history(out, line)
     write_page(out / PAGE, page)

@@ -18,11 +18,15 @@ def add_subject_options(parser: Parser, labels: str = "its labels are not read")
     parser.add_argument("--data", default=None, metavar="FILE.npz", help=f"the new graph; {labels}")
     parser.add_argument(
         "--nodes",
+        nargs="+",
         default=None,
         metavar="FILE",
-        help="instead of --data: table of nodes, CSV or Parquet, with the same columns as in training",
+        help="instead of --data: table of nodes, with the same columns as in training; several files are put "
+        "together",
     )
-    parser.add_argument("--edges", default=None, metavar="FILE", help="with --nodes: table of edges")
+    parser.add_argument(
+        "--edges", nargs="+", default=None, metavar="FILE", help="with --nodes: table of edges, likewise"
+    )
     parser.add_argument(
         "--context",
         default=None,
@@ -30,10 +34,18 @@ def add_subject_options(parser: Parser, labels: str = "its labels are not read")
         help="older nodes that edges may lead to; they pass messages, and only the new nodes are asked about",
     )
     parser.add_argument(
-        "--context-nodes", default=None, metavar="FILE", help="instead of --context: table of the older nodes"
+        "--context-nodes",
+        nargs="+",
+        default=None,
+        metavar="FILE",
+        help="instead of --context: table of the older nodes",
     )
     parser.add_argument(
-        "--context-edges", default=None, metavar="FILE", help="with --context-nodes: table of their edges"
+        "--context-edges",
+        nargs="+",
+        default=None,
+        metavar="FILE",
+        help="with --context-nodes: table of their edges",
     )
     parser.add_argument(
         "--id",
@@ -60,3 +72,8 @@ def subject_of(values: argparse.Namespace, model: Model) -> Subject:
     for note in subject.notes:
         complain(f"note: {note}")
     return subject
+
+
+def first_file(values: argparse.Namespace) -> str:
+    """The file of the new graph, or the first one of its nodes; empty where neither is given."""
+    return values.data or (values.nodes[0] if values.nodes else "")

@@ -25,11 +25,14 @@ from fedepd.datasets.tables import MAX_NAME, Roles, new_graph, node_ids
 from fedepd.datasets.weights import weighed
 from fedepd.errors import BadConfig, BadData
 from fedepd.files import read_bytes
+from fedepd.model.edge_made import kept, of_all_edges, of_own_edges
 from fedepd.model.model import Model, ids_of, schema_of, table_notes
 from fedepd.network.sparse import csr_tensor, to_scipy
 from fedepd.shown import shown
 from fedepd.types import HIDDEN, Graph, undirected
 
+Sources = str | Sequence[str]
+"""One file, or several whose rows are put together; see ``datasets.sources``."""
 MAX_IDS = 2**28
 """Most bytes of a file of ids."""
 
@@ -40,14 +43,14 @@ class Files:
 
     data: str | None = None
     """An npz file."""
-    nodes: str | None = None
-    """Instead of it: a table of nodes, with ``edges``."""
-    edges: str | None = None
+    nodes: Sources | None = None
+    """Instead of it: a table of nodes, from one or several files, with ``edges``."""
+    edges: Sources | None = None
     context: str | None = None
     """An npz file with older nodes."""
-    context_nodes: str | None = None
+    context_nodes: Sources | None = None
     """Instead of it: a table of older nodes, with ``context_edges``."""
-    context_edges: str | None = None
+    context_edges: Sources | None = None
     id: str | None = None
     source: str | None = None
     target: str | None = None
@@ -88,12 +91,13 @@ def read_subject(model: Model, files: Files) -> Subject:
         BadConfig: The model needs an npz file, because its data did not come from tables.
         BadData: A file cannot be used, or has other features than the model.
     """
-    context, notes = None, list[str]()
+    context, older, notes = None, None, list[str]()
     if files.context is not None:
         context = model.check_features(read_unlabelled(files.context, model.info.num_classes))
     elif files.context_nodes is not None and files.context_edges is not None:
         table, edges = _tables(model, files.context_nodes, files.context_edges)
         roles = roles_for(model, files, table, edges)
+        older = edges, roles
         context = new_graph(table, edges, schema_of(model), model.info.num_classes, roles)
         notes += table_notes(schema_of(model), table, roles)
     if files.data is not None:
@@ -103,10 +107,10 @@ def read_subject(model: Model, files: Files) -> Subject:
         return _of_file(model, graph, context, notes)
     assert files.nodes is not None
     assert files.edges is not None
-    return _of_tables(model, files, *_tables(model, files.nodes, files.edges), context, notes)
+    return _of_tables(model, files, *_tables(model, files.nodes, files.edges), context, older, notes)
 
 
-def _tables(model: Model, nodes: str, edges: str) -> tuple[Table, Table]:
+def _tables(model: Model, nodes: Sources, edges: Sources) -> tuple[Table, Table]:
     """Both tables, read as those of the training were."""
     decimal = schema_of(model).reading(Roles()).decimal
     return read_sources(nodes, decimal), read_sources(edges, decimal)
@@ -118,45 +122,67 @@ def _own(graph: Graph) -> tuple[str, ...]:
     return ids_of(graph) if own is None else tuple(own)
 
 
-def _check_context(schema: FeatureSchema) -> None:
-    if schema.needs_edges:
-        raise BadConfig(
-            "the model makes features from all edges of a node, and a context shows only some of them; give "
-            "old and new nodes and edges together with --nodes and --edges, and name the new ones with --ids"
-        )
-
-
 def _of_file(model: Model, graph: Graph, context: Graph, notes: list[str]) -> Subject:
     if graph.node_ids is None:
         raise BadData(
             f"graph '{shown(graph.name)}' has no node ids, so nobody knows which of its nodes are in the "
             "context; import it from tables, or give no --context"
         )
-    if model.schema is not None:
-        _check_context(model.schema)
-    old = _context_ids(context)
-    place = _places(old, graph.node_ids.tolist())
-    numbers = torch.tensor([place[node] for node in graph.node_ids.tolist()])
+    ids: list[str] = graph.node_ids.tolist()
+    place = _places(_context_ids(context), ids)
+    numbers = torch.tensor([place[node] for node in ids])
     ends = numbers[graph.edge_index], graph.edge_weight
-    return _attached(graph.x, graph.node_ids.tolist(), ends, context, place, notes)
+    x = _with_old_edges(graph.x, model.schema, ids, context, place, notes)
+    return _attached(x, ids, ends, context, place, notes)
+
+
+def _with_old_edges(
+    x: Tensor,
+    schema: FeatureSchema | None,
+    ids: Sequence[str],
+    context: Graph,
+    place: Mapping[str, int],
+    notes: list[str],
+) -> Tensor:
+    """Features of the new rows beside a context of which only a file is left."""
+    if schema is None or not schema.needs_edges:
+        return x
+    notes.append(
+        "features made from edges stay as they are in the context for its nodes, without the new edges; "
+        "--context-nodes and --context-edges would count all edges"
+    )
+    both = [row for row, node in enumerate(ids) if place[node] < context.num_nodes]
+    return kept(x, context.x, schema, both, [place[ids[row]] for row in both])
 
 
 def _of_tables(
-    model: Model, files: Files, nodes: Table, edges: Table, context: Graph | None, notes: list[str]
+    model: Model,
+    files: Files,
+    nodes: Table,
+    edges: Table,
+    context: Graph | None,
+    older: tuple[Table, Roles] | None,
+    notes: list[str],
 ) -> Subject:
+    """``older``: the table of the context's edges, where it is one."""
     schema, roles = schema_of(model), roles_for(model, files, nodes, edges)
     notes += table_notes(schema, nodes, roles)
     if context is None:
         graph = new_graph(nodes, edges, schema, model.info.num_classes, roles)
         return Subject(graph, _own(graph), tuple(notes))
-    _check_context(schema)
-    ids, x = node_ids(nodes, roles.id), schema.apply(nodes)
+    ids = node_ids(nodes, roles.id)
+    x = of_own_edges(schema, nodes, ids, edges, roles)
     place = _places(_context_ids(context), ids)
     # An end that neither the new nodes nor the context have is no node of the joint graph.
     known = replace(roles, unknown_ends="drop") if roles.unknown_ends == "external" else roles
     found = find_ends(edges, list(place), known)
     ends, weight, _ = weighed(found, joined(found)[0], known)
-    return _attached(x, ids, (ends, weight), context, place, notes)
+    if older is None or not schema.needs_edges:
+        x = _with_old_edges(x, schema, ids, context, place, notes)
+        return _attached(x, ids, (ends, weight), context, place, notes)
+    out = _attached(x, ids, (ends, weight), context, place, notes)
+    whole = of_all_edges(out.graph.x, schema, list(place), [older, (edges, roles)])
+    return replace(out, graph=replace(out.graph, x=whole))
 
 
 def _context_ids(context: Graph) -> list[str]:
