@@ -10,6 +10,7 @@ import inspect
 import pkgutil
 import re
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -135,5 +136,11 @@ def test_which_methods_use_weights() -> None:
         "hiertail",
         "tailgnn",
     ]
+    """docs/own-data.md names those that do not."""
+    page = (Path(__file__).parents[2] / "docs" / "own-data.md").read_text()
+    part = page[page.index("### Weights of edges") :]
+    refusing = [name for name in sorted(OURS) if not made(name).weighs_edges]
+    assert {"fedgac", "graphsmote", "hiertail"} <= set(refusing)
+    assert all(f"`{name}`" in part for name in refusing)
     assert Alone(made("fedepd")).weighs_edges
     assert not Alone(made("hiertail")).weighs_edges
