@@ -94,7 +94,7 @@ def test_under_adam_a_distance_is_no_gradient() -> None:
     1. Gradients are far below that."""
     sizes = {}
     for variate in ("gradients", "steps"):
-        _, exchange = run_rounds(Scaffold(variate=variate), [toy_client()], rounds=1, model=DRY)  # type: ignore[arg-type]
+        _, exchange = run_rounds(Scaffold(variate=variate), [toy_client()], rounds=1, model=DRY)
         sizes[variate] = float(exchange.participants[0].state["variate.classifier.weight"].abs().median())
     assert 0.5 < sizes["steps"] < 1.5
     assert sizes["gradients"] < 0.2

@@ -139,7 +139,7 @@ def initial_maker(server: Server) -> Tensors:
     """
     classes, width = server.info.num_classes, server.model.hidden
     draws = server.torch_draws("maker")
-    bound = width**-0.5
+    bound: float = width**-0.5
 
     def even(*shape: int) -> Tensor:
         return (2 * torch.rand(*shape, generator=draws) - 1) * bound
@@ -161,8 +161,8 @@ def made(maker: Tensors) -> Tensor:
 
 def adaptive_margin(rows: Tensor, classes: Tensor, largest: float) -> float:
     """The largest of the classes' distances to the next class, by their mean rows; at most ``largest``."""
-    present = classes.unique()
-    if present.shape[0] < 2:
+    present = sorted(set(classes.tolist()))
+    if len(present) < 2:
         return largest
     means = torch.stack([rows[classes == c].mean(0) for c in present])  # [p, h]
     apart = exact_distances(means, means).fill_diagonal_(FAR)

@@ -10,6 +10,7 @@ all zero has no direction and no part in the contrast.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -27,6 +28,9 @@ from fedepd.network.training import Objective
 from fedepd.options import ladder, option
 from fedepd.types import ClientData, Fields, Reply, Tensors, same_fields
 
+INDIFFERENT = math.log(2)
+"""The contrast of rows that are as near to both models. It is subtracted, so that the losses of a client's
+first round, which has no contrast, and of later ones compare. No gradient sees it."""
 SHORTEST = 1e-6
 """Rows that are shorter have no direction."""
 
@@ -69,7 +73,7 @@ class Moon(Method[Inputs]):
         def loss(params: Tensors) -> Tensor:
             hidden = model.encode(params, inputs, draws)
             supervised = F.cross_entropy(model.logits(params, hidden, inputs, train_only=True), inputs.labels)
-            return supervised + self.mu * contrast(hidden, wanted, left, self.temperature)
+            return supervised + self.mu * (contrast(hidden, wanted, left, self.temperature) - INDIFFERENT)
 
         return loss
 
