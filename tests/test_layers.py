@@ -136,7 +136,6 @@ LABEL_READERS = {
     "network/backbones.py": "labels of training nodes, of data whose other labels are hidden",
     "runs/distil.py": "deals training nodes out by class, and replaces all labels by predicted ones",
     "model/repoint.py": "labels that a user brings to choose a point by",
-    "model/repoint.py": "labels that somebody gives beside a model, to choose and to measure its operating point",
     "bench/measure.py": "makes a graph",
     "bench/reference.py": "another implementation, which scores itself",
 }

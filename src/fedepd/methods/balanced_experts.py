@@ -51,6 +51,7 @@ PARTS = ("weight", "bias")
 @dataclass(frozen=True)
 class BalancedExperts(Method[Inputs]):
     label: ClassVar[str] = "Balanced Experts"
+    weighs_edges: ClassVar[bool] = True
     works_without_rows: ClassVar[bool] = True  # without counts the logits have no shift, and clients no order
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},

@@ -43,6 +43,7 @@ DRIFT = "drift."
 @dataclass(frozen=True)
 class FedDC(Method[Inputs]):
     label: ClassVar[str] = "FedDC"
+    weighs_edges: ClassVar[bool] = True
 
     alpha: float = option(
         0.1,

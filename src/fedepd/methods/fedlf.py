@@ -48,6 +48,7 @@ LEAST = 1e-6
 @dataclass(frozen=True)
 class FedLF(Method[Inputs]):
     label: ClassVar[str] = "FedLF"
+    weighs_edges: ClassVar[bool] = True
     works_without_rows: ClassVar[bool] = True  # without centres nothing is pulled
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}, "paper": {"decorrelation": 0.01}}
 

@@ -27,6 +27,7 @@ from fedepd.types import ClientData, Fields, Reply, Tensors, same_fields
 @dataclass(frozen=True)
 class FedPer(Method[Inputs]):
     label: ClassVar[str] = "FedPer"
+    weighs_edges: ClassVar[bool] = True
     has_global: ClassVar[bool] = False
 
     score: Literal["aggregated", "trained"] = option(

@@ -27,6 +27,7 @@ from fedepd.types import ClientData, Fields, Reply, Tensors, same_fields
 @dataclass(frozen=True)
 class FedProx(Method[Inputs]):
     label: ClassVar[str] = "FedProx"
+    weighs_edges: ClassVar[bool] = True
 
     mu: float = option(
         0.01,

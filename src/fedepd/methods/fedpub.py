@@ -60,6 +60,7 @@ ENTRIES = 256
 @dataclass(frozen=True)
 class FedPUB(Method[Inputs]):
     label: ClassVar[str] = "FED-PUB"
+    weighs_edges: ClassVar[bool] = True
     has_global: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},

@@ -31,6 +31,7 @@ from fedepd.types import ClientData, Fields, Reply, Tensors, same_fields
 @dataclass(frozen=True)
 class FedRep(Method[Inputs]):
     label: ClassVar[str] = "FedRep"
+    weighs_edges: ClassVar[bool] = True
     has_global: ClassVar[bool] = False
 
     head_epochs: int = option(

@@ -66,6 +66,7 @@ class Prepared:
 @dataclass(frozen=True)
 class FedTAD(Method[Prepared]):
     label: ClassVar[str] = "FedTAD"
+    weighs_edges: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
         "released_counts": {"reliable_by": "counts"},

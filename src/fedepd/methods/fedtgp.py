@@ -45,6 +45,7 @@ FAR = float("inf")
 @dataclass(frozen=True)
 class FedTGP(Method[Prepared]):
     label: ClassVar[str] = "FedTGP"
+    weighs_edges: ClassVar[bool] = True
     has_global: ClassVar[bool] = False
 
     lam: float = option(

@@ -43,6 +43,7 @@ class Prepared:
 @dataclass(frozen=True)
 class LogitAdjustment(Method[Prepared]):
     label: ClassVar[str] = "Logit adjustment"
+    weighs_edges: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
         "balanced_softmax": {"tau": 1.0, "prior": "local"},
