@@ -56,6 +56,7 @@ STATED: dict[str, Stated] = {
         MODEL + 4 * W * C + 5 * C + 1,
         MODEL + C if number == 1 else 2 * W * C + 3 * C,
     ),
+    "adafgl": lambda number, p: (MODEL, MODEL if number < 3 else 0),
     "isolated": lambda number, p: (0, 0),
     "centralised": lambda number, p: (0, 0),
 }

@@ -12,6 +12,7 @@ from dataclasses import fields
 from typing import Any
 
 from fedepd.errors import BadConfig, UnknownName
+from fedepd.methods.adafgl import AdaFGL
 from fedepd.methods.balanced_experts import BalancedExperts
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.centralised import Centralised
@@ -83,6 +84,7 @@ _OURS: dict[str, type[Method[Any]]] = {
     "fedlf": FedLF,
     "s2fgl": S2FGL,
     "lte4g": LTE4G,
+    "adafgl": AdaFGL,
     "isolated": Isolated,
     "centralised": Centralised,
 }
