@@ -37,7 +37,7 @@ from toy import (
     toy_clients,
 )
 
-PLAIN = {"masks": False, "proximal": 0.0, "tau": 0.0}
+PLAIN: dict[str, Any] = {"masks": False, "proximal": 0.0, "tau": 0.0}
 LEAN = Backbone(hidden=4)
 
 
@@ -172,7 +172,8 @@ def test_the_random_graph(columns: int) -> None:
     Of 1,001 columns 256 are not 0, scaled by sqrt(1001 / 256).
     """
     graph = Graph.make(torch.ones(3, columns), torch.tensor([[0], [1]]), torch.tensor([0, 1, 1]))
-    data = ClientData(0, graph, *torch.eye(3, dtype=torch.bool), torch.arange(3))
+    first, second, third = torch.eye(3, dtype=torch.bool)
+    data = ClientData(0, graph, first, second, third, torch.arange(3))
     found = random_graph(make_client(FedPUB(), data, Backbone("mlp", hidden=2)))
     operator = to_scipy(found.operator.matrix).tocoo()
     assert operator.shape == (GRAPHS * NODES,) * 2

@@ -215,9 +215,7 @@ class AdaFGL(Method[Prepared]):
         rows = torch.cat([wide[:, :width], first[:, :width], wide[:, width:]], dim=1)
         rows = rows + params[f"{TOWER}first.bias"]
         names = ("homophilous", "own", "smooth")
-        calm, own, smooth = (
-            active(part, name) for name, part in zip(names, rows.split(width, 1), strict=True)
-        )
+        calm, own, smooth = (active(part, name) for name, part in zip(names, rows.chunk(3, 1), strict=True))
         deep = {"own": own, "smooth": smooth, "message": smooth}
         deep = {name: active(layer(part, f"{name}.second"), f"{name}.second") for name, part in deep.items()}
         said = {name: layer(part, f"{name}.last") for name, part in deep.items()}
