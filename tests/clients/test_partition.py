@@ -448,6 +448,8 @@ def test_subgraphs_keep_the_weights_of_their_edges() -> None:
     graph = replace(graph, edge_weight=weight)
     owner = torch.arange(graph.num_nodes) % 3
     for part, nodes in subgraphs(graph, Partition(owner, 3, "by hand")):
+        assert part.edge_weight is not None
         assert torch.equal(part.edge_weight, 10.0 * nodes[part.edge_index[0]] + 1)
     some = subgraph(graph, torch.arange(0, 120, 2))
+    assert some.edge_weight is not None
     assert torch.equal(some.edge_weight, 20.0 * some.edge_index[0] + 1)

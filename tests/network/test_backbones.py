@@ -463,7 +463,7 @@ def test_a_step_on_weighted_edges_has_the_gradient_of_autograd(model: Backbone) 
     model = replace(model, dropout=0.0)
     leaves = {name: value.requires_grad_() for name, value in made(model).items()}
     z = model.logits(leaves, model.encode(leaves, inputs), inputs, train_only=True)
-    torch.nn.functional.cross_entropy(z, inputs.labels).backward()
+    torch.nn.functional.cross_entropy(z, inputs.labels).backward()  # type: ignore[no-untyped-call]
 
     def error(logits: Tensor) -> tuple[float, Tensor]:
         p = logits.softmax(1)

@@ -213,7 +213,8 @@ def importance(adj: sp.csr_matrix, train: np.ndarray[Any, Any]) -> np.ndarray[An
     once = walk @ t
     back = np.asarray(walk.multiply(walk.T).sum(1)).reshape(-1)  # (A_rw²)_ii
     score = 1 + twice * back + RESTART * (t + step * once + twice * (walk @ once))
-    return np.asarray(score)[train]
+    chosen: np.ndarray[Any, Any] = np.asarray(score)[train]
+    return chosen
 
 
 @dataclass(frozen=True, eq=False)

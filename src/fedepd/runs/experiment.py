@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal, cast, get_type_hints
 
 from fedepd.clients.corruption import Corruption
 from fedepd.clients.partition import PartitionConfig
@@ -435,7 +435,7 @@ def setting_owners(method: str | type[Method[Any]]) -> dict[str, tuple[str, Any]
     out: dict[str, tuple[str, Any]] = {}
     own = method_class(method) if isinstance(method, str) else method
     for group, cls in {**GROUPS, "method": own}.items():
-        hints = _hints(cls)
+        hints = _hints(cast(Hashable, cls))
         for f in fields(cls):
             if f.name in out:
                 raise BadConfig(
@@ -447,6 +447,6 @@ def setting_owners(method: str | type[Method[Any]]) -> dict[str, tuple[str, Any]
 
 
 @lru_cache(maxsize=256)
-def _hints(cls: type) -> dict[str, Any]:
+def _hints(cls: Hashable) -> dict[str, Any]:
     """The types of a class's fields. To find them takes milliseconds, and a study has thousands of runs."""
     return get_type_hints(cls)

@@ -196,12 +196,12 @@ def folded_tables(
             "Is the difference real?": duel_table(results, tested[HEADLINE])
         }
     if tested.get(OPENFGL):
-        fold = more[f"The same, {OPENFGL.words}: each client's own model, averaged over clients"] = (
+        scored = more[f"The same, {OPENFGL.words}: each client's own model, averaged over clients"] = (
             metric_tables(results, METRICS, OPENFGL)
         )
-        fold[f"Is the difference real? ({OPENFGL.words})"] = duel_table(results, tested[OPENFGL])
+        scored[f"Is the difference real? ({OPENFGL.words})"] = duel_table(results, tested[OPENFGL])
         if OPENFGL in reasons:
-            fold[f"Does each claim hold? ({OPENFGL.words})"] = reasons[OPENFGL]
+            scored[f"Does each claim hold? ({OPENFGL.words})"] = reasons[OPENFGL]
     changed = settings_table(results) if results.target.kind in TESTED else None
     if changed is not None:
         heading = "Settings that differ from the defaults"
