@@ -34,7 +34,8 @@ CASES = [
     if not method.merges_clients
     for preset in method.presets
 ]
-SENDS_NO_CLASSES = ("isolated",)
+SENDS_NO_CLASSES = ("isolated", "fedper", "fedrep")
+"""The last two send encoders, which have no columns of classes."""
 CLOSED = Privacy(guard=True, min_count=1), torch.tensor([1.0] * RARE + [0.0])
 """The class is closed, so that nobody sends anything about it."""
 FEW_HERE = Privacy(guard=True, min_count=5), torch.ones(CLASSES)

@@ -84,7 +84,7 @@ class FedTGP(Method[Prepared]):
 
     @property
     def needs_single_replies(self) -> str:
-        return "FedTGP learns from the prototypes of every single client"
+        return "FedTGP compares prototypes with those of every single client"
 
     def prepare(self, data: ClientData, model: Backbone) -> Prepared:
         return Prepared.of(data, model)

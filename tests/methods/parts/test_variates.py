@@ -39,10 +39,10 @@ def test_the_servers_variate_moves_by_the_share_that_took_part(clients: int, exp
     assert float(moved["control.w"]) == expected
 
 
-def test_a_sum_stands_for_its_members() -> None:
+def test_a_sum_stands_for_those_who_trained() -> None:
     server = make_server(toy_clients(4), Backbone(hidden=2), Training())
-    assert taking_part(server, {-1: Reply({}, 9, 9, members=(0, 2, 3))}) == 0.75
-    assert taking_part(server, {0: Reply({}, 9, 0), 1: Reply({}, 9, 9)}) == 0.5
+    assert taking_part(server, {-1: Reply({}, 9, 9, clients=3)}) == 0.75
+    assert taking_part(server, {0: Reply({}, 9, 0), 1: Reply({}, 9, 9)}) == 0.25
 
 
 def test_columns_of_classes_are_declared() -> None:

@@ -85,8 +85,12 @@ def mean_control(server: Server, tensors: Tensors, replies: Mapping[int, Reply])
 
 
 def taking_part(server: Server, replies: Mapping[int, Reply]) -> float:
-    """The share of all clients that the replies stand for."""
-    return min(1.0, sum(len(r.members) or 1 for r in replies.values()) / server.info.num_clients)
+    """The share of all clients that trained for these replies.
+
+    A client without training nodes never does. Its variate and its drift stay 0, and count as such.
+    """
+    trained = sum(r.clients for r in replies.values() if r.num_train > 0)
+    return min(1.0, trained / server.info.num_clients)
 
 
 def control_fields(tensors: Tensors) -> Fields:
