@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from fedepd.reproduction.pages.illustrations import figures_of
@@ -90,5 +91,5 @@ def test_a_figure_has_a_panel_per_corruption_and_a_line_per_method(results: Resu
         "share of training labels wrong",
     ]
     first = figure.axes[0]
-    assert [list(line.get_xdata()) for line in first.get_lines()] == [[0.0, 0.5, 1.0]] * 2
-    assert list(first.get_lines()[0].get_ydata()) == pytest.approx([51, 41, 31])
+    assert [np.asarray(line.get_xdata()).tolist() for line in first.get_lines()] == [[0.0, 0.5, 1.0]] * 2
+    assert np.asarray(first.get_lines()[0].get_ydata()).tolist() == pytest.approx([51, 41, 31])

@@ -175,8 +175,8 @@ def folded_tables(
     more: dict[str, dict[str, Table]] = {}
     if results.target.kind == "noise":
         for dataset, metric in itertools.product(results.datasets, ("bacc", "macro_f1")):
-            fold = f"{results.title(dataset)}: every share, {METRIC_WORDS[metric]}"
-            more |= {fold: inside} if (inside := noise_tables(results, dataset, metric)) else {}
+            title = f"{results.title(dataset)}: every share, {METRIC_WORDS[metric]}"
+            more |= {title: inside} if (inside := noise_tables(results, dataset, metric)) else {}
     titles = {dataset: results.title(dataset) for dataset in results.datasets}
     reasons = {
         scoring: verdict_table(
