@@ -215,6 +215,8 @@ def importance(adj: sp.csr_matrix, train: np.ndarray[Any, Any]) -> np.ndarray[An
     score = 1 + twice * back + RESTART * (t + step * once + twice * (walk @ once))
     chosen: np.ndarray[Any, Any] = np.asarray(score)[train]
     return chosen
+    found: np.ndarray[Any, Any] = np.asarray(score)[train]
+    return found
 
 
 @dataclass(frozen=True, eq=False)
