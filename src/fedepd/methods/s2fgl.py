@@ -213,8 +213,6 @@ def importance(adj: sp.csr_matrix, train: np.ndarray[Any, Any]) -> np.ndarray[An
     once = walk @ t
     back = np.asarray(walk.multiply(walk.T).sum(1)).reshape(-1)  # (A_rw²)_ii
     score = 1 + twice * back + RESTART * (t + step * once + twice * (walk @ once))
-    chosen: np.ndarray[Any, Any] = np.asarray(score)[train]
-    return chosen
     found: np.ndarray[Any, Any] = np.asarray(score)[train]
     return found
 
