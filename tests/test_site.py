@@ -118,7 +118,7 @@ class TestInABrowser:
         from selenium.webdriver.support.ui import WebDriverWait
 
         browser.get((site / "index.html").as_uri())
-        browser.find_element(By.NAME, "query").send_keys("balanced accuracy")
+        browser.find_element(By.NAME, "query").send_keys("keep_one")
         results = WebDriverWait(browser, 10).until(
             lambda page: page.find_elements(By.CSS_SELECTOR, ".md-search-result__item a")
         )

@@ -32,7 +32,7 @@ def test_a_table_of_attacks_and_defences(tmp_path: Path, capsys: pytest.CaptureF
     [
         (["--attack", "bribe"], "unknown attack 'bribe'"),
         (["--robust", "krum"], "unknown value of robust 'krum'"),
-        (["--method", "fedepp"], "did you mean 'fedepd'"),
+        (["--method", "fedpdd"], "did you mean 'fedepd'"),
         (["--seeds", "0"], "seeds is 0"),
         (["--attackers", "0"], "attackers is 0"),
         (["--robust", "multi-krum", "--attackers", "4"], "needs at least 11 clients"),

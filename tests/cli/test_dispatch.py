@@ -99,10 +99,10 @@ def test_help_is_quick_and_waits_for_no_torch() -> None:
 def test_the_installed_command_reports_a_mistake_without_a_traceback() -> None:
     code = "import sys; from fedepd.cli.dispatch import main; sys.exit(main())"
     done = subprocess.run(
-        [sys.executable, "-c", code, "run", "fedepp"], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, "run", "fedpdd"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("fedepd: unknown method 'fedepp'; did you mean 'fedepd'?")
+    assert done.stderr.startswith("fedepd: unknown method 'fedpdd'; did you mean 'fedepd'?")
     assert done.stderr.count("\n") == 1
 
 
@@ -265,7 +265,7 @@ def test_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "says"),
     [
         (["rum"], "unknown command 'rum'; did you mean 'run'?"),
-        (["run", "fedepp"], "unknown method 'fedepp'; did you mean 'fedepd'?"),
+        (["run", "fedpdd"], "unknown method 'fedpdd'; did you mean 'fedepd'?"),
         (["run", "--data", "emial"], "unknown dataset 'emial'; did you mean 'email'?"),
         (["run", "--roundz", "3"], "unknown option '--roundz'; did you mean '--rounds'?"),
         (["run", "--no-interleave"], "the setting 'interleave' was removed before 0.1.0"),
@@ -414,7 +414,7 @@ def test_an_output_folder_that_holds_a_run(refused: Callable[..., str], graph_fi
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["fedepp"], "unknown method 'fedepp'"),
+        (["fedpdd"], "unknown method 'fedpdd'"),
         (["fedepd:print"], "unknown preset of fedepd 'print'"),
         (["fedavg", "fedavg:default"], "'fedavg:default' is named twice"),
         (["fedavg", "--seeds", "0"], "seeds is 0"),

@@ -27,7 +27,8 @@ def print_clients(found: Sequence[ClientStatistics]) -> None:
     from rich.table import Table
 
     titles = [name for name in found[0].as_json() if name != "name" or any(each.name for each in found)]
-    table = Table(*(title.replace("_", " ") for title in titles))
+    # Without padding, because the whole table fits into 80 columns only so.
+    table = Table(*(title.replace("_", " ") for title in titles), padding=0)
     for each in found:
         values = each.as_json()
         table.add_row(*(shown(values[t]) if t == "name" else spelled(values[t]) for t in titles))

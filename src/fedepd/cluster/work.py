@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from fedepd.errors import BadConfig, FedEPDError
-from fedepd.files import regular_content
+from fedepd.files import parse_json, regular_content
 from fedepd.runs.jobs import Job
 from fedepd.shown import shown
 
@@ -52,7 +52,7 @@ def work_there(message: str) -> tuple[str, Files]:
         place = Path(folder)
         command = [sys.executable, "-m", "fedepd.cluster.work", str(place / "result")]
         with (
-            (place / "said").open("wb") as said,
+            tempfile.TemporaryFile() as said,
             subprocess.Popen(command, stdin=subprocess.PIPE, stdout=said, stderr=said) as process,
         ):
             assert process.stdin is not None
@@ -64,10 +64,12 @@ def work_there(message: str) -> tuple[str, Files]:
             finally:
                 _running.discard(process)
                 process.kill()
+            said.seek(max(0, said.seek(0, os.SEEK_END) - 2000))
+            last = said.read()
         if process.returncode == 0:
-            shared = json.loads(message)["shared"]
-            return "", {} if shared else packed(place / "result")
-        tail = (place / "said").read_bytes()[-2000:].decode("utf-8", "replace").strip()
+            content = parse_json(message, "the job")
+            return "", {} if content["shared"] else packed(place / "result")
+        tail = last.decode("utf-8", "replace").strip()
         ended = f"its process ended with code {process.returncode}"
         return shown(tail.splitlines()[-1] if tail else ended, 2000), {}
 
@@ -80,7 +82,7 @@ def stop_all() -> None:
 
 def do(message: str, place: Path) -> None:
     """In the job's own process: check what came, and work."""
-    content = json.loads(message)
+    content = parse_json(message, "the job")
     if content["version"] != versions():
         raise BadConfig(
             f"this worker has {versions()}, and the sender {content['version']}; install the same versions"

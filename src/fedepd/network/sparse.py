@@ -152,9 +152,12 @@ def with_loops(adj: sp.csr_matrix) -> sp.csr_matrix:
     return adj + sp.csr_matrix(sp.diags(own_weights(adj)))
 
 
-def normalised(adj: sp.csr_matrix) -> sp.csr_matrix:
-    """The convolution operator of Eq. 10: D^-1/2 (A + I) D^-1/2. Degrees include the self-loop."""
-    looped = with_loops(adj)
+def normalised(adj: sp.csr_matrix, unit_loops: bool = False) -> sp.csr_matrix:
+    """The convolution operator of Eq. 10: D^-1/2 (A + I) D^-1/2. Degrees include the self-loop.
+
+    With ``unit_loops``, self-loops count 1 whatever the edges count.
+    """
+    looped = adj + sp.identity(adj.shape[0], np.float32, "csr") if unit_loops else with_loops(adj)
     scale = sp.diags(1.0 / np.sqrt(np.asarray(looped.sum(1), dtype=np.float64).reshape(-1)))
     return sp.csr_matrix(scale @ looped @ scale)
 

@@ -58,7 +58,8 @@ def view_of(
     chosen = same[:, anchors.numpy()].toarray()
     # At alpha = 1 the graph is the client's own, to the bit.
     graph = adj if alpha == 1 else sp.csr_matrix(alpha * adj + (1 - alpha) * same)
-    return View(soft, Sparse.of(normalised(graph), symmetric=True), anchors, torch.from_numpy(chosen))
+    operator = Sparse.of(normalised(graph, unit_loops=True), symmetric=True)
+    return View(soft, operator, anchors, torch.from_numpy(chosen))
 
 
 def partners_of(soft: Tensor) -> Tensor:
