@@ -15,6 +15,7 @@ HIDDEN = 8
 C, D, H, W = CLASSES, FEATURES, HIDDEN, HIDDEN
 MODEL = D * H + H + H * C + C  # |Θ|
 DISCRIMINATOR = 385 * C + 33_152
+GENERATOR = D * H + H + 1 + 5 * D * H
 TAIL_GNN = MODEL + 2 * (4 * H * H + H) + C * H + 2 * H
 
 Stated = Callable[[int, int], tuple[float, float]]
@@ -57,6 +58,10 @@ STATED: dict[str, Stated] = {
         MODEL + C if number == 1 else 2 * W * C + 3 * C,
     ),
     "adafgl": lambda number, p: (MODEL, MODEL if number < 3 else 0),
+    "fedsage": lambda number, p: (
+        MODEL + GENERATOR + 1,
+        MODEL + GENERATOR + 32 * D if number == 1 else MODEL,
+    ),
     "isolated": lambda number, p: (0, 0),
     "centralised": lambda number, p: (0, 0),
 }
@@ -72,7 +77,8 @@ def test_counted_bytes_are_the_stated_ones(name: str, missing_class: bool) -> No
     """3 rounds, one client: the loop's count is that client's.
 
     LWS is in its second stage and CReFF refreshes in round 3. LTE4G trains experts in round 2 and students in
-    round 3, and makes prototypes in both.
+    round 3, and makes prototypes in both. FedSage+ trains its
+    generator in round 1.
     """
     client = toy_client(missing_class=missing_class)
     present = int((class_counts(client) > 0).sum())

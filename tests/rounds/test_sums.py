@@ -36,6 +36,7 @@ SINGLE: dict[str, dict[str, Any]] = {
     "fedtgp": {},
     "fedlf": {},
     "s2fgl": {},
+    "fedsage": {},
     "graphfedmig": {"threshold": 0.5},
     "balanced_experts": {"expert_phase": 0.4},
 }
@@ -45,6 +46,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("fedproto", {"class_weights": "counts"}),
     ("fedproto", {"class_weights": "zeros"}),
     ("fedspray", {"proxy_weights": "shares"}),
+    ("fedsage", {"cross": "none"}),
     ("lws", {"averaging": "counts"}),
     ("lws", {"averaging": "naive"}),
     ("fedepd", {"consensus_by": "injection"}),
@@ -110,6 +112,7 @@ def test_methods_that_compare_clients_say_so(name: str) -> None:
         "compares" in (said := make_method(name, settings=SINGLE[name]).needs_single_replies)
         or "weighs" in said
         or "single client" in said
+        or "hands" in said
     )
 
 

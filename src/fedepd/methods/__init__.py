@@ -31,6 +31,7 @@ from fedepd.methods.fedproto import FedProto
 from fedepd.methods.fedprox import FedProx
 from fedepd.methods.fedpub import FedPUB
 from fedepd.methods.fedrep import FedRep
+from fedepd.methods.fedsage import FedSagePlus
 from fedepd.methods.fedspray import FedSpray
 from fedepd.methods.fedtad import FedTAD
 from fedepd.methods.fedtgp import FedTGP
@@ -85,6 +86,7 @@ _OURS: dict[str, type[Method[Any]]] = {
     "s2fgl": S2FGL,
     "lte4g": LTE4G,
     "adafgl": AdaFGL,
+    "fedsage": FedSagePlus,
     "isolated": Isolated,
     "centralised": Centralised,
 }
