@@ -77,8 +77,7 @@ def test_counted_bytes_are_the_stated_ones(name: str, missing_class: bool) -> No
     """3 rounds, one client: the loop's count is that client's.
 
     LWS is in its second stage and CReFF refreshes in round 3. LTE4G trains experts in round 2 and students in
-    round 3, and makes prototypes in both. FedSage+ trains its
-    generator in round 1.
+    round 3, and makes prototypes in both. FedSage+ trains its generator in round 1.
     """
     client = toy_client(missing_class=missing_class)
     present = int((class_counts(client) > 0).sum())

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.methods.base import Client, Method, Server
-from fedepd.methods.parts.mended import Generator, centres_of, generated, mended_by
+from fedepd.methods.parts.mended import Generator, centres_of, imagined, mended_by, missing
 from fedepd.methods.parts.sketch import WIDTH, Sketch
 from fedepd.methods.steps import average, cross_entropy, fit, model_part, reply, with_prefix
 from fedepd.network.backbones import Backbone
@@ -199,18 +199,13 @@ class FedSagePlus(Method[Prepared]):
     def _generator_loss(self, lost: Lost, others: list[Tensor]) -> Objective:
         """How many neighbours are missing, what they look like, and what other clients' nodes look like."""
 
+        wanted = lost.sketched[lost.candidates[lost.found]]
+
         def loss(params: Tensors) -> Tensor:
-            number, features = generated(params, lost.rows)
-            total = F.smooth_l1_loss(number, lost.number)
-            slots = features.view(len(number), self.slots, -1)[lost.node, lost.slot]  # [a, r]
-            total = total + greedy(slots[lost.found], lost.sketched[lost.candidates[lost.found]])
-            for centres in others:
-                # Sizes are small, and a mean square is cheaper by a product than by differences.
-                apart = (
-                    slots.square().sum(1, keepdim=True) + centres.square().sum(1) - 2 * slots @ centres.t()
-                )
-                total = total + apart.amin(1).mean() / (slots.shape[1] * len(others))
-            return total
+            hidden, number = missing(params, lost.rows)
+            slots = imagined(params, hidden, lost.node, lost.slot, self.slots)
+            total = F.smooth_l1_loss(number, lost.number) + greedy(slots[lost.found], wanted)
+            return total + crosswise(slots, torch.stack(others)) if others else total
 
         return loss
 
@@ -290,4 +285,22 @@ def greedy(slots: Tensor, wanted: Tensor) -> Tensor:
     """
     if not len(slots):
         return slots.sum() * 0
-    return (slots[:, None] - wanted).square().mean(2).amin(1).mean()
+    with torch.no_grad():
+        apart = wanted.square().sum(2) - 2 * (wanted @ slots[:, :, None])[:, :, 0]
+        nearest = wanted[torch.arange(len(wanted)), apart.argmin(1)]
+    return (slots - nearest).square().mean()
+
+
+def crosswise(slots: Tensor, centres: Tensor) -> Tensor:
+    """The same for the nearest of each client's centres [k, m, r], on average over slots and clients.
+
+    The mean of |s - c|² over clients is |s - mean c|² and what does not depend on s.
+    """
+    clients, count, width = centres.shape
+    with torch.no_grad():
+        flat = centres.reshape(-1, width)
+        apart = (flat.square().sum(1) - 2 * slots @ flat.t()).view(len(slots), clients, count)
+        nearest = apart.argmin(2) + count * torch.arange(clients)
+        mean = F.embedding_bag(nearest, flat, mode="mean")
+        rest = flat.square().mean(1)[nearest].mean() - mean.square().mean()
+    return (slots - mean).square().mean() + rest

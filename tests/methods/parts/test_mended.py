@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from fedepd.methods.parts.mended import Generator, WithGenerated, centres_of, chosen_slots, mended_inputs
+from fedepd.methods.parts.mended import (
+    Generator,
+    WithGenerated,
+    centres_of,
+    chosen_slots,
+    imagined,
+    mended_inputs,
+    missing,
+)
 from fedepd.methods.parts.sketch import Sketch
 from fedepd.network.backbones import Backbone
 from fedepd.network.sparse import Sparse, to_scipy
@@ -113,3 +121,18 @@ def test_generators_are_equal_by_their_numbers() -> None:
         params,
     ):
         assert first != other
+
+
+def test_what_a_generator_says_by_hand() -> None:
+    """Rows 2 and -1, weights 1: hidden 2 and 0. softplus(0) = log 2. Slots are 3 and 5 times hidden."""
+    params = {
+        "generator.in": torch.ones(1, 1),
+        "generator.number.weight": torch.zeros(1, 1),
+        "generator.number.bias": torch.zeros(1),
+        "generator.out": torch.tensor([[3.0, 5.0]]),
+    }
+    hidden, number = missing(params, torch.tensor([[2.0], [-1.0]]))
+    assert hidden.tolist() == [[2.0], [0.0]]
+    assert number.tolist() == pytest.approx([0.6931] * 2, abs=1e-4)
+    node, slot = torch.tensor([0, 1, 0]), torch.tensor([1, 0, 0])
+    assert imagined(params, hidden, node, slot, 2).tolist() == [[10.0], [0.0], [6.0]]

@@ -69,19 +69,31 @@ def mended_by(
     sketch = Sketch.of(data.graph.x.shape[1], generator.seed)
     with torch.no_grad():
         rows = Sparse.of(normalised(adj), symmetric=True).times(sketch.rows(data.graph.x))
-        number, features = generated(generator.params, rows)
+        hidden, number = missing(generator.params, rows)
         parents, places = chosen_slots(number, slots)
         if not len(parents):
             return inputs
-        new = features.view(len(number), slots, -1)[parents, places]
+        new = imagined(generator.params, hidden, parents, places, slots)
     return mended_inputs(model, data, sketch, parents, new)
 
 
-def generated(params: Tensors, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """How many neighbours nodes miss [n], and what these look like in sketch space [n, s · r]."""
+def missing(params: Tensors, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """What a generator makes of nodes [n, r]: hidden rows [n, h], and how many neighbours they miss [n]."""
     hidden = torch.relu(rows @ params["generator.in"])
     number = F.softplus(hidden @ params["generator.number.weight"] + params["generator.number.bias"])
-    return number[:, 0], hidden @ params["generator.out"]
+    return hidden, number[:, 0]
+
+
+def imagined(params: Tensors, hidden: Tensor, node: Tensor, slot: Tensor, slots: int) -> Tensor:
+    """What the neighbour in slot ``slot[i]`` of node ``node[i]`` looks like in sketch space, [a, r].
+
+    Only slots that are asked for are computed.
+    """
+    order = torch.argsort(slot, stable=True)
+    parts = torch.split(hidden[node[order]], torch.bincount(slot, minlength=slots).tolist())
+    weights = params["generator.out"].chunk(slots, dim=1)
+    rows = torch.cat([part @ weight for part, weight in zip(parts, weights, strict=True)])
+    return rows[torch.argsort(order)]
 
 
 def mended_inputs(
