@@ -140,6 +140,7 @@ LABEL_READERS = {
     "bench/reference.py": "another implementation, which scores itself",
 }
 MASK_READERS = {
+    "methods/fedsage.py": "hides nodes that do not train; it has no label of theirs",
     "rounds/evaluate.py": "scores",
     "runs/simulation.py": "notes the split, and merges clients",
     "bench/reference.py": "scores itself",
