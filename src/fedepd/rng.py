@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -27,3 +29,11 @@ def seeded_numpy(*parts: int | str) -> np.random.Generator:
 def fast_numpy(*parts: int | str) -> np.random.Generator:
     """A numpy generator with the fastest bit generator, for dropout."""
     return np.random.Generator(np.random.SFC64(seeded_numpy(*parts).integers(2**63)))
+
+
+@contextmanager
+def torch_seeded(*parts: int | str) -> Iterator[None]:
+    """For foreign code that draws from torch's global generator: seeded inside, as before afterwards."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(key(*parts))
+        yield

@@ -34,6 +34,20 @@ def test_json_and_a_page(made: tuple[str, str], tmp_path: Path, capsys: pytest.C
     assert "4: " in capsys.readouterr().out
 
 
+def test_by_gnnexplainer(
+    made: tuple[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch_geometric", reason="needs the extra 'pyg'")
+    monkeypatch.setattr("fedepd.model.gnnexplainer.STEPS", 5)
+    words = ["explain", made[0], "--data", made[1], "--ids", "4", "--json"]
+    assert main([*words, "--by", "gnnexplainer"]) == 0
+    found = json.loads(capsys.readouterr().out)[0]
+    assert (found["node"], found["by"]) == ("4", "gnnexplainer")
+    assert all(0 < each.get("importance", 0.5) <= 1 for each in found["reasons"])
+    assert main([*words, "--by", "gradients"]) == 0
+    assert "by" not in json.loads(capsys.readouterr().out)[0]
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -42,6 +56,7 @@ def test_json_and_a_page(made: tuple[str, str], tmp_path: Path, capsys: pytest.C
         (["--ids", "1", "-o", "why.pdf"], "ends in .html or .json"),
         (["--ids", "nobody"], "there is no node 'nobody'"),
         (["--alerts", "2", "--class", "zebra"], "zebra"),
+        (["--ids", "1", "--by", "magic"], "magic"),
     ],
 )
 def test_mistakes_are_one_sentence(

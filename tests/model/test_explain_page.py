@@ -41,6 +41,15 @@ def test_names_are_text_and_every_case_has_a_figure() -> None:
     assert "6 more neighbours contribute less" in page
 
 
+def test_importances_are_not_called_contributions() -> None:
+    page = render([replace(CASE, by="gnnexplainer")], MODEL, "bank")
+    assert "importances from 0 to 1 by PyG" in page
+    assert "do not add up" in page
+    assert "6 more neighbours matter less" in page
+    assert "ontribution" not in page
+    assert "log-odds" not in page
+
+
 def test_rings_of_the_picture_are_by_steps() -> None:
     spots = places(CASE, NEIGHBOURS)
     assert set(spots) == {CASE.node, *(each.name for each in NEIGHBOURS)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -47,3 +48,16 @@ def test_words_are_safe_to_show() -> None:
         "  without age, k2 it would be 0.300",
     ]
     assert CASE.reasons[2].words() == "k3, 2 steps away, clean 0.60"
+
+
+def test_importances_are_called_so_and_have_no_sum() -> None:
+    case = replace(CASE, by="gnnexplainer")
+    found = case.as_json(most=2)
+    assert found["by"] == "gnnexplainer"
+    assert "do not add up" in found["note"]
+    assert [each["importance"] for each in found["reasons"]] == [1.0, 0.75]
+    assert not {"other_reasons", "remainder"} & found.keys()
+    assert "contribution" not in found["reasons"][0]
+    lines = case.sentences(1)
+    assert "do not add up" in lines[1]
+    assert lines[2] == "  1.00  age = 18 (usual: 45.12)"

@@ -22,6 +22,7 @@ def explain(arguments: list[str]) -> int:
     from fedepd.files import write_json
     from fedepd.model.explain import Explainer
     from fedepd.model.explain_page import render
+    from fedepd.model.gnnexplainer import MaskExplainer
     from fedepd.model.model import load_model
     from fedepd.model.subject import read_ids
     from fedepd.report.page import write_page
@@ -30,7 +31,7 @@ def explain(arguments: list[str]) -> int:
     ids = None if values.ids is None else read_ids(values.ids)
     model = load_model(values.model)
     subject = subject_of(values, model)
-    explainer = Explainer(model, subject.graph)
+    explainer = (MaskExplainer if values.by == MaskExplainer.by else Explainer)(model, subject.graph)
     label = None if values.label is None else explainer.class_number(values.label)
     if ids is None:
         chosen = [*explainer.alerts(values.alerts, values.label, subject.asked)]
@@ -80,6 +81,13 @@ def _parser() -> Parser:
         metavar="NAME",
         help="explain the probability of this class; with --alerts, choose the nodes by it (default: what "
         "the model calls the node)",
+    )
+    parser.add_argument(
+        "--by",
+        choices=["gradients", "gnnexplainer"],
+        default="gradients",
+        help="how reasons are found: integrated gradients, whose contributions add up, or PyG's "
+        "GNNExplainer, whose importances from 0 to 1 do not, for models of gcn and sage (default: gradients)",
     )
     parser.add_argument(
         "-o", "--out", default=None, metavar="FILE", help="page or file to write, .html or .json"

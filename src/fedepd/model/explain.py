@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -50,6 +51,9 @@ NAMED = 3
 
 class Explainer:
     """A model before one graph."""
+
+    by: ClassVar[str] = "gradients"
+    """How reasons are found."""
 
     def __init__(self, model: Model, graph: Graph) -> None:
         graph = model.check_features(graph)
@@ -144,11 +148,7 @@ class Explainer:
         chosen = int(self.predictions.classes[place]) if label is None else label
         around = Surroundings.of(place, self._eyes.network.reach(self._eyes), self._operator)
         x = dense_rows(self.graph.x, torch.from_numpy(around.nodes))  # [s, d]
-        found = self._integrated(around, x, place, chosen)
-        while abs(found.remainder) > TOLERANCE * max(1.0, abs(found.end - found.start)):
-            if found.steps >= MOST_STEPS:
-                break
-            found = self._integrated(around, x, place, chosen, 2 * found.steps)
+        found = self._found(around, x, place, chosen)
         reasons = self._reasons(around, found)
         return Case(
             node=node,
@@ -162,7 +162,16 @@ class Explainer:
             without=self._without(around, x, place, chosen, reasons),
             edges=tuple((self.ids[around.nodes[a]], self.ids[around.nodes[b]]) for a, b in around.edges.T),
             alert=None if self.predictions.alerts is None else bool(self.predictions.alerts[place]),
+            by=self.by,
         )
+
+    def _found(self, around: Surroundings, x: Tensor, place: int, label: int) -> Integrated:
+        found = self._integrated(around, x, place, label)
+        while abs(found.remainder) > TOLERANCE * max(1.0, abs(found.end - found.start)):
+            if found.steps >= MOST_STEPS:
+                break
+            found = self._integrated(around, x, place, label, 2 * found.steps)
+        return found
 
     def _place(self, node: str) -> int:
         self.predictions.of([node])  # refuses an unknown one
@@ -175,14 +184,17 @@ class Explainer:
 
     def _log_odds(self, around: Surroundings, x: Tensor, mask: Tensor, place: int, label: int) -> Tensor:
         """log p / (1 - p) of the node in every copy, with the node's own temperature: [copies]."""
-        self._eyes.through(Lens(around, x, mask))
-        try:
-            logits = predicted(self._experiment, self.model.tensors, self._client)
-        finally:
-            self._eyes.through(None)
-        z = logits[:: len(around.nodes)] / self._temperature(place)
+        z = self._logits(Lens(around, x, mask))[:: len(around.nodes)] / self._temperature(place)
         others = torch.arange(z.shape[1]) != label
         return z[:, label] - z[:, others].logsumexp(1)
+
+    def _logits(self, lens: Lens) -> Tensor:
+        """Of every copy of the lens's nodes, [copies · s, C]."""
+        self._eyes.through(lens)
+        try:
+            return predicted(self._experiment, self.model.tensors, self._client)
+        finally:
+            self._eyes.through(None)
 
     def _integrated(
         self, around: Surroundings, x: Tensor, place: int, label: int, steps: int = STEPS
@@ -226,13 +238,7 @@ class Explainer:
         return start, end
 
     def _reasons(self, around: Surroundings, found: Integrated) -> list[Reason]:
-        ends, hops = around.edges, around.hops
-        # An edge belongs to its end that is farther from the node, and to both where they are equally far.
-        by_edge = np.zeros(len(hops))
-        for a, b in ((0, 1), (1, 0)):
-            farther, level = hops[ends[a]] - hops[ends[b]], 0.5
-            share = np.where(farther > 0, 1.0, np.where(farther == 0, level, 0.0))
-            np.add.at(by_edge, ends[a], share * found.edges)
+        hops, by_edge = around.hops, self._by_node(around, found.edges)
         own = self._by_column(found.features[0])
         reasons = [
             Reason("feature", column.name, each, column.value(int(around.nodes[0])), column.usual)
@@ -247,7 +253,7 @@ class Explainer:
                 Reason(
                     "neighbour",
                     self.ids[node],
-                    float(features.sum() + by_edge[position]),
+                    self._of_neighbour(features, by_edge[position]),
                     hops=int(hops[position]),
                     by_edges=float(by_edge[position]),
                     label=self.model.label_names[int(p.argmax())],
@@ -256,6 +262,22 @@ class Explainer:
                 )
             )
         return sorted(reasons, key=lambda each: -abs(each.contribution))
+
+    def _by_node(self, around: Surroundings, edges: Floats) -> Floats:
+        """What the edges of each node contribute, [s].
+
+        An edge belongs to its end that is farther from the node, and to both where they are equally far.
+        """
+        ends, hops, out = around.edges, around.hops, np.zeros(len(around.hops))
+        for a, b in ((0, 1), (1, 0)):
+            farther, level = hops[ends[a]] - hops[ends[b]], 0.5
+            share = np.where(farther > 0, 1.0, np.where(farther == 0, level, 0.0))
+            np.add.at(out, ends[a], share * edges)
+        return out
+
+    def _of_neighbour(self, features: Floats, by_edges: float) -> float:
+        """What a neighbour contributes by its features and its edges."""
+        return float(features.sum() + by_edges)
 
     def _by_column(self, own: Floats) -> list[float]:
         """The sum over the features of each column."""

@@ -9,7 +9,7 @@ from typing import Any
 from fedepd.model.explain import TOLERANCE
 from fedepd.model.model import Model
 from fedepd.model.pointed import rules_in_words
-from fedepd.model.reasons import Case, Reason, plain_value
+from fedepd.model.reasons import IMPORTANCES, Case, Reason, plain_value
 from fedepd.report.page import document, paragraphs
 from fedepd.report.plots import DARK, GREY, svg_of
 from fedepd.report.tables import Cell, Table, html_table
@@ -29,6 +29,14 @@ HOW = (
     "A contribution says what moved the model. It does not say what caused the label.",
 )
 
+HOW_IMPORTANT = (
+    f"These are {IMPORTANCES}. GNNExplainer searches small masks of features and edges with which the model "
+    "still says the class. A masked feature has the graph's mean, and a masked edge carries less.",
+    "A neighbour's importance is the largest of the edges that lead from it towards the node. A column's is "
+    "the largest of its features. Edges that the model prunes carry nothing and are not shown.",
+    "An importance says what the model looks at. It does not say what caused the label.",
+)
+
 
 def render(cases: Sequence[Case], model: Model, name: str) -> str:
     """The page's HTML. ``name`` is what the graph is called."""
@@ -38,7 +46,8 @@ def render(cases: Sequence[Case], model: Model, name: str) -> str:
         scope += f" {rules_in_words(model.operating, model.label_names)}"
     links = {f"case-{i}": shown(case.node, 20) for i, case in enumerate(cases[:30])}
     sections = [_overview(cases), *(_case(case, f"case-{i}") for i, case in enumerate(cases))]
-    foot = f'<footer id="protocol"><h2>How to read this</h2>{paragraphs(HOW)}</footer>'
+    how = HOW if all(case.adds_up for case in cases) else HOW_IMPORTANT
+    foot = f'<footer id="protocol"><h2>How to read this</h2>{paragraphs(how)}</footer>'
     return document(title, scope, links, sections, foot, last="How to read this")
 
 
@@ -56,7 +65,8 @@ def _overview(cases: Sequence[Case]) -> str:
                 Cell(f"{case.without[1]:.3f}", case.without[1]),
             ]
         )
-    note = "Without: the probability if the three reasons that speak most for the class were usual or absent."
+    most = "that speak most for the class" if all(case.adds_up for case in cases) else "of most importance"
+    note = f"Without: the probability if the three reasons {most} were usual or absent."
     alert = ["Alert"] if any(case.alert is not None for case in cases) else []
     header = ["Node", "Class", "Probability", *alert, "First reasons", "Without"]
     table = Table("cases", header, [rows], note)
@@ -65,15 +75,19 @@ def _overview(cases: Sequence[Case]) -> str:
 
 def _case(case: Case, place: str) -> str:
     head = f"{shown(case.node)}: {shown(case.label)}, probability {case.probability:.3f}{case.alert_words()}"
-    said = [
-        f"An average node without neighbours has {case.base_probability:.3f}. The contributions below add up "
-        f"to {case.log_odds - case.base_log_odds:+.2f} in log-odds (remainder {case.remainder:+.4f})."
-    ]
+    below = (
+        f"The contributions below add up to {case.log_odds - case.base_log_odds:+.2f} in log-odds (remainder "
+        f"{case.remainder:+.4f})."
+        if case.adds_up
+        else f"Below are {IMPORTANCES}."
+    )
+    said = [f"An average node without neighbours has {case.base_probability:.3f}. {below}"]
     if case.without[0]:
         named = ", ".join(shown(each) for each in case.without[0])
         said.append(f"Without {named} it would be {case.without[1]:.3f}.")
+    caption = CAPTION if case.adds_up else CAPTION_IMPORTANT
     figure = (
-        f"<figure><div>{_figure(case, place)}</div><figcaption>{html_text(CAPTION)}</figcaption></figure>"
+        f"<figure><div>{_figure(case, place)}</div><figcaption>{html_text(caption)}</figcaption></figure>"
     )
     folded = f"<details><summary>Reasons as a table</summary>{html_table(_table(case))}</details>"
     return f'<section><h2 id="{place}">{html_text(head)}</h2>{paragraphs(said)}{figure}{folded}</section>\n'
@@ -83,20 +97,26 @@ CAPTION = (
     "Orange speaks for the class, blue against it. Left: the largest contributions. Right: the node in the "
     "middle, its neighbours around it and theirs further out; a dot's area is the size of its contribution."
 )
+CAPTION_IMPORTANT = (
+    "Left: the largest importances. Right: the node in the middle, its neighbours around it and theirs "
+    "further out; a dot's area is the size of its importance."
+)
 
 
 def _table(case: Case, most: int = 40) -> Table:
     rows = [
         [
             Cell(each.words()),
-            Cell(f"{each.contribution:+.3f}", each.contribution),
-            Cell("; ".join(f"{shown(n)} = {plain_value(v)} ({c:+.2f})" for n, v, c in each.features)),
+            Cell(case.number(each.contribution, 3), each.contribution),
+            Cell("; ".join(f"{shown(n)} = {plain_value(v)} ({case.number(c)})" for n, v, c in each.features)),
         ]
         for each in case.reasons[:most]
     ]
     rest = case.reasons[most:]
-    note = f"{len(rest)} more reasons add {sum(r.contribution for r in rest):+.3f}." if rest else ""
-    return Table("reasons", ["Reason", "Contribution", "Of which"], [rows], note)
+    added = f" add {sum(r.contribution for r in rest):+.3f}" if case.adds_up else " matter less"
+    note = f"{len(rest)} more reasons{added}." if rest else ""
+    what = ["Contribution", "Of which"] if case.adds_up else ["Importance", "Its own columns"]
+    return Table("reasons", ["Reason", *what], [rows], note)
 
 
 def _figure(case: Case, place: str) -> str:
@@ -109,7 +129,7 @@ def _figure(case: Case, place: str) -> str:
         left.set_yticks(range(len(values)), [drawn(_short(each), 60) for each in shown_bars], fontsize=7.5)
         left.set_ylim(max(len(values), 1) - 0.4, -0.6)
         left.axvline(0, color=DARK, linewidth=0.8)
-        left.set_xlabel("contribution to the log-odds")
+        left.set_xlabel("contribution to the log-odds" if case.adds_up else "importance")
         left.grid(axis="x", color="#E5E5E5", linewidth=0.6)
         left.set_axisbelow(True)
         for side in ("top", "right"):
@@ -149,7 +169,9 @@ def _draw_neighbourhood(axis: Any, case: Case) -> None:
     axis.set_aspect("equal")
     axis.axis("off")
     if len(near) > len(chosen):
-        more = f"{len(near) - len(chosen):,} more neighbours contribute less"
+        more = (
+            f"{len(near) - len(chosen):,} more neighbours {'contribute' if case.adds_up else 'matter'} less"
+        )
         axis.text(0, -2.4, more, fontsize=6.5, ha="center", color=GREY)
 
 

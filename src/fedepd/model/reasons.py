@@ -9,6 +9,10 @@ from scipy.special import expit
 
 from fedepd.shown import shown
 
+IMPORTANCES = (
+    "importances from 0 to 1 by PyG's GNNExplainer, which do not add up and do not say for or against"
+)
+
 
 @dataclass(frozen=True)
 class Reason:
@@ -19,7 +23,7 @@ class Reason:
     name: str
     """The column, or the neighbour's id."""
     contribution: float
-    """What it adds to the log-odds."""
+    """What it adds to the log-odds; or its importance from 0 to 1, where the case has those."""
     value: float | str | None = None
     """Of a feature: the value in the table."""
     usual: float | str | None = None
@@ -70,6 +74,17 @@ class Case:
     """The edges among the node and its neighbours, by ids."""
     alert: bool | None = None
     """Whether the model's operating point alerts the node. None: it has no point."""
+    by: str = "gradients"
+    """How the reasons were found. Those by "gnnexplainer" are importances without sign or sum."""
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether the reasons are contributions to the log-odds."""
+        return self.by == "gradients"
+
+    def number(self, value: float, digits: int = 2) -> str:
+        """A contribution with its sign, or an importance."""
+        return f"{value:{'+' if self.adds_up else ''}.{digits}f}"
 
     def as_json(self, most: int = 20) -> dict[str, Any]:
         """For a file: the first reasons, and the sum of all others."""
@@ -78,14 +93,24 @@ class Case:
             **({} if self.alert is None else {"alert": self.alert}),
             "base_probability": self.base_probability,
             "base_log_odds": self.base_log_odds,
-            "reasons": [
-                {name: value for name, value in vars(each).items() if value not in (None, "", (), 0)}
-                for each in self.reasons[:most]
-            ],
-            "other_reasons": sum(each.contribution for each in self.reasons[most:]),
-            "remainder": self.remainder,
+            **({} if self.adds_up else {"by": self.by, "note": f"These are {IMPORTANCES}."}),
+            "reasons": [self._reason(each) for each in self.reasons[:most]],
+            **(
+                {"other_reasons": sum(each.contribution for each in self.reasons[most:])}
+                | {"remainder": self.remainder}
+                if self.adds_up
+                else {}
+            ),
             "steps": self.steps,
             "without": {"reasons": list(self.without[0]), "probability": self.without[1]},
+        }
+
+    def _reason(self, reason: Reason) -> dict[str, Any]:
+        names = {} if self.adds_up else {"contribution": "importance"}
+        return {
+            names.get(name, name): value
+            for name, value in vars(reason).items()
+            if value not in (None, "", (), 0)
         }
 
     def alert_words(self) -> str:
@@ -103,7 +128,9 @@ class Case:
             f"{shown(self.node)}: {shown(self.label)} with probability {self.probability:.3f}"
             f"{self.alert_words()}; an average node without neighbours has {self.base_probability:.3f}"
         ]
-        out += [f"  {each.contribution:+.2f}  {each.words()}" for each in self.reasons[:most]]
+        if not self.adds_up:
+            out.append(f"  These are {IMPORTANCES}.")
+        out += [f"  {self.number(each.contribution)}  {each.words()}" for each in self.reasons[:most]]
         if self.without[0]:
             named = ", ".join(shown(name) for name in self.without[0])
             out.append(f"  without {named} it would be {self.without[1]:.3f}")

@@ -194,6 +194,8 @@ class Looking(Backbone):
     lens: Lens | None
     seen: Inputs | None
     """What the last prediction without a lens read."""
+    params: Tensors
+    """Its parameters."""
 
     @classmethod
     def at(cls, model: Backbone) -> Looking:
@@ -201,6 +203,7 @@ class Looking(Backbone):
         out = cls(**{field.name: getattr(model, field.name) for field in fields(model)})
         out.through(None)
         object.__setattr__(out, "seen", None)
+        object.__setattr__(out, "params", {})
         return out
 
     def through(self, lens: Lens | None) -> None:
@@ -211,6 +214,7 @@ class Looking(Backbone):
         """Logits of every node, or of every copy of the lens's nodes, in evaluation mode."""
         if self.lens is None:
             object.__setattr__(self, "seen", inputs)
+            object.__setattr__(self, "params", params)
             return super().predict(params, inputs)
         view = self.lens.inputs(self, inputs)
         return self.logits(params, self.encode(params, view), view)
