@@ -54,7 +54,7 @@ def test_the_pages_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     passed."""
     page = (Path(__file__).parents[2] / "docs" / "over-time.md").read_text().replace("\\\n", "")
     commands = [line.removeprefix("$ fedepd ") for line in page.splitlines() if line.startswith("$ fedepd ")]
-    assert len(commands) == 8
+    assert len(commands) == 9
     monkeypatch.chdir(tmp_path)
     draws = np.random.default_rng(0)
     for name, first, count in (("nodes", 0, 150), ("new", 150, 40)):
