@@ -27,7 +27,7 @@ from fedepd.types import Reply, TaskInfo
 from toy import assert_same, make_server, run_rounds, toy_client, toy_clients
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SETTINGS = ["--rounds", "2", "--hidden", "4", "--clients", "2", "--mu", "0.5", "--quiet", "--json"]
+SETTINGS = ["--rounds", "2", "--hidden", "4", "--clients", "2", "--momentum", "0.5", "--quiet", "--json"]
 
 
 @pytest.fixture(scope="module")

@@ -75,7 +75,9 @@ def client_with(experiment: Experiment, info: TaskInfo, data: ClientData) -> Cli
 def predicted(experiment: Experiment, tensors: Tensors, client: Client[Any]) -> Tensor:
     """What the client's model says about its nodes, adapted or not: [n, C]."""
     method, kept = experiment.method, renamed(tensors, ADAPTED, "")
-    message = method.message({n: v for n, v in tensors.items() if not n.startswith(ADAPTED)}, 0)
+    message = {name: value for name, value in tensors.items() if not name.startswith(ADAPTED)}
+    if method.has_global:
+        message = method.message(message, 0)  # else they are a client's own already
     return adapted_logits(method, client, message, kept) if kept else method.predict(client, message)
 
 
