@@ -191,9 +191,9 @@ def test_a_study_stops_cleanly_and_goes_on(
 @pytest.mark.heavy
 def test_two_programs_share_a_folder_and_one_is_killed(reproduce: Reproduce, tmp_path: Path) -> None:
     """All cells are done once, with the weights of a study by one program, and no lock is left."""
-    assert reproduce("--rounds", "150", "--quiet")[0] == 0
+    assert reproduce("--rounds", "60", "--quiet")[0] == 0
     alone = {path.parent.name: weights(path) for path in (tmp_path / "o").glob("cells/*/summary.json")}
-    arguments = [str(tmp_path / "mine.toml"), "--data", str(tmp_path / "small.npz"), "--rounds", "150"]
+    arguments = [str(tmp_path / "mine.toml"), "--data", str(tmp_path / "small.npz"), "--rounds", "60"]
     command = [sys.executable, "-m", "fedepd", "reproduce", *arguments, "--workers", "1", "--quiet"]
     command += ["--out", str(tmp_path / "shared")]
     programs = [subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True) for _ in range(2)]

@@ -49,7 +49,7 @@ def test_where_nobody_answers_there_is_one_sentence(tmp_path: Path, monkeypatch:
 
 
 def job(out: Path, **settings: Any) -> Job:
-    quick = {"rounds": 300, "hidden": 8, "clients": 3}
+    quick = {"rounds": 120, "hidden": 8, "clients": 3}
     return Job("fedavg", "default", "synthetic", out, None, {**quick, **settings})
 
 

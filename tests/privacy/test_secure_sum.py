@@ -152,7 +152,7 @@ def test_the_sum_is_exact_whoever_is_lost(n: int) -> None:
 def test_the_sum_of_ten_sites_is_exact_whoever_is_lost() -> None:
     """t = 7:
 
-    1 + 10 * 3 + 45 * 9 + 120 * 27 = 3,676 patterns, of which 60 are drawn; the heavy test takes all.
+    1 + 10 * 3 + 45 * 9 + 120 * 27 = 3,676 patterns, of which 60 are drawn; the heavy test takes 919.
     """
     every = patterns(10)
     assert len(every) == 3676
@@ -161,10 +161,16 @@ def test_the_sum_of_ten_sites_is_exact_whoever_is_lost() -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("part", range(8))
+@pytest.mark.parametrize("part", range(2))
 def test_the_sum_of_ten_sites_is_exact_in_every_pattern(part: int) -> None:
-    """In eight parts, so that two processes share them."""
-    for pattern in patterns(10)[part::8]:
+    """Every number of sites that are lost at each step, with a quarter of the choices of who they are.
+
+    In two parts, so that two processes share them.
+    """
+    every = patterns(10)
+    chosen = every[::4]
+    assert {tuple(map(len, one)) for one in chosen} == {tuple(map(len, one)) for one in every}
+    for pattern in chosen[part::2]:
         summed(10, *pattern)
 
 
