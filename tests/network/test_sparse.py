@@ -20,6 +20,7 @@ from fedepd.network.sparse import (
     neighbour_mean,
     normalised,
     own_weights,
+    row_dots,
     spmm,
     to_scipy,
     weighted_adjacency,
@@ -207,3 +208,9 @@ def test_some_edges_of_a_graph_with_their_weights() -> None:
     graph = Graph.make(torch.eye(3), PATH, torch.tensor([0, 1, 0]), edge_weight=WEIGHT)
     assert weighted_adjacency(graph).toarray()[1].tolist() == [2, 0, 6]
     assert weighted_adjacency(graph, PATH[:, 1:]).toarray()[1].tolist() == [0, 0, 6]
+
+
+def test_dots_of_rows_dense_and_sparse() -> None:
+    """(1, 2)·(3, 4) = 11, (0, 5)·(6, 7) = 35."""
+    a, b = np.array([[1.0, 2.0], [0.0, 5.0]]), np.array([[3.0, 4.0], [6.0, 7.0]])
+    assert row_dots(a, b).tolist() == row_dots(sp.csr_matrix(a), sp.csr_matrix(b)).tolist() == [11, 35]

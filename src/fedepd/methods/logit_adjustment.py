@@ -21,7 +21,15 @@ from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.methods.base import Client, Method, Server
-from fedepd.methods.steps import average, class_counts, cross_entropy, fit, model_part, reply
+from fedepd.methods.steps import (
+    average,
+    class_counts,
+    cross_entropy,
+    fit,
+    model_part,
+    reply,
+    summed_counts,
+)
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Inputs
 from fedepd.network.training import Gradient
@@ -109,9 +117,7 @@ class LogitAdjustment(Method[Prepared]):
         model = average(server.info, model_part(tensors), replies)
         if self.prior == "local":
             return model
-        counts = torch.stack([replies[k].tensors[COUNT] for k in sorted(replies)]).sum(0)
-        # Choice: where not all clients take part, a class that is absent from the round keeps its count.
-        return {**model, COUNT: torch.where(counts > 0, counts, tensors[COUNT])}
+        return {**model, COUNT: summed_counts(tensors[COUNT], replies, COUNT)}
 
     def reply_fields(self, server: Server, tensors: Tensors) -> Fields:
         counts = {COUNT: Field((server.info.num_classes,), "count")} if self.prior == "global" else {}

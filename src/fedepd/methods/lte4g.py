@@ -53,6 +53,7 @@ from fedepd.methods.steps import (
     of_logits,
     renamed,
     reply,
+    summed_counts,
     with_prefix,
 )
 from fedepd.network.backbones import Backbone
@@ -301,8 +302,7 @@ class LTE4G(Method[Prepared]):
         out = dict(tensors)
         if head is None:
             out |= average(server.info, model_part(tensors), replies)
-            counted = torch.stack([r.tensors["class.count"] for r in ordered]).sum(0)
-            out["class.count"] = torch.where(counted > 0, counted, tensors["class.count"])
+            out["class.count"] = summed_counts(tensors["class.count"], replies, "class.count")
             for name in HEADS:
                 # Choice: experts and students start from the classifier, not at random. They have tens of
                 # steps here, where the authors' have a thousand.

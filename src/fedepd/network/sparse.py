@@ -171,3 +171,10 @@ def inverse_degrees(adj: sp.csr_matrix) -> np.ndarray[Any, np.dtype[np.float64]]
     """1 / degree, 0 for an isolated node: [n]."""
     degrees = np.asarray(adj.sum(1), dtype=np.float64).reshape(-1)
     return np.divide(1.0, degrees, out=np.zeros_like(degrees), where=degrees > 0)
+
+
+def row_dots(a: Any, b: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The product of each row of one matrix with the same row of another of its kind, [rows]."""
+    if sp.issparse(a):
+        return np.asarray(a.multiply(b).sum(1), dtype=np.float64).reshape(-1)
+    return np.asarray(np.einsum("ij,ij->i", a, b), dtype=np.float64)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedepd.cache import remembered
-from fedepd.network.sparse import to_scipy
+from fedepd.network.sparse import row_dots, to_scipy
 from fedepd.rng import seeded_numpy
 from fedepd.types import Graph
 
@@ -71,7 +71,7 @@ def edge_metrics(graph: Graph) -> tuple[Floats, Floats]:
         part = slice(start, start + _CHUNK)
         i, j = src[part], dst[part]
         energy[part] = _square_sums(scaled[i] - scaled[j])  # Eq. 1
-        cosine[part] = _row_dots(unit[i], unit[j])
+        cosine[part] = row_dots(unit[i], unit[j])
     return energy, 1.0 - cosine  # Eq. 3
 
 
@@ -129,10 +129,4 @@ def _row_norms(x: Any) -> Floats:
 
 
 def _square_sums(x: Any) -> Floats:
-    return _row_dots(x, x)
-
-
-def _row_dots(a: Any, b: Any) -> Floats:
-    if sp.issparse(a):
-        return np.asarray(a.multiply(b).sum(1), dtype=np.float64).reshape(-1)
-    return np.asarray(np.einsum("ij,ij->i", a, b), dtype=np.float64)
+    return row_dots(x, x)

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedepd.network.sparse import adjacency, inverse_degrees, to_scipy
+from fedepd.network.sparse import adjacency, inverse_degrees, row_dots, to_scipy
 from fedepd.types import ClientData
 
 Floats = NDArray[np.float64]
@@ -47,14 +47,14 @@ def reliability(data: ClientData) -> Tensor:
 def node_trust(adj: sp.csr_matrix, x: Any) -> Floats:
     """ρ of every node, [n], from the 0/1 adjacency matrix and features [n, d]."""
     codes = returns(adj)
-    lengths = np.sqrt(_dots(x, x) + _dots(codes, codes))
+    lengths = np.sqrt(row_dots(x, x) + row_dots(codes, codes))
     # A node without features and neighbours has no direction: its cosine with anything is 0.
     scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
     pairs = sp.triu(adj, 1).tocoo()
     total = np.ones(adj.shape[0])
     for start in range(0, pairs.nnz, _CHUNK):
         i, j = pairs.row[start : start + _CHUNK], pairs.col[start : start + _CHUNK]
-        cosines = (_dots(x[i], x[j]) + _dots(codes[i], codes[j])) * scale[i] * scale[j]
+        cosines = (row_dots(x[i], x[j]) + row_dots(codes[i], codes[j])) * scale[i] * scale[j]
         np.add.at(total, i, cosines)
         np.add.at(total, j, cosines)
     return np.asarray(total / (np.diff(adj.indptr) + 1), dtype=np.float64)
@@ -82,10 +82,3 @@ def returns(adj: sp.csr_matrix) -> Floats:
         for step, (a, b) in enumerate(((first, second), (second, second), (second, third)), start=2):
             out[part, step] = np.einsum("ij,ij->j", a, b)
     return out
-
-
-def _dots(a: Any, b: Any) -> Floats:
-    """The product of each row of one with the same row of the other, [rows]."""
-    if sp.issparse(a):
-        return np.asarray(a.multiply(b).sum(1), dtype=np.float64).reshape(-1)
-    return np.asarray(np.einsum("ij,ij->i", a, b), dtype=np.float64)
