@@ -106,11 +106,11 @@ def is_module(name: str) -> bool:
 
 
 def test_a_report_loads_no_training_code() -> None:
-    """Of the room of runs it loads the run folder's owner alone, which uses nothing but the foundation."""
+    """Of the room of runs it loads two modules, which use nothing but the foundation."""
     modules = {module for module, _ in edges() if room(module) == "report"}
     loaded = set().union(*(imported_at_once(module, set()) for module in modules))
     others = {module for module in loaded if room(module) not in ("foundation", "report")}
-    assert others == {"fedepd.runs.folder"}
+    assert others == {"fedepd.runs.folder", "fedepd.runs.frames"}
 
 
 def test_the_round_loop_has_one_driver() -> None:

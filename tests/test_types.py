@@ -157,3 +157,24 @@ def test_torch_geometric_has_the_weights_too() -> None:
     again = Graph.from_pyg(weighted().to_pyg())
     assert again.edge_weight is not None
     assert again.edge_weight.tolist() == [3.0, 8.0]
+
+
+def test_a_graph_says_what_it_is_and_shows_foreign_names_safely() -> None:
+    named = graph(name="a\x1b[2J", label_names=("<b>", "ok"), edge_weight=torch.ones(3))
+    assert repr(named) == "Graph('a?[2J', 4 nodes, 3 weighted edges, 3 features, 2 classes)"
+    assert "<td>&lt;b&gt;</td><td>2</td>" in named._repr_html_()
+
+
+def test_a_notebook_shows_the_largest_classes_first() -> None:
+    """Classes 0 and 1 have one and three nodes, and the other twelve none: twelve are shown, two are not."""
+    many = graph(y=torch.tensor([1, 1, 0, 1]), num_classes=14)
+    shown = many._repr_html_()
+    assert shown.index("<td>1</td><td>3</td>") < shown.index("<td>0</td><td>1</td>")
+    assert "and 2 more" in shown
+
+
+def test_masks_of_torch_geometric_are_said_to_be_unused() -> None:
+    data = graph().to_pyg()
+    data.train_mask = torch.ones(4, dtype=torch.bool)
+    with pytest.warns(UserWarning, match="train_mask of 'graph' will not be used"):
+        Graph.from_pyg(data)

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from fedepd.model.export import export as export
     from fedepd.model.model import Model as Model
     from fedepd.model.model import load_model as load_model
+    from fedepd.report.frames import read_runs as read_runs
     from fedepd.report.page import build_report as build_report
     from fedepd.runs.experiment import Experiment as Experiment
+    from fedepd.runs.frames import Frames as Frames
     from fedepd.runs.resume import resume as resume
     from fedepd.runs.run import RunResult as RunResult
     from fedepd.runs.run import run as run
@@ -30,6 +32,7 @@ _HOMES = {
     "Aim": "fedepd.model.aim",
     "DATASETS": "fedepd.datasets",
     "Experiment": "fedepd.runs.experiment",
+    "Frames": "fedepd.runs.frames",
     "Graph": "fedepd.types",
     "METHODS": "fedepd.methods",
     "Model": "fedepd.model.model",
@@ -38,12 +41,13 @@ _HOMES = {
     "export": "fedepd.model.export",
     "load": "fedepd.datasets",
     "load_model": "fedepd.model.model",
+    "read_runs": "fedepd.report.frames",
     "resume": "fedepd.runs.resume",
     "run": "fedepd.runs.run",
 }
 
-__all__ = ["DATASETS", "METHODS", "Aim", "Experiment", "Graph", "Model", "RunResult"]
-__all__ += ["build_report", "export", "load", "load_model", "resume", "run"]
+__all__ = ["DATASETS", "METHODS", "Aim", "Experiment", "Frames", "Graph", "Model", "RunResult"]
+__all__ += ["build_report", "export", "load", "load_model", "read_runs", "resume", "run"]
 
 
 def __getattr__(name: str) -> Any:

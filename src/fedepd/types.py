@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -33,11 +35,13 @@ A part of a graph may have all the classes of the whole.
 """
 LEAST_WEIGHT, MOST_WEIGHT = 1e-18, 1e18
 """Between these is the weight of an edge, so that sums and quotients of weights stay in float32."""
+CLASSES_SHOWN = 12
+"""A notebook shows this many classes of a graph."""
 CONFUSIONS = 40
 """Number of matrices [C, C] that a run of ten clients has in memory at once."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Graph:
     """An attributed, undirected graph with one class per node.
 
@@ -51,6 +55,8 @@ class Graph:
         >>> graph = Graph.make(torch.eye(3), edges, torch.tensor([0, 1, 1]))
         >>> graph.edge_index.tolist()
         [[0, 1], [1, 2]]
+        >>> graph
+        Graph('graph', 3 nodes, 2 edges, 3 features, 2 classes)
 
         From two tables of pandas:
 
@@ -93,6 +99,34 @@ class Graph:
     """Which columns of these tables were ids, classes, owners and ends, as ``datasets.remembered`` has it."""
     edge_weight: Tensor | None = None
     """float32 [e], above 0: how much each edge counts beside the others of its nodes. None: all alike."""
+
+    def __repr__(self) -> str:
+        return f"Graph('{shown(self.name)}', {self._sizes})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the sizes, and how many nodes each class has, the largest first."""
+        known = self.y[self.y >= 0].bincount(minlength=self.num_classes)
+        order = known.argsort(descending=True, stable=True).tolist()
+        names = self.label_names or tuple(str(c) for c in range(self.num_classes))
+        rows = "".join(
+            f"<tr><td>{escape(shown(names[c]))}</td><td>{int(known[c]):,}</td></tr>"
+            for c in order[:CLASSES_SHOWN]
+        )
+        more = (
+            ""
+            if len(order) <= CLASSES_SHOWN
+            else f"<tr><td colspan=2>and {len(order) - CLASSES_SHOWN} more</td></tr>"
+        )
+        head = "<tr><th>class</th><th>nodes</th></tr>"
+        return f"<b>{escape(shown(self.name))}</b>: {self._sizes}<table>{head}{rows}{more}</table>"
+
+    @property
+    def _sizes(self) -> str:
+        weighted = "weighted " if self.edge_weight is not None else ""
+        return (
+            f"{self.num_nodes:,} nodes, {self.num_edges:,} {weighted}edges, {self.num_features:,} features, "
+            f"{self.num_classes:,} classes"
+        )
 
     @property
     def num_nodes(self) -> int:
@@ -167,7 +201,8 @@ class Graph:
         """A graph from torch_geometric.
 
         Args:
-            data: With ``x``, ``edge_index`` and ``y``. ``edge_weight`` is used where there is one.
+            data: With ``x``, ``edge_index`` and ``y``. ``edge_weight`` is used where there is one. Masks are
+                not used, and a warning says so.
             name: What reports call the graph.
 
         Returns:
@@ -182,6 +217,15 @@ class Graph:
                     f"the torch_geometric Data of '{name}' has no '{part}'; "
                     f"set data.{part} before Graph.from_pyg"
                 )
+        masks = [
+            each for each in ("train_mask", "val_mask", "test_mask") if getattr(data, each, None) is not None
+        ]
+        if masks:
+            warnings.warn(
+                f"{', '.join(masks)} of '{shown(name)}' will not be used: every client draws its own split; "
+                "'train_share' and 'val_share' set its sizes, 'seed' the draw",
+                stacklevel=2,
+            )
         x = data.x
         if x.layout != torch.sparse_csr and x.is_sparse:
             x = x.to_dense()

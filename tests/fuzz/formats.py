@@ -227,7 +227,7 @@ def _run(content: bytes, folder: Path) -> object:
         run.env,
         run.clients,
         run.rounds,
-        run.confusion,
+        run.confusions,
         run.calibration,
         run.partition,
         rich_table([run]),

@@ -48,7 +48,7 @@ def check_measured(folder: Path, model: Path, graph: Graph, number: int) -> None
     client = rebuild(folder, graph).clients[number]
     ours = confusions(loaded.logits(client.graph), client)["test"].numpy()
     assert ours.sum() > 0
-    assert np.array_equal(ours, found.confusion["personal_test"][number])
+    assert np.array_equal(ours, found.confusions["personal_test"][number])
     assert np.array_equal(loaded.predict(client.graph).classes, loaded.logits(client.graph).argmax(1))
 
 
@@ -106,7 +106,7 @@ def test_the_card_says_whose_model_it_is_and_where_it_was_measured(graph: Graph,
     assert "for client 1, trained with FedAvg together with 2 other clients (client 0, client 2)" in card
     assert f"{known['val']} for validation and {known['test']} for the test" in card
     assert f"{known['train']} of the nodes were for training" in card
-    own, common = (found.confusion[f"{kind}_test"][1] for kind in ("personal", "global"))
+    own, common = (found.confusions[f"{kind}_test"][1] for kind in ("personal", "global"))
     assert f"| this model | {100 * np.trace(own) / own.sum():.2f} |" in card
     assert f"| global model, same nodes | {100 * np.trace(common) / common.sum():.2f} |" in card
     assert "keep the folder where the nodes are" in card
@@ -234,7 +234,7 @@ def test_the_adapted_model_is_that_of_the_run(graph: Graph, tmp_path: Path, more
         model = load_model(export(folder, tmp_path / f"m{number}", graph, client=number, adapted=True))
         total += confusions(model.logits(client.graph), client)["test"].numpy()
         assert (model.client, model.kind) == (f"client {number}", "adapted")
-    assert np.array_equal(total, read_run(folder).confusion["adapted_test"][0])
+    assert np.array_equal(total, read_run(folder).confusions["adapted_test"][0])
     card = (tmp_path / "m1" / "README.md").read_text()
     assert "It is the model of all clients, trained further on this client's training nodes." in card
     assert "keep the folder where the nodes are" in card

@@ -68,7 +68,7 @@ def test_adapted_scores_stand_beside_personal_ones_of_methods_without_a_global_m
 def test_classes_have_a_column_of_the_adapted_model_with_intervals(runs: Path) -> None:
     table = classes(group([read_run(runs / "a")]))
     assert table.headers[-2:] == ["FedAvg", "FedAvg, adapted"]
-    counts = read_run(runs / "a").confusion["adapted_test"][0]
+    counts = read_run(runs / "a").confusions["adapted_test"][0]
     for row in table.sections[0]:
         c = int(row[0].text)
         assert row[-1].value == pytest.approx(counts[c, c] / counts[c].sum())

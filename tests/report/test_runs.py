@@ -17,7 +17,7 @@ def test_a_run_is_read_with_its_parts(write_run: WriteRun) -> None:
     run = read_run(write_run("a", seed=3))
     assert run.seed == 3
     assert run.headline == "global"
-    assert run.confusion["global_test"].shape == (4, 12, 12)
+    assert run.confusions["global_test"].shape == (4, 12, 12)
     assert run.partition["client_class"].shape == (4, 12)
     assert [client["client"] for client in run.clients] == [0, 1, 2, 3]
     assert [line["round"] for line in run.rounds] == list(range(1, 21))

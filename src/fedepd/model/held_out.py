@@ -100,7 +100,7 @@ def check_reproduced(run: Run, predicted: HeldOut) -> None:
     """
     for split, matrices in predicted.confusion.items():
         ours = matrices.sum(0, keepdims=True) if run.sums_only else matrices
-        theirs = run.confusion[f"{run.headline}_{split}"]
+        theirs = run.confusions[f"{run.headline}_{split}"]
         for number, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
             if not np.array_equal(mine, other):
                 raise BadConfig(f"without its training labels client {number} {OTHERWISE}")

@@ -156,7 +156,7 @@ def check_measured(run: Run, simulation: Simulation, models: dict[int, Model], s
     """
     first = next(iter(models))
     for split in ("test",) if simulation.experiment.privacy.guard else ("val", "test"):
-        theirs = run.confusion[f"{models[first].kind}_{split}"]
+        theirs = run.confusions[f"{models[first].kind}_{split}"]
         ours = [one_client(model, simulation.clients[k]).confusion[split][0] for k, model in models.items()]
         if not np.array_equal(sum(ours), theirs[0 if sums_only else first]):
             raise BadConfig(f"without its training labels a client {OTHERWISE}")
@@ -169,9 +169,9 @@ def one_client(model: Model, data: ClientData) -> HeldOut:
 
 def global_scores(run: Run, model: Model, number: int) -> dict[str, dict[str, Any]]:
     """The global model's scores on the same nodes, if there is one and its scores are known by client."""
-    if "global_test" not in run.confusion or run.sums_only:
+    if "global_test" not in run.confusions or run.sums_only:
         return {}
-    return {"global model, same nodes": pooled(run.confusion["global_test"][number][None], model.tiers)}
+    return {"global model, same nodes": pooled(run.confusions["global_test"][number][None], model.tiers)}
 
 
 def write_own(

@@ -118,7 +118,7 @@ def on_whole_graph(
         int(crossing.sum()),
         int((touched & tested).sum()),
         int(tested.sum()),
-        run.confusion[f"{run.headline}_test"].sum(0),
+        run.confusions[f"{run.headline}_test"].sum(0),
         _tested(run, simulation, data_of_all),
     )
 

@@ -13,6 +13,7 @@ from fedepd.metrics import OF_A_CLASS, Interval, class_scores, mean_with_interva
 from fedepd.report.numbers import mean_std
 from fedepd.report.runs import Group, Run
 from fedepd.report.tables import NOTHING, Cell, Table, measured
+from fedepd.runs import frames
 from fedepd.shapes import TIERS
 from fedepd.shown import shown
 
@@ -32,20 +33,18 @@ _NO_RANKING = "AP is not there for runs that kept no scores of single nodes."
 
 def class_names(run: Run) -> list[str]:
     """What the classes are called, fit to be shown."""
-    names = run.dataset.get("label_names") or range(len(run.partition["class_sizes"]))
-    return [shown(name) for name in names]
+    return [shown(name) for name in frames.class_names(run, len(run.partition["class_sizes"]))]
 
 
 def client_names(run: Run) -> list[str]:
     """What the clients are called, fit to be shown: by their owners, or by their numbers."""
-    count, owners = len(run.confusion[f"{run.headline}_test"]), run.dataset.get("owner_names") or []
-    return [shown(owner) for owner in owners] if len(owners) == count else list(map(str, range(count)))
+    return [shown(name) for name in frames.client_names(run, len(run.confusions[f"{run.headline}_test"]))]
 
 
 def total(group: Group) -> npt.NDArray[np.int64]:
     """The headline model's test confusion matrix over clients and seeds, [C, C]."""
     counts: npt.NDArray[np.int64] = np.sum(
-        [run.confusion[f"{run.headline}_test"].sum(0) for run in group.runs], axis=0
+        [run.confusions[f"{run.headline}_test"].sum(0) for run in group.runs], axis=0
     )
     return counts
 
@@ -54,7 +53,7 @@ def notices(group: Group) -> list[str]:
     """Sentences about runs whose model says one class for everything."""
     out: dict[str, list[int]] = {}
     for run in group.runs:
-        counts = run.confusion[f"{run.headline}_test"].sum(0)
+        counts = run.confusions[f"{run.headline}_test"].sum(0)
         for line in one_class_notice(counts, run.dataset.get("label_names") or ()):
             out.setdefault(line, []).append(run.seed)
     lines = []
@@ -130,7 +129,7 @@ def by_client(group: Group) -> Table | None:
     run = group.first
     if run.sums_only:
         return None
-    matrices, names, owners = run.confusion[f"{run.headline}_test"], class_names(run), client_names(run)
+    matrices, names, owners = run.confusions[f"{run.headline}_test"], class_names(run), client_names(run)
     order = class_order(run.partition["class_sizes"])
     whole = len(matrices) * len(order) > MOST_ROWS
     sections = []

@@ -35,7 +35,9 @@ def bin_accuracy(
     Choice: each class has Wilson's interval, and a bin's mean has what ``metrics.mean_with_interval`` makes
     of them. The paper shows no intervals.
     """
-    counts = np.sum([run.confusion[f"{run.kind(model)}_test"].sum(0) for run in group.runs], axis=0)  # [C, C]
+    counts = np.sum(
+        [run.confusions[f"{run.kind(model)}_test"].sum(0) for run in group.runs], axis=0
+    )  # [C, C]
     result = np.array([mean_accuracy(counts, classes, len(group.runs)) for classes in bins])
     return result[:, 0], result[:, 1], result[:, 2]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from math import isnan
@@ -16,6 +16,7 @@ from fedepd.errors import BadData
 from fedepd.files import absolute
 from fedepd.report.agreement import check_arrays, check_numbers, check_ranking, check_rounds
 from fedepd.runs.folder import Arrays, Json
+from fedepd.runs.frames import settings_of
 from fedepd.shown import drawn, shown
 
 LABEL = 160
@@ -114,7 +115,7 @@ class Run:
         return bool(self.config["experiment"].get("privacy", {}).get("secure", False))
 
     @cached_property
-    def confusion(self) -> Arrays:
+    def confusions(self) -> Arrays:
         """``global_val``, ``global_test``, ``personal_val``, ``personal_test``: int64 [K, C, C].
 
         ``adapted_val`` and ``adapted_test`` are sums over the clients, [1, C, C].
@@ -146,7 +147,7 @@ class Run:
             return None
         found: Json = run_folder.read(self.path, run_folder.RANKING)
         name = run_folder.called(self.path, run_folder.RANKING)
-        check_ranking(found, self.summary, self.confusion, f"'{name}'")
+        check_ranking(found, self.summary, self.confusions, f"'{name}'")
         return found
 
     @cached_property
@@ -190,8 +191,8 @@ def read_run(path: str | Path) -> Run:
         )
     summary, config = (run_folder.read(folder, file) for file in (run_folder.SUMMARY, run_folder.CONFIG))
     run = Run(folder, summary, config)
-    check_arrays(run.confusion, run.partition, run.config, shown(folder.name))
-    check_numbers(run.summary, run.config, run.confusion, run.partition["class_sizes"], shown(folder.name))
+    check_arrays(run.confusions, run.partition, run.config, shown(folder.name))
+    check_numbers(run.summary, run.config, run.confusions, run.partition["class_sizes"], shown(folder.name))
     return run
 
 
@@ -259,9 +260,7 @@ def by_dataset(groups: Iterable[Group]) -> list[list[Group]]:
 
 def settings(run: Run) -> Json:
     """Dotted name -> value of every resolved setting except the seed."""
-    return {
-        name: value for name, value in _flatten(run.config["experiment"]) if name.rsplit(".", 1)[-1] != "seed"
-    }
+    return {name: value for name, value in settings_of(run.config) if name.rsplit(".", 1)[-1] != "seed"}
 
 
 def _label(run: Run, others: list[Run]) -> str:
@@ -295,14 +294,6 @@ def _name(run: Run) -> str:
 def _dataset_key(run: Run) -> tuple[str, str]:
     # Choice: the hash counts, too. A file with the same name and other content is another dataset.
     return str(run.dataset["name"]), str(run.dataset.get("sha256"))
-
-
-def _flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def _run_folders(path: Path) -> list[Path]:

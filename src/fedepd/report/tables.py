@@ -152,7 +152,7 @@ def clients(groups: Sequence[Group]) -> Table:
             row += [_integer(c["edges_kept"]), _percent(c["homophily_after"]), _integer(c["isolated_after"])]
     for each in groups:
         run = each.first
-        matrices = run.confusion[f"{run.headline}_test"]
+        matrices = run.confusions[f"{run.headline}_test"]
         own = [scores(m, Tiers((), (), ())) for m in matrices] if not run.sums_only else [{}] * len(rows)
         for title, name in {"Acc": "acc", "bAcc": "bacc", "F1": "macro_f1"}.items():
             headers.append(f"{title} {marked_label(each)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,13 @@ from fedepd.runs.asking import adapts
 from fedepd.runs.drive import drive, now, since
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.folder import START, Json, claim_folder
+from fedepd.runs.frames import Frames
 from fedepd.runs.ranked import ranked
 from fedepd.runs.selection import Confusions, Progress
 from fedepd.runs.settings import nameless
 from fedepd.runs.simulation import Simulation, build, warnings_of
 from fedepd.runs.source import Data, Source
+from fedepd.shown import shown
 from fedepd.types import ClientData, Graph, Tensors
 
 
@@ -42,6 +45,8 @@ class RunResult:
         ['acc', 'bacc', 'head_acc', 'macro_f1', 'medium_acc', 'tail_acc']
         >>> [line["round"] for line in result.rounds]
         [1, 2]
+        >>> list(result.to_pandas().clients["nodes"])
+        [509, 485, 506]
     """
 
     summary: dict[str, Any]
@@ -66,6 +71,10 @@ class RunResult:
     """The run folder, where there is one."""
     adapted: Tensors = field(default_factory=dict)
     """The clients' adapted models, as "client3.encoder.weight". Empty where none was adapted."""
+    config: dict[str, Any] = field(default_factory=dict)
+    """What config.json holds: every setting, and what is known of the graph."""
+    clients: list[dict[str, Any]] = field(default_factory=list)
+    """What each client holds, as in clients.json."""
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -75,6 +84,40 @@ class RunResult:
         """
         out: dict[str, Any] = self.summary["metrics"]
         return out
+
+    def to_pandas(self) -> Frames:
+        """The run as data frames: ``.scores``, ``.rounds``, ``.classes``, ``.clients``, ``.confusions``.
+
+        Returns:
+            Frames of one run. ``fedepd.read_runs`` gives those of many.
+
+        Raises:
+            BadConfig: pandas is not installed, on the first use of a frame.
+        """
+        return Frames([(self.folder.name if self.folder else "", self)])
+
+    def __repr__(self) -> str:
+        return f"RunResult({self._title}, {self._selected}: {', '.join(self._scores)})"
+
+    def _repr_html_(self) -> str:
+        cells = "".join(f"<td>{escape(each)}</td>" for each in self._scores)
+        where = f"<br><code>{escape(shown(self.folder))}</code>" if self.folder else ""
+        return f"<b>{escape(self._title)}</b>, {self._selected}<table><tr>{cells}</tr></table>{where}"
+
+    @property
+    def _title(self) -> str:
+        summary = self.summary
+        return f"{shown(summary['method_label'])} on {shown(summary['dataset'])}, seed {summary['seed']}"
+
+    @property
+    def _selected(self) -> str:
+        return f"{self.summary['headline']} model of round {self.summary['best_round']}"
+
+    @property
+    def _scores(self) -> list[str]:
+        """The headline model's test scores in percent, pooled over all clients."""
+        found = self.metrics[self.summary["headline"]]["pooled"]
+        return [f"{name} {100 * value:.1f}" for name, value in found.items() if value == value]
 
 
 def run(
@@ -226,11 +269,15 @@ def complete(
     finally:
         simulation.exchange.close()
     summary, adapted = summarise(simulation, progress, started, notes, ranking), simulation.adapted_models()
+    clients = simulation.facts(progress.tensors)
     if out is not None:
-        record.write_results(out, simulation.facts(progress.tensors), progress, summary, adapted, ranking)
+        record.write_results(out, clients, progress, summary, adapted, ranking)
         checkpoint.remove(out)
     best = progress.best[summary["headline"]]
-    return RunResult(summary, progress.lines, progress.confusions(), best.tensors, out, adapted)
+    confusions = progress.confusions()
+    return RunResult(
+        summary, progress.lines, confusions, best.tensors, out, adapted, simulation.config, clients
+    )
 
 
 def summarise(
