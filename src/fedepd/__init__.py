@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fedepd.runs.resume import resume as resume
     from fedepd.runs.run import RunResult as RunResult
     from fedepd.runs.run import run as run
+    from fedepd.sweeps.comparison import compare as compare
     from fedepd.types import Graph as Graph
 
 _HOMES = {
@@ -38,6 +39,7 @@ _HOMES = {
     "Model": "fedepd.model.model",
     "RunResult": "fedepd.runs.run",
     "build_report": "fedepd.report.page",
+    "compare": "fedepd.sweeps.comparison",
     "export": "fedepd.model.export",
     "load": "fedepd.datasets",
     "load_model": "fedepd.model.model",
@@ -47,7 +49,7 @@ _HOMES = {
 }
 
 __all__ = ["DATASETS", "METHODS", "Aim", "Experiment", "Frames", "Graph", "Model", "RunResult"]
-__all__ += ["build_report", "export", "load", "load_model", "read_runs", "resume", "run"]
+__all__ += ["build_report", "compare", "export", "load", "load_model", "read_runs", "resume", "run"]
 
 
 def __getattr__(name: str) -> Any:

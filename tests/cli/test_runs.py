@@ -4,45 +4,36 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from fedepd.cli.runs import _jobs, _value_of
-from fedepd.errors import BadConfig, UnknownName
+from fedepd.cli.runs import _comparison, _value_of, common_settings
+from fedepd.errors import BadConfig
 
 
-def typed(tmp_path: Path, *methods: str, **more: Any) -> argparse.Namespace:
-    values = {
-        "methods": list(methods),
-        "seeds": 2,
-        "out": str(tmp_path / "out"),
-        "config": None,
-        "tuned": None,
-        "data_dir": None,
-    }
-    return argparse.Namespace(**values | more)
+def test_a_comparison_is_what_was_typed(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text("rounds = 9\nlr = 0.5\n")
+    values = argparse.Namespace(
+        methods=["fedavg"],
+        seeds=2,
+        out="o",
+        config=str(file),
+        tuned=None,
+        data_dir=None,
+        lr="0.1",
+        quiet=True,
+    )
+    found = _comparison(values)
+    assert (found.methods, found.seeds, found.out, found.data) == (["fedavg"], 2, Path("o"), "synthetic")
+    assert found.settings == {"rounds": 9, "lr": "0.1"}  # the command line overrides the file
 
 
-def test_a_run_for_every_method_and_seed(tmp_path: Path) -> None:
-    cells, rounds = _jobs(typed(tmp_path, "fedavg", "fedepd:printed", rounds="7", seed="3"))
-    assert rounds == 7
-    assert [cell.out.name for cell in cells] == [
-        "fedavg-seed3",
-        "fedavg-seed4",
-        "fedepd-printed-seed3",
-        "fedepd-printed-seed4",
-    ]
-    assert not (tmp_path / "out").exists()
-
-
-def test_mistakes_are_found_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(BadConfig, match="'fedavg:default' is named twice"):
-        _jobs(typed(tmp_path, "fedavg", "fedavg"))
-    with pytest.raises(BadConfig, match="seeds is 0"):
-        _jobs(typed(tmp_path, "fedavg", seeds=0))
-    with pytest.raises(UnknownName, match="did you mean 'printed'"):
-        _jobs(typed(tmp_path, "fedepd:printd"))
+def test_a_method_in_the_file_of_a_comparison_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text('method = "fedavg"\n')
+    with pytest.raises(BadConfig, match=r"'method' in .* has no meaning in a comparison"):
+        common_settings(argparse.Namespace(config=str(file)), ())
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,10 @@ COMMANDS = {
         "train several methods over several seeds, print a table and write a report",
         "fedepd.cli.runs:compare",
     ),
+    "sweep": (
+        "train one method over values of its settings, and test all pairs",
+        "fedepd.cli.sweep:sweep",
+    ),
     "reproduce": (
         "make the paper's tables and figures, with a verdict on each of its claims",
         "fedepd.cli.reproduce:reproduce",

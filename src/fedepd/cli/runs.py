@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedepd.cli.against import add_against, against_jobs, against_names, left_out
 from fedepd.cli.console import complain, console, mention, progress_bar, say
 from fedepd.cli.parser import (
     CLUSTER,
@@ -22,7 +21,8 @@ from fedepd.cli.parser import (
 from fedepd.errors import BadConfig
 
 if TYPE_CHECKING:
-    from fedepd.runs.jobs import Job
+    from fedepd.runs.jobs import Job, Workers
+    from fedepd.sweeps.comparison import Comparison
 
 
 def run(arguments: list[str]) -> int:
@@ -104,7 +104,7 @@ def _run_parser(method: str) -> Parser:
         argument_default=argparse.SUPPRESS,
         description=description,
     )
-    _add_data_options(parser)
+    add_data_options(parser)
     parser.add_argument(
         "--clients-dir",
         default=None,
@@ -133,7 +133,7 @@ def _run_parser(method: str) -> Parser:
     return parser
 
 
-def _add_data_options(parser: Parser) -> None:
+def add_data_options(parser: Parser) -> None:
     parser.add_argument(
         "--data",
         metavar="NAME|FILE.npz",
@@ -173,9 +173,8 @@ def _value_of(arguments: Sequence[str], flag: str) -> str | None:
 
 
 def compare(arguments: list[str]) -> int:
-    from fedepd.cli.model import stoppable
     from fedepd.runs.experiment import GROUPS
-    from fedepd.runs.jobs import run_jobs
+    from fedepd.sweeps.against import against_names, left_out
 
     parser = Parser(
         prog="fedepd compare",
@@ -186,29 +185,50 @@ def compare(arguments: list[str]) -> int:
     parser.add_argument(
         "methods", nargs="+", metavar="METHOD[:PRESET]", help="methods to compare, see 'fedepd methods'"
     )
-    _add_data_options(parser)
-    parser.add_argument(
-        "--seeds", type=int, default=3, metavar="N", help="number of seeds, counted from --seed (default: 3)"
-    )
+    add_data_options(parser)
+    add_seeds_option(parser)
     parser.add_argument(
         "--out",
         required=True,
         metavar="FOLDER",
         help="new folder; it gets one run folder per run, and report.html",
     )
-    add_against(parser)
+    parser.add_argument(
+        "--against",
+        metavar="A,B",
+        help="also run what answers whether the method is worth it: alone (the same method at each client "
+        "alone), pooled (on the whole graph), no-graph (without edges), logistic and boosting (scikit-learn, "
+        "on pooled rows and alone)",
+    )
     for name, cls in GROUPS.items():
         add_settings(parser, name, cls, but=("scope", "edges"), defaults=CHOSEN)
     add_cluster_options(parser)
     values = parser.parse(arguments)
     workers = workers_of(values)
-    jobs, _ = _jobs(values)
-    rounds = sum(job.rounds for job in jobs)
+    jobs = _comparison(values).jobs()
     missing = left_out(against_names(getattr(values, "against", ""), values.methods), jobs)
-    for note in dict.fromkeys([*(note for job in jobs for note in job.notes), *missing]):
+    run_all(jobs, workers, values, missing)
+    return _report(Path(values.out))
+
+
+def add_seeds_option(parser: Parser) -> None:
+    parser.add_argument(
+        "--seeds", type=int, default=3, metavar="N", help="number of seeds, counted from --seed (default: 3)"
+    )
+
+
+def run_all(
+    jobs: Sequence[Job], workers: Workers, values: argparse.Namespace, notes: Sequence[str] = ()
+) -> None:
+    """Run all jobs under a progress bar, after what a reader must know about them."""
+    from fedepd.cli.model import stoppable
+    from fedepd.runs.jobs import run_jobs
+
+    for note in dict.fromkeys([*(note for job in jobs for note in job.notes), *notes]):
         mention(f"note: {note}")
     title = f"{len(jobs)} runs on {jobs[0].data}"
     hint = f"'fedepd resume {values.out}/RUN' finishes one of its runs"
+    rounds = sum(job.rounds for job in jobs)
     with stoppable(lambda: hint), progress_bar(title, rounds, values.quiet) as advance:
         seen = 0
 
@@ -219,16 +239,23 @@ def compare(arguments: list[str]) -> int:
             seen = now
 
         run_jobs(jobs, workers, watch)
-    return _report(Path(values.out))
 
 
-def _jobs(values: argparse.Namespace) -> tuple[list[Job], int]:
-    """The runs of a comparison, and the rounds of each. Mistakes are found before anything runs."""
-    from fedepd.runs.experiment import Experiment
-    from fedepd.runs.folder import check_new_run
-    from fedepd.runs.jobs import Job
+def _comparison(values: argparse.Namespace) -> Comparison:
+    """What was asked for on the command line and in the file of settings."""
+    from fedepd.sweeps.comparison import Comparison
+
+    settings = common_settings(values, (*RUN_ONLY, "methods", "seeds", "against", *CLUSTER))
+    data, out = str(settings.pop("data", "synthetic")), Path(values.out)
+    against = getattr(values, "against", "")
+    return Comparison(
+        values.methods, data, out, values.seeds, settings, values.data_dir, values.tuned, against
+    )
+
+
+def common_settings(values: argparse.Namespace, but: Sequence[str]) -> dict[str, Any]:
+    """The settings of all runs of a comparison, from the file and then from the command line."""
     from fedepd.runs.settings import read_toml
-    from fedepd.runs.tuned import TunedFile
 
     file = read_toml(Path(values.config)) if values.config else {}
     if named := [name for name in ("method", "preset") if name in file]:
@@ -236,71 +263,7 @@ def _jobs(values: argparse.Namespace) -> tuple[list[Job], int]:
             f"'{named[0]}' in '{values.config}' has no meaning in a comparison; "
             f"remove it and name the methods as METHOD[:PRESET]"
         )
-    settings = {
-        **file,
-        **{
-            name: value
-            for name, value in vars(values).items()
-            if name not in (*RUN_ONLY, "methods", "seeds", "against", *CLUSTER)
-        },
-    }
-    data = str(settings.pop("data", "synthetic"))
-    if values.seeds < 1:
-        raise BadConfig(f"seeds is {values.seeds}; give at least 1")
-    out = Path(values.out)
-    check_new_run(out)
-    pairs = [
-        (method, preset or "default")
-        for method, _, preset in (spelled.partition(":") for spelled in values.methods)
-    ]
-    for pair in pairs:
-        if pairs.count(pair) > 1:
-            raise BadConfig(
-                f"method '{':'.join(pair)}' is named twice; name it once, and use --seeds for repetitions"
-            )
-    others = against_names(getattr(values, "against", ""), values.methods)
-    settings, notes = with_backbone(pairs[0], settings, data, values.data_dir)
-    tuned = {pair: settings for pair in pairs}
-    if values.tuned is not None:
-        tuned = TunedFile.read(values.tuned).for_all(pairs, data, settings)
-    jobs = []
-    for method, preset in pairs:
-        own = tuned[method, preset]
-        first = Experiment.make(method, preset, **own).protocol
-        folder = method if preset == "default" else f"{method}-{preset}"
-        for seed in range(first.seed, first.seed + values.seeds):
-            jobs.append(
-                Job(
-                    method,
-                    preset,
-                    data,
-                    out / f"{folder}-seed{seed}",
-                    values.data_dir,
-                    {**own, "seed": seed},
-                    notes=notes,
-                )
-            )
-    return [*jobs, *against_jobs(jobs, others)], first.rounds
-
-
-def with_backbone(
-    method: tuple[str, str], settings: Mapping[str, Any], data: str, data_dir: str | None
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The settings of a whole comparison, and why the backbone was chosen, where it was.
-
-    Choice: it is chosen once, by the first method and the first seed. So all rows differ in what is compared.
-    """
-    from fedepd.network.backbones import AUTO
-    from fedepd.runs.experiment import Experiment
-    from fedepd.runs.simulation import build
-    from fedepd.runs.source import Source
-
-    given = {"backbone": AUTO, **settings}
-    experiment = Experiment.make(*method, **given)
-    if experiment.model.backbone != AUTO:
-        return given, ()
-    built = build(experiment, Source.make(data, data_dir).load(), choose="backbone" in settings)
-    return {**given, "backbone": built.experiment.model.backbone}, (built.note,) if built.note else ()
+    return {**file, **{name: value for name, value in vars(values).items() if name not in but}}
 
 
 def report(arguments: list[str]) -> int:

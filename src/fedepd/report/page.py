@@ -164,7 +164,7 @@ def _dataset(groups: Sequence[Group], place: str) -> str:
         section("Purification", "".join(_purification(same) for same in alike)),
         section(
             "Communication and cost",
-            _figure(plots.communication(groups), _COMMUNICATION) + tables.html_table(tables.cost(groups)),
+            figure(plots.communication(groups), _COMMUNICATION) + tables.html_table(tables.cost(groups)),
         ),
         section("Clients", "".join(tables.html_table(tables.clients(same)) for same in alike)),
         *(
@@ -185,20 +185,20 @@ def _dataset(groups: Sequence[Group], place: str) -> str:
 def _scores(groups: Sequence[Group]) -> list[str]:
     """The sections about scores and classes."""
     return [
-        section("Accuracy by class", _figure(plots.per_class(groups), _PER_CLASS + _whose(groups))),
+        section("Accuracy by class", figure(plots.per_class(groups), _PER_CLASS + _whose(groups))),
         section(
             "Classes",
             "<details><summary>Test accuracy of every class</summary>"
             f"{tables.html_table(tables.classes(groups))}</details>",
         ),
         section("Found and false alarms", _decisions(groups)),
-        section("Head, medium and tail", _figure(plots.tier_bars(groups), _TIERS + _whose(groups))),
+        section("Head, medium and tail", figure(plots.tier_bars(groups), _TIERS + _whose(groups))),
         *(
             [section("Calibration", _calibration(groups))]
             if any(run.calibration for each in groups for run in each.runs)
             else []
         ),
-        section("Convergence", _figure(plots.convergence_lines(groups), _CONVERGENCE + _whose(groups))),
+        section("Convergence", figure(plots.convergence_lines(groups), _CONVERGENCE + _whose(groups))),
         section("Partition", "".join(_partition(same) for same in same_clients(groups))),
     ]
 
@@ -223,9 +223,9 @@ def _of_one(each: Group) -> list[str]:
     alerts = decisions.at_alerts(each)
     point = curves.operating_curve(each)
     return [
-        *([_figure(point, _POINT)] if point else []),
+        *([figure(point, _POINT)] if point else []),
         tables.html_table(decisions.by_class(each)),
-        *(_figure(svg, caption + _whose([each])) for caption, svg in figures.items() if svg),
+        *(figure(svg, caption + _whose([each])) for caption, svg in figures.items() if svg),
         *([tables.html_table(alerts)] if alerts else []),
         *(
             f"<details><summary>{title}</summary>{tables.html_table(table)}</details>"
@@ -288,7 +288,8 @@ def section(title: str, content: str) -> str:
     return f"<h3>{html_text(title)}</h3>{content}\n"
 
 
-def _figure(svg: str, caption: str) -> str:
+def figure(svg: str, caption: str) -> str:
+    """A drawing with its caption."""
     return f"<figure><div>{svg}</div><figcaption>{html_text(caption)}</figcaption></figure>"
 
 
@@ -321,7 +322,7 @@ def _calibration(groups: Sequence[Group]) -> str:
     of them.
     """
     figures = [(each, plots.reliability(each)) for each in groups]
-    return "".join(_figure(svg, f"{each.label}. {_CALIBRATION}") for each, svg in figures if svg)
+    return "".join(figure(svg, f"{each.label}. {_CALIBRATION}") for each, svg in figures if svg)
 
 
 def _partition(groups: Sequence[Group]) -> str:
@@ -336,7 +337,7 @@ def _partition(groups: Sequence[Group]) -> str:
         caption += (
             f" {share:.1%} of the test nodes belong to a class without any training node at their client."
         )
-    return _figure(plots.partition_heatmap(run), caption)
+    return figure(plots.partition_heatmap(run), caption)
 
 
 def _purification(groups: Sequence[Group]) -> str:
@@ -348,7 +349,7 @@ def _purification(groups: Sequence[Group]) -> str:
         "join two nodes of the same class, before pruning (ring) and after it (dot). Seed "
         f"{groups[0].first.seed}. Only methods that prune are shown."
     )
-    return _figure(svg, caption)
+    return figure(svg, caption)
 
 
 def _who(groups: Sequence[Group]) -> str:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from fedepd.cli.against import against_jobs, against_names, left_out, unsent
 from fedepd.cli.dispatch import main
 from fedepd.datasets.npz import write_npz
 from fedepd.datasets.synthetic import synthetic
 from fedepd.errors import BadConfig, UnknownName
 from fedepd.runs.jobs import Job
+from fedepd.sweeps.against import against_jobs, against_names, left_out, unsent
 
 JOB = Job(
     "fedepd", "printed", "email", Path("out/fedepd-printed-seed3"), None,

@@ -1,4 +1,4 @@
-"""``fedepd compare METHOD --against ...``: the runs that a method is held against."""
+"""The runs that a method is held against: ``fedepd compare METHOD --against ...``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from fedepd.errors import BadConfig, UnknownName
 from fedepd.shown import shown
 
 if TYPE_CHECKING:
-    from fedepd.cli.parser import Parser
     from fedepd.runs.jobs import Job
 
 OURS: dict[str, dict[str, Any]] = {
@@ -25,16 +24,6 @@ GRAPHLESS = "mlp"
 """The network that reads no edges: without them it is the same run again."""
 SENT = ("adapt", "participation")
 """Settings about what is sent, beside those of whole groups."""
-
-
-def add_against(parser: Parser) -> None:
-    parser.add_argument(
-        "--against",
-        metavar="A,B",
-        help="also run what answers whether the method is worth it: alone (the same method at each client "
-        "alone), pooled (on the whole graph), no-graph (without edges), logistic and boosting (scikit-learn, "
-        "on pooled rows and alone)",
-    )
 
 
 def against_names(given: str, methods: Sequence[str]) -> list[str]:
