@@ -68,6 +68,7 @@ COMMANDS = {
     "data": ("list, show or fetch graphs; import, check or split your own", "fedepd.cli.data:run_action"),
     "examples": ("write tables to try the other commands on", "fedepd.cli.examples:examples"),
     "methods": ("list the methods", "fedepd.cli.runs:methods"),
+    "completion": ("print a script for the tab key of bash, zsh or fish", "fedepd.cli.completion:completion"),
     "federation": ("train across sites that keep their graphs to themselves", "fedepd.cli.federation:main"),
     "bench": ("measure the cost of a round on this machine", "fedepd.cli.bench:bench"),
 }

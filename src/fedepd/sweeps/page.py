@@ -72,7 +72,8 @@ def answer(found: Swept) -> list[str]:
     told = [each for each in tests if each[3] < SURE]
     seeds = min(len(each.runs) for each in found.combinations)
     if all(isnan(p) for *_, p in tests):
-        return [*lines, f"With {seeds} seed{'s' * (seeds > 1)} no difference can be tested; give --seeds 3 or more."]
+        few = "1 seed" if seeds == 1 else f"{seeds} seeds"
+        return [*lines, f"With {few} no difference can be tested; give --seeds 3 or more."]
     own = [each for each in told if best in each[:2]]
     lines.append(
         f"Of {len(tests)} pairs of values, {len(told)} can be told apart over {seeds} seeds"
