@@ -23,7 +23,7 @@ class Scored:
 
 
 def combination(values: tuple[Any, ...], val: float, *tests: float) -> Combination:
-    return Combination(values, tuple(Scored(k, val, each) for k, each in enumerate(tests)))  # type: ignore[arg-type]
+    return Combination(values, tuple(Scored(k, val, each) for k, each in enumerate(tests)))  # type: ignore[misc]
 
 
 def test_the_answer_says_what_can_be_told() -> None:
