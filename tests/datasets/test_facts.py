@@ -13,7 +13,7 @@ from fedepd.datasets.facts import (
     homophily,
     label_informativeness,
 )
-from fedepd.types import Graph
+from fedepd.types import Graph, undirected
 
 EDGES = torch.tensor([[0, 0, 1, 2], [1, 2, 2, 3]])
 
@@ -77,6 +77,14 @@ def test_clustering_by_hand() -> None:
     assert clustering(edges, 5) == pytest.approx((1 + 1 + 1 / 3) / 5)
     assert clustering(edges[:, :0], 3) == 0.0
     assert clustering(edges[:, :0], 0) is None
+
+
+def test_small_and_large_graphs_are_counted_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = torch.randint(0, 40, (2, 300), generator=torch.Generator().manual_seed(1))
+    edges = undirected(many, 40)
+    dense = clustering(edges, 40)
+    monkeypatch.setattr(facts, "DENSE_UP_TO", 0)
+    assert clustering(edges, 40) == dense
 
 
 def test_clustering_is_left_out_where_it_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:

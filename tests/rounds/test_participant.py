@@ -65,6 +65,18 @@ def test_a_method_without_a_global_model_is_scored_by_its_own() -> None:
     assert int(found["personal_test"].sum()) == int(data.test_mask.sum())
 
 
+def test_a_client_that_has_not_trained_is_predicted_once() -> None:
+    """Its own model is the model of all. After a step it has one of its own."""
+    client, message = participant(FedAvg(), toy_client()), MODEL.initial(INFO, 0)
+    before = client.predictions(1, message)
+    assert list(before) == ["personal", "global"]
+    assert before["personal"] is before["global"]
+    client.step(1, message)
+    after = client.predictions(1, message)
+    assert torch.equal(after["global"], before["global"])
+    assert not torch.equal(after["personal"], after["global"])
+
+
 @pytest.mark.parametrize("cause", [ValueError("no"), BadData("too small; give more")])
 def test_a_failure_says_who_when_and_where(cause: Exception) -> None:
     """An error that is a sentence already stays as it is."""

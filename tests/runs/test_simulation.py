@@ -88,6 +88,12 @@ def test_warnings_name_the_clients() -> None:
     ]
 
 
+def test_of_very_many_clients_a_warning_names_the_first() -> None:
+    many = [toy_client(k, train=False) for k in range(103)]
+    assert warnings_of(many)[0].startswith("no training nodes at client 0, 1, 2")
+    assert "98, 99 and 3 more: it is" in warnings_of(many)[0]
+
+
 def test_personal_models_are_the_states_without_moments() -> None:
     one = built()
     assert one.personal_models() == {}

@@ -215,25 +215,28 @@ def _deal(sizes: Ints, clients: int, share: int, delta: int) -> Ints:
         while len(open_clients) > 1 and held[open_clients[pointer]] >= share:
             del open_clients[pointer]
             pointer %= len(open_clients)
-        pointer = _next_with_room([held[c] for c in open_clients], pointer, share + delta - size)
+        pointer = _next_with_room(held, open_clients, pointer, share + delta - size)
         owner[piece] = open_clients[pointer]
         held[open_clients[pointer]] += size
     return owner
 
 
-def _next_with_room(held: list[int], pointer: int, room: int) -> int:
-    """The first position from ``pointer`` on that holds less than ``room``, else OpenFGL's fallback."""
-    count = len(held)
+def _next_with_room(held: list[int], clients: list[int], pointer: int, room: int) -> int:
+    """The first position from ``pointer`` on whose client holds less than ``room``, else OpenFGL's fallback.
+
+    ``held``: nodes by client. ``clients``: those that are open.
+    """
+    count = len(clients)
     for step in range(min(count, GIVE_UP + 1)):
-        if held[(pointer + step) % count] < room:
+        if held[clients[(pointer + step) % count]] < room:
             return (pointer + step) % count
     # Choice: OpenFGL means the client with the fewest nodes here, but measures the client it chose last
     # instead of the one in turn; kept, because the published client sizes (coauthor CS 1072..2758, Email
     # 79..150) come from it.
     chosen, fewest = (pointer + GIVE_UP + 1) % count, float("inf")
     for turn in range(count):
-        if held[chosen] < fewest:
-            fewest, chosen = held[chosen], turn
+        if held[clients[chosen]] < fewest:
+            fewest, chosen = held[clients[chosen]], turn
     return chosen
 
 

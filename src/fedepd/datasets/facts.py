@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedepd.types import HIDDEN, Graph
@@ -84,6 +87,28 @@ MOST_PATHS = 2**22
 """Most paths of two edges that are counted, some 60 MB. A graph with more has no coefficient here."""
 
 
+DENSE_UP_TO = 128
+"""Most nodes of a graph whose paths are counted by dense products.
+
+A coefficient takes 0.2 ms with 20 nodes, 0.6 ms with 128 and 5 ms with 300. By sparse products it takes 1.4
+to 1.9 ms in all three.
+"""
+
+
+def _closed_paths(ends: NDArray[np.int64], num_nodes: int) -> tuple[Any, Any]:
+    """Of edges that point up [2, e], the paths of two edges whose ends are joined: two matrices [n, n].
+
+    In the first, [u, w] counts the v with u -> v -> w. In the second, [v, w] counts the u with u -> v and
+    u -> w. They are whole numbers, so that both ways to multiply give the same.
+    """
+    if num_nodes <= DENSE_UP_TO:
+        dense = np.zeros((num_nodes, num_nodes))
+        dense[tuple(ends)] = 1
+        return (dense @ dense) * dense, (dense.T @ dense) * dense
+    up = sp.csr_matrix((np.ones(ends.shape[1], dtype=np.int64), tuple(ends)), shape=(num_nodes, num_nodes))
+    return (up @ up).multiply(up), (up.T @ up).multiply(up)
+
+
 def clustering(edge_index: Tensor, num_nodes: int) -> float | None:
     """The mean over all nodes of the share of pairs of neighbours that are joined; None if it takes too long.
 
@@ -101,9 +126,7 @@ def clustering(edge_index: Tensor, num_nodes: int) -> float | None:
     out, into = (np.bincount(side, minlength=num_nodes) for side in ends)
     if int((out * (into + out)).sum()) > MOST_PATHS:
         return None
-    up = sp.csr_matrix((np.ones(ends.shape[1], dtype=np.int64), tuple(ends)), shape=(num_nodes, num_nodes))
-    first = (up @ up).multiply(up)  # [u, w]: the v with u -> v -> w, where u -> w
-    middle = (up.T @ up).multiply(up)  # [v, w]: the u with u -> v and u -> w, where v -> w
+    first, middle = _closed_paths(ends, num_nodes)
     triangles = np.asarray(first.sum(1)).ravel() + np.asarray(first.sum(0)).ravel()
     triangles = (triangles + np.asarray(middle.sum(1)).ravel())[rank]
     pairs = degree * (degree - 1) / 2

@@ -111,7 +111,8 @@ def train(
     for number in range(first_round, last + 1):
         wall, cpu = time.perf_counter(), time.process_time()
         asked = [k for k in clients if offended.get(k, 0) < OFFENCES]
-        messages = {k: method.message(tensors, k) for k in cohort(clients, server, number) if k in asked}
+        trusted = set(asked)
+        messages = {k: method.message(tensors, k) for k in cohort(clients, server, number) if k in trusted}
         here = replace(server, round=number)
         fields = method.reply_fields(here, tensors)
         declared = exchange.declared(asked)
@@ -129,7 +130,7 @@ def train(
         empty = 0 if trained else empty + 1
         if empty == GIVE_UP:
             raise BadMessage(
-                nothing_accepted(number, used, refused, deeds, [k for k in clients if k not in asked])
+                nothing_accepted(number, used, refused, deeds, [k for k in clients if k not in trusted])
             )
         if trained:
             tensors = method.server_step(here, tensors, used)

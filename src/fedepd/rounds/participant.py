@@ -208,10 +208,12 @@ class Participant:
         A method without a global model has no "global_*". Under the guard, validation nodes of hidden classes
         are not counted, and test nodes of them only where ``shows_test`` says so.
         """
+        predicted = self.predictions(round, message)
+        matrices = {id(logits): confusions(logits, self._true) for logits in predicted.values()}
         out = {
             f"{kind}_{split}": matrix
-            for kind, logits in self.predictions(round, message).items()
-            for split, matrix in confusions(logits, self._true).items()
+            for kind, logits in predicted.items()
+            for split, matrix in matrices[id(logits)].items()
         }
         if OPEN not in message:
             return out
@@ -219,9 +221,14 @@ class Participant:
         return {name: self._told(name, matrix, opened) for name, matrix in out.items()}
 
     def predictions(self, round: int, message: Tensors) -> dict[str, Tensor]:
-        """Logits [n, C] of the client's nodes: "personal" and, if the method has such a model, "global"."""
+        """Logits [n, C] of the client's nodes: "personal" and, if the method has such a model, "global".
+
+        A client that has not trained yet has no model of its own. Both are then one and the same tensor.
+        """
         tensors = self.models(round, message)
         try:
+            if not self.state:
+                return dict.fromkeys(tensors, self.method.predict(self._asked(round), tensors["personal"]))
             return {kind: self.method.predict(self._asked(round), named) for kind, named in tensors.items()}
         except Exception as cause:
             raise self._failure(round, "evaluate", cause) from cause

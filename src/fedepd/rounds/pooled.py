@@ -66,7 +66,7 @@ class Pooled:
         return {} if self._declared is None else {EVERYONE: self._declared[0]}
 
     def _invited(self, round: int) -> list[int]:
-        known = self._declared[1] if self._declared is not None else ()
+        known = set(self._declared[1] if self._declared is not None else ())
         return [client for client in self._cohort[round] if client in known]
 
     def step(self, round: int, messages: Mapping[int, Tensors]) -> dict[int, Reply]:

@@ -133,13 +133,23 @@ def restore(
             bad.append(str(reason))
             continue
         progress.restore(tensors, about)
+        states = _states(tensors)
         for p in participants:
-            p.state = below(tensors, f"client/{p.client_id}/")
+            p.state = states.get(str(p.client_id), {})
         wall, cpu = about["seconds"]
         return (wall, cpu), [
             f"{'; '.join(bad)}: continued from round {progress.lines[-1]['round']} instead"
         ] if bad else []
     return (0.0, 0.0), [f"{'; '.join(bad)}: started again from round 1"] if bad else []
+
+
+def _states(tensors: Tensors) -> dict[str, Tensors]:
+    """The tensors of each client, in one pass over all names."""
+    out: dict[str, Tensors] = {}
+    for name, value in below(tensors, "client/").items():
+        client, _, own = name.partition("/")
+        out.setdefault(client, {})[own] = value
+    return out
 
 
 def _check(tensors: Tensors, about: dict[str, Any], start: Progress, name: str, rounds: int | None) -> None:

@@ -37,8 +37,11 @@ from fedepd.runs.record import describe, describe_data
 from fedepd.runs.selection import Progress
 from fedepd.runs.source import Data
 from fedepd.runs.spending import Spending
-from fedepd.shown import shown
+from fedepd.shown import listed, shown
 from fedepd.types import ClientData, Graph, Partition, TaskInfo, Tensors
+
+NAMED = 100
+"""Most clients that a warning names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,10 +253,10 @@ def warnings_of(clients: Sequence[ClientData], edges: bool = True) -> list[str]:
     untrained = [c.client_id for c in clients if not bool(c.train_mask.any())]
     out = []
     if edgeless:
-        which = ", ".join(map(str, edgeless))
+        which = listed(edgeless, NAMED)
         out.append(f"no edges at client {which}: it trains as a plain network on its nodes' own features")
     if untrained:
-        which = ", ".join(map(str, untrained))
+        which = listed(untrained, NAMED)
         out.append(f"no training nodes at client {which}: it is evaluated but has no say in the average")
     return out
 
