@@ -88,6 +88,8 @@ def write_tables(folder: Path, site: int, order: int = 1, labels: bool = True) -
     return nodes, edges
 
 
+WEIGHTS = ("[run]", '[edges]\nweight = "amount"\n\n[run]')
+"""Edges count by their amounts."""
 MADE = """\
 [[column]]
 name = "opened"

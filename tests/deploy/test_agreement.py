@@ -14,7 +14,7 @@ import torch
 
 from fedepd.cli import main
 from fedepd.clients.client_file import write_client_file
-from fedepd.datasets.tables import FeatureRule, FeatureSchema
+from fedepd.datasets.tables import FeatureRule, FeatureSchema, Roles
 from fedepd.deploy.agreement import (
     Agreement,
     agreement_of,
@@ -46,6 +46,12 @@ def schema(**change: Any) -> str:
     ).to_json()
 
 
+def weighed(column: str, way: Any) -> str:
+    """The schema of tables whose edges have weights, and that have decimal commas."""
+    roles = Roles(edge_weight=column, edge_weight_as=way, decimal=",")
+    return FeatureSchema(RULES, roles).to_json()
+
+
 @pytest.mark.parametrize(
     ("mine", "theirs"),
     [
@@ -57,7 +63,7 @@ def schema(**change: Any) -> str:
     ],
 )
 def test_no_difference(mine: Any, theirs: Any) -> None:
-    assert differences(mine, theirs) is None
+    assert differences(Agreement(*mine), Agreement(*theirs)) is None
 
 
 @pytest.mark.parametrize(
@@ -80,7 +86,7 @@ def test_no_difference(mine: Any, theirs: Any) -> None:
     ],
 )
 def test_class_names(names: tuple[str, ...], says: str) -> None:
-    said = differences((names, ""), (NAMES, ""))
+    said = differences(Agreement(names), Agreement(NAMES))
     assert said is not None
     assert says in said
     assert said.isprintable()
@@ -107,12 +113,16 @@ def test_class_names(names: tuple[str, ...], says: str) -> None:
         (schema(categories=("in",)), "has the categories in in column 'kind'"),
         (schema(categories=None), "has numbers in column 'kind', but the federation has categories"),
         (FeatureSchema(RULES[:2]).to_json(), f"has 2 columns, but the federation has {len(RULES)}"),
+        (
+            weighed("amount", "log1p"),
+            "weighs edges by log(1 + amount), but the federation by what nobody has said",
+        ),
         ("", f"does not say how its features were made, but the federation agreed on {len(RULES)} columns"),
         (schema(name="\x1b[2J"), "has column 1 '?[2J'"),
     ],
 )
 def test_columns(other: str, says: str) -> None:
-    said = differences((NAMES, other), (NAMES, SCHEMA))
+    said = differences(Agreement(NAMES, other), Agreement(NAMES, SCHEMA))
     assert said is not None
     assert says in said
     assert said.isprintable()
@@ -294,8 +304,24 @@ def test_hashes_of_names_tell_equal_names_within_a_run_only() -> None:
     assert hashed_names((), "r") == ()
 
 
-def test_weights_of_edges_are_refused_at_a_site() -> None:
+def test_weights_of_edges_are_there_at_all_sites_or_at_none() -> None:
     graph = toy_client().graph
     weighted = replace(graph, edge_weight=torch.ones(graph.num_edges))
-    with pytest.raises(BadData, match=r"file 'a\.npz' has weights of edges, which federations do not use"):
+    with pytest.raises(
+        BadData, match=r"file 'a\.npz' has weights of edges, on which this federation has not"
+    ):
         check_agrees(weighted, "a.npz", Agreement())
+    with pytest.raises(BadData, match=r"file 'a\.npz' has no weights of edges, but the federation's edges"):
+        check_agrees(graph, "a.npz", agreement_of(weighted))
+    check_agrees(weighted, "a.npz", agreement_of(weighted))
+    check_agrees(graph, "a.npz", agreement_of(graph))
+
+
+def test_sites_agree_on_what_edges_weigh_and_not_on_how_numbers_are_written() -> None:
+    by_log, by_sum = weighed("amount", "log1p"), weighed("amount", "none")
+    assert canonical(by_log) == FeatureSchema(RULES, Roles(edge_weight="amount")).to_json()
+    assert canonical(FeatureSchema(RULES, Roles(decimal=",")).to_json()) == SCHEMA
+    assert len({schema_sha256(each) for each in (SCHEMA, by_log, by_sum, weighed("sum", "log1p"))}) == 4
+    said = differences(Agreement(NAMES, by_sum), Agreement(NAMES, by_log))
+    assert said is not None
+    assert said.startswith("weighs edges by amount, but the federation by log(1 + amount); import it")

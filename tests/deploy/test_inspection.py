@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
-from deploy.plans import write_plan
-from fedepd.deploy.inspection import KINDS, inspect, kept, leaving, lines
+from deploy.plans import WEIGHTS, write_plan
+from fedepd.deploy.inspection import KINDS, edges_in_words, inspect, kept, leaving, lines
 from fedepd.deploy.kits import Kit, open_kit
 from fedepd.deploy.plan import read_plan
 from fedepd.deploy.plan_task import plan_task
@@ -37,6 +37,7 @@ def test_all_that_an_owner_asks(planned: Kit) -> None:
         "logins": "a number, used as it is",
         "business": "0 or 1",
     }
+    assert seen.edges == "two ids, and all edges count alike"
     assert seen.signed_by == f"SHA-256 {planned.fingerprint}"
     assert sorted(seen.certificates) == ["the federation's", "your"]
     assert all(day.startswith("20") for day in seen.certificates.values())
@@ -74,6 +75,13 @@ def test_every_methods_fields_have_words(tmp_path: Path, method: str) -> None:
     every = [each.what for each in leaving(plan, plan_task(plan, "r", SITES)) if each.when == "every round"]
     assert bool(every) == (method != "isolated")
     assert all(what.startswith(tuple(KINDS.values())) for what in every)
+
+
+def test_an_owner_reads_by_what_edges_count(tmp_path: Path) -> None:
+    plan = read_plan(write_plan(tmp_path / "a.toml", WEIGHTS))
+    assert edges_in_words(plan) == (
+        "two ids and a number 'amount'; an edge counts by log(1 + amount), summed over rows"
+    )
 
 
 def test_an_owner_reads_which_counts_an_aim_needs(tmp_path: Path) -> None:

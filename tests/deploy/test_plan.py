@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.plans import PLAN, write_plan
+from deploy.plans import PLAN, WEIGHTS, write_plan
+from fedepd.datasets.tables import Roles
 from fedepd.deploy.plan import MAX_CLASSES, read_plan
 from fedepd.deploy.plan_task import check_runs
 from fedepd.errors import BadConfig, FedEPDError
@@ -23,12 +24,26 @@ def test_what_follows_from_a_plan(tmp_path: Path) -> None:
     assert plan.scaled == (2,)
     assert plan.schema.feature_names == ("country=AT", "country=DE", "balance", "logins", "business")
     assert {(rule.mean, rule.std) for rule in plan.schema.rules} == {(0.0, 1.0)}
-    assert plan.agreed == (plan.classes, plan.schema.to_json())
+    assert plan.agreed == (plan.classes, plan.schema.to_json(), False)
     assert plan.settings == {
         "rounds": 3, "hidden": 8, "evaluate_every": 1, "split": "floor", "train_share": 0.6,
         "val_share": 0.2, "guard": True, "min_count": 5, "min_holders": 3, "secure": True,
     }  # fmt: skip
     assert (plan.method, plan.preset, plan.min_sites) == ("fedavg", "default", 3)
+
+
+def test_edges_may_have_weights(tmp_path: Path) -> None:
+    """The columns are the same, so only the schema's word on tables differs."""
+    usual = read_plan(write_plan(tmp_path / "usual.toml"))
+    plan = read_plan(write_plan(tmp_path / "a.toml", WEIGHTS))
+    assert plan.edges == Roles(edge_weight="amount", edge_weight_as="log1p")
+    assert plan.agreed == (plan.classes, plan.schema.to_json(), True)
+    assert plan.schema.to_json().endswith(', {"tables": {"edge_weight": "amount"}}]')
+    assert plan.schema.rules == usual.schema.rules
+    way = ('weight = "amount"', 'weight = "amount"\nweight_as = "none"')
+    by_sum = read_plan(write_plan(tmp_path / "b.toml", WEIGHTS, way))
+    assert by_sum.edges == Roles(edge_weight="amount", edge_weight_as="none")
+    assert len({each.agreed.schema for each in (usual, plan, by_sum)}) == 3
 
 
 def test_privacy_that_is_not_mentioned_is_on(tmp_path: Path) -> None:
@@ -59,6 +74,14 @@ FAULTS: dict[str, tuple[str, str, str]] = {
     "one class": (CLASSES, 'classes = ["a"]', "names 1 classes; name 2 to"),
     "an escape": (CLASSES, 'classes = ["a", "b\\u001b[2J"]', "class 'b.\\[2J' is empty, too long or has"),
     "a long class": (CLASSES, f'classes = ["a", "{"b" * 201}"]', "give 1 to 200 printable characters"),
+    "weights without a column": ("[run]", "[edges]\n[run]", "has no 'weight'"),
+    "weights of no column": ("[run]", '[edges]\nweight = ""\n[run]', "edges.weight '' is empty"),
+    "weights of a number": ("[run]", "[edges]\nweight = 3\n[run]", "'edges.weight' is 3, not a text"),
+    "weights with an escape": ("[run]", '[edges]\nweight = "\\u001b[2J"\n[run]', "edges.weight '.\\[2J' is"),
+    "weights by another way": (
+        "[run]", '[edges]\nweight = "a"\nweight_as = "sqrt"\n[run]', "unknown value of edges.weight_as 'sqrt'"
+    ),
+    "an unknown key of edges": ("[run]", '[edges]\nweight = "a"\nof = "b"\n[run]', "unknown key in .edges."),
     "no column": (PLAN[PLAN.index("[[column]]") : PLAN.index("[run]")], "", "has no 'column'"),
     "a column twice": ('name = "logins"', 'name = "balance"', "column 'balance' is there twice"),
     "an empty column": ('name = "logins"', 'name = ""', "column '' is empty"),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from deploy.plans import write_plan
+from fedepd.datasets.tables import Roles
 from fedepd.deploy.agreement import schema_sha256
 from fedepd.deploy.limits import Limits
 from fedepd.deploy.plan import Plan, read_plan
@@ -42,6 +43,29 @@ def test_a_task_has_all_that_the_plan_says(plan: Plan) -> None:
 def test_a_coordinator_may_choose_name_seed_deadline_and_more_sites(plan: Plan) -> None:
     task = plan_task(plan, "other", [*SITES, "d"], seed=9, deadline=1.0, min_sites=4, max_nodes=77)
     assert contradiction(plan, task) is None
+
+
+def test_weights_need_a_method_that_uses_them(plan: Plan) -> None:
+    weighted = replace(plan, edges=Roles(edge_weight="amount"))
+    task = plan_task(weighted, "r", SITES)
+    assert task.weighted
+    assert FederationTask.from_json(task.to_json()) == task
+    assert task.identity() != plan_task(plan, "r", SITES).identity()
+    said = contradiction(weighted, replace(task, weighted=False))
+    assert said == "the run asks for weighted = false, but the plan in this kit says weighted = true"
+    settings = {**plan.settings, "secure": False}
+    for name, method in METHODS.items():
+        if method.merges_clients:
+            continue
+        other = replace(weighted, method=name, settings=settings)
+        if method().weighs_edges:
+            assert plan_task(other, "r", SITES).weighted
+            continue
+        with pytest.raises(
+            BadConfig, match=r"the edges of this federation have weights, and .* does not use"
+        ):
+            plan_task(other, "r", SITES)
+    assert sum(not method().weighs_edges for method in METHODS.values()) > 5
 
 
 def test_too_few_sites(plan: Plan) -> None:

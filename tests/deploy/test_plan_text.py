@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from deploy.plans import write_plan
 from fedepd.datasets.columns import list_column, read_table
+from fedepd.datasets.tables import Roles
 from fedepd.deploy.plan import Plan, PlanColumn, read_plan
 from fedepd.deploy.plan_task import check_runs
 from fedepd.deploy.plan_text import EXAMPLE, Draft, drafted, guessed, plan_text
@@ -52,6 +54,12 @@ def test_every_line_of_the_template_is_explained() -> None:
 )
 def test_any_plan_comes_back(tmp_path: Path, change: tuple[str, str]) -> None:
     plan = read_plan(write_plan(tmp_path / "a.toml", change))
+    assert back(tmp_path, plan) == plan
+
+
+@pytest.mark.parametrize("way", ["log1p", "none"])
+def test_a_plan_with_weights_comes_back(tmp_path: Path, way: Any) -> None:
+    plan = replace(EXAMPLE, edges=Roles(edge_weight='amount in "€"', edge_weight_as=way))
     assert back(tmp_path, plan) == plan
 
 

@@ -15,16 +15,19 @@ import torch
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
 from deploy.office import Office
-from deploy.plans import GAPS, MADE, UNSCALED, add_made, write_plan, write_tables
+from deploy.plans import GAPS, MADE, UNSCALED, WEIGHTS, add_made, write_plan, write_tables
 from fedepd import run
+from fedepd.cli import main
 from fedepd.clients.scaling import scaled_together
 from fedepd.datasets.tables import FeatureSchema, Roles, import_files
+from fedepd.deploy.kits import open_kit, provision
 from fedepd.deploy.plan import Plan, read_plan
 from fedepd.deploy.plan_task import plan_task
 from fedepd.deploy.rehearse import rehearse
 from fedepd.deploy.site_import import import_tables
 from fedepd.deploy.task import FederationTask, site_data
 from fedepd.methods import METHODS
+from fedepd.model.model import load_model
 from fedepd.report.runs import group, read_runs
 from fedepd.report.tables import classes
 from fedepd.runs.record import add_round
@@ -197,6 +200,60 @@ def test_dates_and_edge_features_of_all_owners_give_the_same_weights(tmp_path: P
         torch.equal(tensor, ledger.progress.best["global"].tensors[name])
         for name, tensor in simulated.tensors.items()
     )
+
+
+@pytest.mark.parametrize("backbone", ["gcn", "sage"])
+def test_weights_of_edges_of_all_owners_give_the_same_weights(tmp_path: Path, backbone: str) -> None:
+    """The same where edges count by their amounts: FedEPD, whose central nodes and votes use them, too."""
+    roles = Roles(
+        id="account", label="fraud", scale=True, one_hot=("country",), owner="owner", edge_weight="amount"
+    )
+    chosen = ('"fedavg"', f'"fedepd"\nbackbone = "{backbone}"')
+    plan, task = planned(tmp_path, SORTED, *ALL_SCALED, WEIGHTS, chosen)
+    tables = [write_tables(tmp_path / site, number, 1) for number, site in enumerate(SITES)]
+    for each in tables:
+        add_made(*each)
+    graphs = [import_tables(plan, *each, ROLES).write(each[0].parent) for each in tables]
+    ledger = rehearse(task, graphs)
+    both = together(tmp_path, tables)
+    settings: dict[str, Any] = {"rounds": 3, "hidden": 8, "evaluate_every": 1, "guard": True, "secure": True}
+    leave_out = replace(roles, leave_out=("opened",))
+    graph, _ = import_files(*both, leave_out)
+    simulated = run(graph, "fedepd", partition="owner", backbone=backbone, **settings)
+    ours = ledger.progress.best["global"].tensors
+    assert all(torch.equal(tensor, ours[name]) for name, tensor in simulated.tensors.items())
+    plain, _ = import_files(*both, replace(leave_out, edge_weight=None))
+    other = run(plain, "fedepd", partition="owner", backbone=backbone, **settings)
+    assert not all(torch.equal(tensor, ours[name]) for name, tensor in other.tensors.items())
+
+
+@pytest.mark.heavy
+def test_a_federation_with_weights_of_edges_from_the_kits_to_a_model(tmp_path: Path) -> None:
+    """Real executors and signed kits. The model reads new tables with the same column of weights."""
+    changes = (WEIGHTS,)
+    content = write_plan(tmp_path / "task.toml", *changes).read_bytes()
+    plan, task = planned(tmp_path, *changes)
+    kits = tmp_path / "fed"
+    provision(kits, SITES, "localhost", 8002, {}, plan=content)
+    for number, site in enumerate(SITES):
+        tables = write_tables(tmp_path / site, number)
+        add_made(*tables)
+        file = import_tables(plan, *tables, ROLES).write(kits / site)
+        (kits / site / "local" / "fedepd.json").write_text(json.dumps({"data": str(file)}))
+        assert open_kit(kits / site, "client").agreed == plan.agreed
+    ledger = Office(kits, task).run()
+    graphs = [kits / site / "data" / "site.npz" for site in SITES]
+    assert ledger.digest() == rehearse(task, graphs).digest()
+    assert main(["federation", "model", str(kits / "a"), "-o", str(tmp_path / "model")]) == 0
+    model = load_model(tmp_path / "model")
+    assert model.edge_weights
+    assert model.schema is not None
+    assert model.schema.tables == Roles(edge_weight="amount")
+    tables_of_a = ["--nodes", str(tmp_path / "a" / "nodes.csv"), "--edges", str(tmp_path / "a" / "edges.csv")]
+    out = tmp_path / "predictions.csv"
+    told = ["predict", str(tmp_path / "model"), *tables_of_a, "--id", "account", "-o", str(out)]
+    assert main(told) == 0
+    assert len(out.read_text().splitlines()) == 41
 
 
 def test_gaps_get_the_mean_of_all_sites(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from deploy.plans import GAPS, MADE, write_plan
+from deploy.plans import GAPS, MADE, WEIGHTS, write_plan
 from fedepd.clients.client_file import read_file
 from fedepd.datasets.npz import write_npz
 from fedepd.datasets.tables import Roles, import_files
@@ -322,3 +322,114 @@ def test_a_graph_file_cannot_show_them(made: Plan, tmp_path: Path) -> None:
         BadConfig, match="'balance' has dates, gaps or amounts of edges, which only tables show"
     ):
         import_file(made, tmp_path / "g.npz")
+
+
+# --- weights of edges ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def weighing(tmp_path: Path) -> Plan:
+    return read_plan(write_plan(tmp_path / "task.toml", WEIGHTS))
+
+
+def amounts(folder: Path, *rows: str, head: str = "source,target,amount") -> Path:
+    (folder / "edges.csv").write_text("\n".join([head, *rows]) + "\n")
+    return folder / "edges.csv"
+
+
+def test_edges_count_by_the_plans_column(weighing: Plan, tmp_path: Path) -> None:
+    """Rows of an edge are summed in both directions: log(1 + 3 + 4) = log 8, and log(1 + 1) = log 2.
+
+    Edges with a sum of 0 are dropped. The edge of a node to itself is no edge, whatever its amount is.
+    """
+    nodes = write(tmp_path)
+    edges = amounts(tmp_path, "a1,a2,3", "a2,a1,4", "a3,a2,1", "a3,a4,0", "a4,a4,-9")
+    found = import_tables(weighing, nodes, edges, ROLES)
+    assert found.graph.edge_index.tolist() == [[0, 1], [1, 2]]
+    assert found.graph.edge_weight is not None
+    assert found.graph.edge_weight.tolist() == pytest.approx([np.log(8), np.log(2)], rel=1e-6)
+    assert found.graph.schema == weighing.agreed.schema
+    assert "an edge counts by log(1 + amount), summed over its rows, as planned" in found.notes
+    assert "1 edges have a 'amount' of 0 in sum and were dropped; 2 remain" in found.notes
+    back = read_file(found.write(tmp_path)).graph
+    assert back.edge_weight is not None
+    assert torch.equal(back.edge_weight, found.graph.edge_weight)
+
+
+HOSTILE: dict[str, tuple[str, str]] = {
+    "missing": ("", "line 3: column 'amount' has no value, but the weight of an edge is a finite number"),
+    "nan": ("nan", "line 3: column 'amount' has no value"),
+    "negative": ("-1", "line 3: column 'amount' is -1, but the weight of an edge is a finite number, 0 or"),
+    "infinite": ("inf", "line 3: column 'amount' is inf, but the weight of an edge is a finite number"),
+    "endless": ("1e999", "line 3: column 'amount' is inf, but"),
+    "text": ("much", "line 3: column 'amount' holds the text 'much', but weights of edges are numbers; corr"),
+    "a comma": ('"1,5"', "line 3: column 'amount' holds the text '1,5', but .* numbers; correct it$"),
+}
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("what", HOSTILE)
+def test_weights_that_are_none_are_named_with_their_line(weighing: Plan, tmp_path: Path, what: str) -> None:
+    cell, says = HOSTILE[what]
+    nodes, edges = write(tmp_path), amounts(tmp_path, "a1,a2,3", f"a3,a2,{cell}")
+    with pytest.raises(BadData, match=says) as told:
+        import_tables(weighing, nodes, edges, ROLES)
+    assert "\n" not in str(told.value)
+    assert "--" not in str(told.value)  # 'federation import' has none of the options of 'data import'
+
+
+@pytest.mark.hostile
+def test_weights_too_large_for_a_sum(tmp_path: Path) -> None:
+    way = ('weight = "amount"', 'weight = "amount"\nweight_as = "none"')
+    plan = read_plan(write_plan(tmp_path / "task.toml", WEIGHTS, way))
+    with pytest.raises(BadData, match="the sum of 'amount' is 3e\\+30 for an edge, more than"):
+        import_tables(plan, write(tmp_path), amounts(tmp_path, "a1,a2,3e30"), ROLES)
+
+
+def test_a_table_of_edges_without_the_column(weighing: Plan, tmp_path: Path) -> None:
+    nodes = write(tmp_path)  # and edges without amounts
+    with pytest.raises(BadData, match=r"edges.csv has no column 'amount'; add it, because the plan weighs"):
+        import_tables(weighing, nodes, tmp_path / "edges.csv", ROLES)
+    ends = amounts(tmp_path, "a1,a2", head="source,amount")
+    with pytest.raises(
+        BadData, match=r"column 'amount' of weights is an end of the edges of .*edges\.csv; name"
+    ):
+        import_tables(weighing, nodes, ends, ROLES)
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("value", [float("nan"), -1.0, 0.0, float("inf"), 1e30, 1e-40])
+def test_a_site_file_with_weights_that_are_none(weighing: Plan, tmp_path: Path, value: float) -> None:
+    """Somebody wrote into the file after its import."""
+    nodes, edges = write(tmp_path), amounts(tmp_path, "a1,a2,3", "a3,a2,1")
+    path = import_tables(weighing, nodes, edges, ROLES).write(tmp_path)
+    with np.load(path) as arrays:
+        content = {name: arrays[name] for name in arrays}
+    content["edge_weight"][1] = value
+    np.savez(path, **content)
+    with pytest.raises(BadData, match="edge_weight must give each of the 2 edges a number between") as told:
+        read_file(path)
+    assert "\n" not in str(told.value)
+
+
+def test_a_graph_file_brings_the_weights_of_the_plan(weighing: Plan, plan: Plan, tmp_path: Path) -> None:
+    nodes = write(tmp_path, ROWS, ["account", "fraud", "country", "balance", "logins", "business"])
+    edges = amounts(tmp_path, "a1,a2,3", "a3,a2,1")
+
+    def written(**more: Any) -> Path:
+        roles = Roles(id="account", label="fraud", one_hot=("country",), **more)
+        write_npz(import_files(nodes, edges, roles)[0], tmp_path / "g.npz")
+        return tmp_path / "g.npz"
+
+    found = import_file(weighing, written(edge_weight="amount"))
+    assert found.graph.edge_weight is not None
+    assert found.graph.edge_weight.tolist() == pytest.approx([np.log(4), np.log(2)], rel=1e-6)
+    left = import_file(plan, written(edge_weight="amount"))
+    assert left.graph.edge_weight is None
+    assert "the file's weights of edges are not in the plan and are left out" in left.notes
+    with pytest.raises(
+        BadData, match=r"weighs edges by nothing, but the plan by log.1 . amount.; give --nod"
+    ):
+        import_file(weighing, written())
+    with pytest.raises(BadData, match=r"weighs edges by amount, but the plan by log.1 . amount."):
+        import_file(weighing, written(edge_weight="amount", edge_weight_as="none"))

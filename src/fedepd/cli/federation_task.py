@@ -91,6 +91,7 @@ def make_task(
     limits: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if agreed.label_names or agreed.schema:
         limits |= {"label_names": agreed.label_names, "schema_sha256": schema_sha256(agreed.schema)}
+    limits |= {"weighted": True} if agreed.weighted else {}
     task = FederationTask(run, method, preset, settings, num_features, num_classes, tuple(sites), **limits)
     task.experiment().check_given(settings)
     return task
@@ -192,7 +193,8 @@ def rehearse(parser: Parser, arguments: list[str]) -> int:
         graphs = [read_npz(file, part=True) for file in values.files]
         features = values.num_features or graphs[0].num_features
         classes = values.num_classes or max(g.num_classes for g in graphs)
-        task = make_task(values, method, sites, features, classes)
+        weighted = Agreement(weighted=any(g.edge_weight is not None for g in graphs))
+        task = make_task(values, method, sites, features, classes, weighted)
     like = values.like
     ledger = rehearse(task, values.files) if like is None else rehearse_like(task, values.files, like)
     if ledger.experiment.privacy.noisy:

@@ -13,7 +13,7 @@ from fedepd.shown import shown
 
 HOST = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*")
 USER = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}@[a-z0-9][a-z0-9.-]{0,62}")
-KEYS = ("host", "port", "sites", "keys", "features", "classes", "label_names", "schema")
+KEYS = ("host", "port", "sites", "keys", "features", "classes", "label_names", "schema", "weighted")
 
 
 def check_about(about: Any, where: str) -> None:
@@ -51,6 +51,8 @@ def check_about(about: Any, where: str) -> None:
             f"make it again with 'fedepd federation init --example FILE.npz'"
         )
     check_label_names(names, where)
+    if not isinstance(about.get("weighted", False), bool):
+        raise BadConfig(f"{where} has weighted = {shown(about['weighted'])}; give true or false")
     if not isinstance(schema, str) or (schema and canonical(schema) != schema):
         raise BadConfig(
             f"{where} has a damaged feature schema; "

@@ -6,15 +6,17 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fedepd.datasets.tables import FeatureRule, FeatureSchema
+from fedepd.datasets.tables import FeatureRule, FeatureSchema, Roles
 from fedepd.errors import BadData
 from fedepd.files import parse_json
 from fedepd.shown import shown
 from fedepd.types import Graph
 
 MAX_CLASSES, MAX_NAME = 100_000, 200
+WEIGHING = ("edge_weight", "edge_weight_as")
+"""What a schema remembers of its tables that sites must agree on."""
 MORE = 2
 """Number of differences named after the first one. The remaining ones are only counted."""
 
@@ -27,26 +29,39 @@ class Agreement(NamedTuple):
 
     label_names: tuple[str, ...] = ()
     schema: str = ""
-    """The ``FeatureSchema`` as JSON, exactly as ``to_json`` writes it."""
+    """The ``FeatureSchema`` as JSON, exactly as ``canonical`` writes it."""
+    weighted: bool = False
+    """Whether edges have weights. This is always compared."""
 
 
 NOTHING_AGREED = Agreement()
 
 
 def agreement_of(graph: Graph) -> Agreement:
-    return Agreement(tuple(graph.label_names), canonical(graph.schema))
+    return Agreement(tuple(graph.label_names), canonical(graph.schema), graph.edge_weight is not None)
 
 
 def canonical(schema: str) -> str:
-    """The schema in one fixed form, so that equal columns always give equal text."""
-    return FeatureSchema(_rules(schema)).to_json() if schema else ""
+    """The schema in one fixed form, so that equal columns always give equal text.
+
+    Of how tables were read, only what edges weigh belongs to it. The rest may differ from site to site.
+    """
+    if not schema:
+        return ""
+    read = _read(schema)
+    return FeatureSchema(read.rules, Roles(**_weighing(read))).to_json()
 
 
-def _rules(schema: str) -> tuple[FeatureRule, ...]:
+def _weighing(schema: FeatureSchema) -> dict[str, Any]:
+    tables = schema.tables or Roles()
+    return {name: getattr(tables, name) for name in WEIGHING} if tables.edge_weight else {}
+
+
+def _read(schema: str) -> FeatureSchema:
     if not isinstance(parse_json(schema, "the feature schema"), list):  # parse_json also limits the depth
         raise BadData("the feature schema is not a list of columns; import the tables again")
     try:
-        return FeatureSchema.from_json(schema).rules
+        return FeatureSchema.from_json(schema)
     except (OverflowError, AttributeError) as cause:
         raise BadData(
             f"the feature schema is damaged ({type(cause).__name__}); import the tables again"
@@ -75,17 +90,20 @@ def check_label_names(names: Sequence[object], where: str) -> tuple[str, ...]:
 
 
 def check_agrees(graph: Graph, path: str | Path, agreed: Agreement) -> None:
-    """Refuse a file whose classes or columns differ in meaning from the federation's.
-
-    Sites have no way yet to agree on what the weights of edges mean, so these are refused, too.
-    """
-    if graph.edge_weight is not None:
+    """Refuse a file whose classes, columns or weights of edges differ in meaning from the federation's."""
+    mine, file = agreement_of(graph), f"file '{shown(path, 300)}'"
+    if mine.weighted and not agreed.weighted:
         raise BadData(
-            f"file '{shown(path, 300)}' has weights of edges, which federations do not use; "
-            "import it without --edge-weight"
+            f"{file} has weights of edges, on which this federation has not agreed; import it without "
+            "--edge-weight, or ask for kits whose plan has weights ([edges]) or whose --example has them"
         )
-    if said := differences(agreement_of(graph), agreed):
-        raise BadData(f"file '{shown(path, 300)}' {said}")
+    if agreed.weighted and not mine.weighted:
+        raise BadData(
+            f"{file} has no weights of edges, but the federation's edges have some; import the tables by the "
+            "federation's plan, or with the --edge-weight of its example"
+        )
+    if said := differences(mine, agreed):
+        raise BadData(f"{file} {said}")
 
 
 def hashed_names(names: Sequence[str], run: str) -> tuple[str, ...]:
@@ -98,14 +116,15 @@ def hashed_names(names: Sequence[str], run: str) -> tuple[str, ...]:
     return tuple(hashlib.sha256(text).hexdigest() for text in texts)
 
 
-def differences(mine: tuple[Sequence[str], str], theirs: tuple[Sequence[str], str]) -> str | None:
+def differences(mine: Agreement, theirs: Agreement) -> str | None:
     """How ``mine`` differs from ``theirs``, which the federation agreed on; None if they agree.
 
     The text continues a sentence that begins with the name of a file or site. ``mine`` may have fewer classes
     if they are the federation's first ones, because their numbers then mean the same.
     """
-    (names, schema), (agreed, columns) = mine, theirs
-    return _class_differences(names, agreed) or _schema_differences(schema, columns)
+    return _class_differences(mine.label_names, theirs.label_names) or _schema_differences(
+        mine.schema, theirs.schema
+    )
 
 
 def _class_differences(mine: Sequence[str], theirs: Sequence[str]) -> str | None:
@@ -136,14 +155,18 @@ def _schema_differences(mine: str, theirs: str) -> str | None:
     if not theirs:
         return None
     if not mine:
-        count = len(_rules(theirs))
+        count = len(_read(theirs).rules)
         return (
             f"does not say how its features were made, but the federation agreed on {count} columns; {cure}"
         )
-    own, agreed = _rules(mine), _rules(theirs)
+    here, there = _read(mine), _read(theirs)
+    own, agreed = here.rules, there.rules
     said = [_rule_difference(c, a, b) for c, (a, b) in enumerate(zip(own, agreed, strict=False), 1) if a != b]
     if len(own) != len(agreed):
         said.append(f"has {len(own)} columns, but the federation has {len(agreed)}")
+    if _weighing(here) != _weighing(there):
+        own_way, agreed_way = weighing_in_words(here), weighing_in_words(there)
+        said.append(f"weighs edges by {own_way}, but the federation by {agreed_way}")
     return "; ".join([*said[: 1 + MORE], *_rest(said), cure]) if said else None
 
 
@@ -162,6 +185,15 @@ def _rule_difference(number: int, mine: FeatureRule, theirs: FeatureRule) -> str
         return f"has the categories {own} in {column}, but the federation has {agreed}"
     own, agreed = _scaling(mine), _scaling(theirs)
     return f"scales {column} by {own}, but the federation by {agreed}"
+
+
+def weighing_in_words(schema: FeatureSchema) -> str:
+    """What an edge counts by: ``log(1 + amount)``, ``amount``, or nothing that is known."""
+    tables = schema.tables or Roles()
+    if tables.edge_weight is None:
+        return "what nobody has said"
+    name = shown(tables.edge_weight)
+    return f"log(1 + {name})" if tables.edge_weight_as == "log1p" else name
 
 
 def _scaling(rule: FeatureRule) -> str:

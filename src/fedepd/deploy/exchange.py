@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from fedepd.deploy.agreement import differences
+from fedepd.deploy.agreement import Agreement, differences
 from fedepd.deploy.intake import Intake
 from fedepd.deploy.ledger import counted
 from fedepd.deploy.line import Line, T
@@ -160,7 +160,7 @@ def disagreement(
             f"differ: class {wrong[0]} has another name than at most sites; only hashes of names were sent, "
             "so that its owner must compare them with the others",
         )
-    if known and (difference := differences((known, ""), (label_names, ""))):
+    if known and (difference := differences(Agreement(tuple(known)), Agreement(tuple(label_names)))):
         return "label_names", difference
     if site.schema_sha256 and schema and site.schema_sha256 != schema:
         return (

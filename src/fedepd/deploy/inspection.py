@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedepd.deploy.agreement import weighing_in_words
 from fedepd.deploy.contents import PLAN
 from fedepd.deploy.credentials import ROOT, read_certificate
 from fedepd.deploy.kits import Kit
@@ -51,6 +52,8 @@ class Inspection:
     classes: list[str]
     columns: dict[str, str]
     """For each column that is needed: its kind in words."""
+    edges: str
+    """What the table of edges needs, in words."""
     learnt: str
     leaves: list[Leaving]
     seen: str
@@ -84,6 +87,7 @@ def inspect(kit: Kit) -> Inspection:
         purpose=plan.purpose,
         classes=list(plan.classes),
         columns={column.name: column_in_words(column) for column in plan.columns},
+        edges=edges_in_words(plan),
         learnt=e.sentence().replace(f"({e.partition.partition})", "(sites)"),
         leaves=leaving(plan, task),
         seen=SUMS if e.privacy.secure else COORDINATOR,
@@ -110,6 +114,13 @@ def column_in_words(column: PlanColumn) -> str:
     what = f"a date, as days before {column.day}" if column.kind == "date" else "a number"
     gaps = "; may be empty: the mean of all sites takes its place, and a feature marks it"
     return f"{what}, {how}{gaps if column.missing else ''}"
+
+
+def edges_in_words(plan: Plan) -> str:
+    if plan.edges is None:
+        return "two ids, and all edges count alike"
+    by = weighing_in_words(plan.schema)
+    return f"two ids and a number '{shown(plan.edges.edge_weight)}'; an edge counts by {by}, summed over rows"
 
 
 def leaving(plan: Plan, task: FederationTask) -> list[Leaving]:
@@ -170,6 +181,7 @@ def lines(seen: Inspection) -> list[str]:
         f"classes ({len(seen.classes)}): {listed(seen.classes, 50)}",
         f"your table of nodes needs an id, a class where it is known, and {len(seen.columns)} columns:",
         *columns,
+        f"your table of edges needs {seen.edges}",
         "how it is learnt:",
         *(f"  {part}" for part in seen.learnt.split("; ")),
         f"what leaves this site ({seen.seen}):",

@@ -106,6 +106,7 @@ def provision(
         **sizes,
         "label_names": list(agreed.label_names),
         "schema": agreed.schema,
+        **({"weighted": True} if agreed.weighted else {}),
     }
     check_about(about, "the federation")
     for site in sites:
@@ -207,7 +208,8 @@ def open_kit(folder: Path, kind: str) -> Kit:
     check_holder(manifest.name, kind, about)
     check_credentials(folder, root, "server" if kind == "server" else "client", manifest.name)
     check_components(folder, kind, _our_components())
-    agreed = Agreement(tuple(about.get("label_names", [])), about.get("schema", ""))
+    said = tuple(about.get("label_names", [])), about.get("schema", ""), about.get("weighted", False)
+    agreed = Agreement(*said)
     sizes = about.get("features"), about.get("classes")
     return Kit(
         folder,

@@ -215,6 +215,8 @@ class Ledger:
             label_names=task.label_names,
         )
         dataset["owner_names"] = task.sites
+        if task.weighted:
+            dataset["edge_weights"] = True
         protocol = e.sentence().replace(f"({e.partition.partition})", "(sites)")
         return record.describe(e, dataset, protocol, sites=task.sites)
 

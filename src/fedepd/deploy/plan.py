@@ -15,11 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from fedepd.clients.partition import PartitionConfig
 from fedepd.clients.split import SplitConfig
-from fedepd.datasets.tables import MAX_CATEGORIES, MAX_NAME, MISSING, FeatureSchema
+from fedepd.datasets.roles import Weighing
+from fedepd.datasets.tables import MAX_CATEGORIES, MAX_NAME, MISSING, FeatureSchema, Roles
 from fedepd.deploy.agreement import Agreement
 from fedepd.deploy.plan_columns import COLUMN, PlanColumn, column_of
 from fedepd.deploy.task import MAX_SITES, NAME
@@ -49,6 +50,7 @@ SHAPE: Table = {
     "min_sites": whole(1, MAX_SITES),
     "site_gets": TEXT,
     "column": [COLUMN],
+    "edges?": {"weight": TEXT, "weight_as?": TEXT},
     "run": {"method": TEXT, "preset?": TEXT, EVERY: LEAF},
     "split": {"rule?": TEXT, "train": SHARE, "val": SHARE, "test": SHARE},
     "privacy?": {
@@ -89,6 +91,8 @@ class Plan:
     """All settings that the plan fixes, flat, as ``FederationTask`` takes them."""
     min_sites: int
     """Fewest sites that must answer in every round."""
+    edges: Roles | None = None
+    """Which column of the tables of edges has their weights, and how it is used. None: all count alike."""
 
     def __post_init__(self) -> None:
         _check_words(self)
@@ -135,12 +139,12 @@ class Plan:
     @cached_property
     def schema(self) -> FeatureSchema:
         """How tables become features. Numbers stay as they are; statistics scale them when a run begins."""
-        return FeatureSchema(tuple(column.rule for column in self.columns))
+        return FeatureSchema(tuple(column.rule for column in self.columns), self.edges)
 
     @cached_property
     def agreed(self) -> Agreement:
         """What every site's file must say about its classes and columns."""
-        return Agreement(self.classes, self.schema.to_json())
+        return Agreement(self.classes, self.schema.to_json(), self.edges is not None)
 
 
 def read_plan(path: Path) -> Plan:
@@ -196,7 +200,16 @@ def _plan(table: dict[str, Any]) -> Plan:
         preset=preset,
         settings={**run, **_split(table["split"]), **privacy},
         min_sites=table["min_sites"],
+        edges=_weighing(table["edges"]) if "edges" in table else None,
     )
+
+
+def _weighing(table: Mapping[str, Any]) -> Roles:
+    check_names([table["weight"]], "edges.weight", cased=True)
+    way = table.get("weight_as", Roles.edge_weight_as)
+    if way not in get_args(Weighing):
+        raise UnknownName("value of edges.weight_as", shown(way), get_args(Weighing))
+    return Roles(edge_weight=table["weight"], edge_weight_as=way)
 
 
 def _check_keys(table: Mapping[str, Any], shape: Mapping[str, Any], above: str) -> None:

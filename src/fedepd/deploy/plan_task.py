@@ -55,6 +55,7 @@ def plan_task(plan: Plan, run: str, sites: Sequence[str], seed: int = 0, **more:
         schema_sha256=schema_sha256(plan.agreed.schema),
         scaled=plan.scaled,
         counted=plan.counted,
+        weighted=plan.agreed.weighted,
         **more,
     )
     task.experiment().check_given(plan.settings)
@@ -87,6 +88,7 @@ def contradiction(plan: Plan, task: FederationTask) -> str | None:
         or _classes(task, plan)
         or _settings(task, wanted)
         or _columns(task, wanted)
+        or _difference("weighted", task.weighted, wanted.weighted)
         or _sites(task, plan)
     )
 

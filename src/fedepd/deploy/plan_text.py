@@ -86,6 +86,18 @@ site_gets = "model"
 #                    count (without of), sum, mean or max.
 # Text cannot be a feature. Turn it into numbers or categories first, in the same way at every site.
 """
+EDGES = """
+# --- how much an edge counts: by this column of every site's table of edges, summed over its rows ---
+# weight_as = "log1p": log(1 + sum), so that one large amount does not outweigh all others. "none": the sum.
+[edges]
+weight = {weight}
+weight_as = {weight_as}
+"""
+NO_WEIGHTS = """
+# --- edges: all count alike. With these lines they would count by the amounts in the table of edges ---
+# [edges]
+# weight = "amount"
+"""
 TAIL = """
 # --- how it is learnt ---
 [run]
@@ -154,8 +166,15 @@ def plan_text(plan: Plan, file: str, left_out: Sequence[str] = (), doubts: Seque
     )
     notes = [*(f"# Check: {each}\n" for each in doubts), *(f"# Left out: {each}\n" for each in left_out)]
     columns = "".join(map(_column, plan.columns))
-    parts = [HEAD.format(file=shown(file)), "\n", head, *notes, "\n", columns.rstrip(), "\n", tail, noise]
-    return "".join(parts)
+    first = [HEAD.format(file=shown(file)), "\n", head, *notes, "\n", columns.rstrip(), "\n"]
+    return "".join([*first, _edges(plan), tail, noise])
+
+
+def _edges(plan: Plan) -> str:
+    if plan.edges is None:
+        return NO_WEIGHTS
+    weight, way = plan.edges.edge_weight or "", plan.edges.edge_weight_as
+    return EDGES.format(weight=quoted(weight), weight_as=quoted(way))
 
 
 def quoted(text: str) -> str:

@@ -21,7 +21,9 @@ from fedepd.datasets.columns import Column, Table, listed, read_table
 from fedepd.datasets.conform import conformed_classes, conformed_features
 from fedepd.datasets.edges import Ends, find_ends, joined
 from fedepd.datasets.roles import UNKNOWN
-from fedepd.datasets.tables import MISSING, Roles, finite, node_ids
+from fedepd.datasets.tables import MISSING, FeatureSchema, Roles, finite, node_ids
+from fedepd.datasets.weights import weighed
+from fedepd.deploy.agreement import weighing_in_words
 from fedepd.deploy.contents import SITE_DATA
 from fedepd.deploy.plan import Plan, PlanColumn
 from fedepd.errors import BadConfig, BadData
@@ -80,7 +82,11 @@ def import_tables(
             )
     ids = node_ids(table, roles.id)
     ends = find_ends(read_table(edges), ids, roles)
-    edge_index, notes = joined(ends, [column.of for column in plan.columns if column.of])
+    made = [column.of for column in plan.columns if column.of]
+    weighing = plan.edges or Roles()
+    edge_index, notes = joined(ends, [*made, *([weighing.edge_weight] if weighing.edge_weight else [])])
+    edge_index, weight, weighed_notes = weighed(ends, edge_index, weighing, planned=True)
+    notes += weighed_notes
     memory.check(
         memory.COPIES * 4 * table.rows * plan.num_features,
         f"{table.name}: {table.rows:,} rows of {plan.num_features:,} features",
@@ -100,7 +106,7 @@ def import_tables(
     used = {roles.id, roles.label, *(column.name for column in plan.columns)}
     if unused := [name for name in table.columns if name not in used]:
         notes.append(f"these columns are not in the plan and are left out: {listed(unused)}")
-    return _imported(plan, parts, edge_index, y, np.array(ids, dtype=np.str_), notes)
+    return _imported(plan, parts, (edge_index, weight), y, np.array(ids, dtype=np.str_), notes)
 
 
 NO_NUMBER = "fill it in, for example with the column's mean, or drop the row"
@@ -215,12 +221,12 @@ def _unknown_class(place: str, name: str, times: int, plan: Plan) -> BadData:
 def _imported(
     plan: Plan,
     parts: Sequence[Floats],
-    edge_index: Tensor,
+    edges: tuple[Tensor, Tensor | None],
     y: Tensor,
     ids: NDArray[np.str_] | None,
     notes: list[str],
 ) -> Imported:
-    """``parts`` are the features of each column of the plan."""
+    """``parts`` are the features of each column of the plan, ``edges`` the edges and their weights."""
     counted = torch.bincount(y[y >= 0], minlength=len(plan.classes)).tolist()
     counts = dict(zip(plan.classes, counted, strict=True))
     labelled, rows = sum(counted), y.shape[0]
@@ -244,7 +250,8 @@ def _imported(
         x[:, list(plan.scaled)] = 0
     graph = Graph.make(
         x=x,
-        edge_index=edge_index,
+        edge_index=edges[0],
+        edge_weight=edges[1],
         y=y,
         num_classes=len(plan.classes),
         part=True,
@@ -281,4 +288,20 @@ def import_file(plan: Plan, path: Path, ignore_unknown: bool = False) -> Importe
     for part, column in zip(parts, plan.columns, strict=True):
         if column.kind == "flag":
             check_flag(part[:, 0], f"column '{shown(column.name)}'", lambda row: f"{where} row {row + 1}")
-    return _imported(plan, parts, file.graph.edge_index, y, file.graph.node_ids, notes)
+    edges = file.graph.edge_index, _planned_weights(plan, file.graph, where, notes)
+    return _imported(plan, parts, edges, y, file.graph.node_ids, notes)
+
+
+def _planned_weights(plan: Plan, graph: Graph, where: str, notes: list[str]) -> Tensor | None:
+    """The weights of a file's edges, if the plan has some. They must have been made as the plan says."""
+    has = graph.edge_weight is not None
+    if plan.edges is None:
+        notes += ["the file's weights of edges are not in the plan and are left out"] if has else []
+        return None
+    own = weighing_in_words(FeatureSchema.from_json(graph.schema)) if has else "nothing"
+    if own != (planned := weighing_in_words(plan.schema)):
+        raise BadData(
+            f"{where} weighs edges by {own}, but the plan by {planned}; give --nodes and --edges instead of "
+            "--data"
+        )
+    return graph.edge_weight

@@ -22,6 +22,7 @@ from fedepd.deploy.agreement import Agreement, agreement_of, check_agrees, check
 from fedepd.errors import BadConfig, BadData, BadMessage, FedEPDError, UnknownName
 from fedepd.files import parse_json
 from fedepd.methods import Server
+from fedepd.methods.contract import check_weighs
 from fedepd.rounds.admission import MOST_NODES
 from fedepd.rounds.guard import FEWEST
 from fedepd.rounds.loop import cohort_size
@@ -78,6 +79,8 @@ class FederationTask:
     """Positions of the columns that the sites scale together before the first round, ascending."""
     counted: tuple[int, ...] = ()
     """Positions of the categories whose rows the sites count together before the first round, ascending."""
+    weighted: bool = False
+    """Whether the edges of every site have weights."""
 
     def __post_init__(self) -> None:
         check_name("run", self.run)
@@ -103,6 +106,7 @@ class FederationTask:
         experiment = self.experiment()
         self._check_positions(experiment)
         self._check_aim(experiment)
+        self._check_weighted(experiment)
         if experiment.attack.on:
             raise BadConfig(
                 f"attack is '{experiment.attack.attack}', but attacks are only for simulations; "
@@ -183,6 +187,14 @@ class FederationTask:
         # Whichever class is the largest: the rules of named classes do not depend on it.
         rules_of(goals, names_of(self.label_names, self.num_classes), 0)
 
+    def _check_weighted(self, experiment: Experiment) -> None:
+        if not isinstance(self.weighted, bool):
+            raise BadConfig(f"the task's weighted is {_told(self.weighted)}; give true or false")
+        if self.weighted:
+            whose, cure = "the edges of this federation", "agree on edges without weights"
+            check_weighs(experiment.method, whose, cure)
+            experiment.model.check_weighs(whose, cure)
+
     @property
     def measured(self) -> bool:
         """Whether the sites measure statistics together before the first round."""
@@ -208,6 +220,7 @@ class FederationTask:
         """Used in place of a simulated run's graph hash: in a federation, nobody knows the whole graph."""
         agreed: list[Any] = [self.run, self.sites, self.num_features, self.num_classes]
         agreed += [self.scaled, self.counted] if self.measured else []
+        agreed += ["weighted"] if self.weighted else []
         return hashlib.sha256(json.dumps(agreed).encode()).hexdigest()
 
     def identity(self) -> str:
@@ -357,7 +370,7 @@ def site_data(task: FederationTask, site: str, path: str | Path) -> ClientData:
     # a plan before it lets one in.
     agreed = bool(task.label_names and task.schema_sha256)
     check_fit(data, path, task.num_features, task.num_classes, agreed)
-    check_agrees(data.graph, path, Agreement(task.label_names))
+    check_agrees(data.graph, path, Agreement(task.label_names, weighted=task.weighted))
     if task.schema_sha256 and schema_sha256(agreement_of(data.graph).schema) != task.schema_sha256:
         what = f"the columns of file '{shown(path, 300)}' differ from those of the federation"
         raise BadData(f"{what}; 'fedepd federation join --check' names the difference")

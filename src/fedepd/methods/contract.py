@@ -39,10 +39,17 @@ def check_weights(method: Method[Any], graph: Graph) -> None:
     Raises:
         BadConfig: It names the method.
     """
-    if graph.edge_weight is not None and not method.weighs_edges:
+    if graph.edge_weight is not None:
+        whose = f"the edges of graph '{shown(graph.name)}'"
+        check_weighs(method, whose, "import the graph without --edge-weight")
+
+
+def check_weighs(method: Method[Any], whose: str, cure: str) -> None:
+    """Refuse a method that does not use the weights of edges. ``whose`` names these edges."""
+    if not method.weighs_edges:
         raise BadConfig(
-            f"the edges of graph '{shown(graph.name)}' have weights, and {method.label} does not use them; "
-            "choose another method ('fedepd methods' lists them), or import the graph without --edge-weight"
+            f"{whose} have weights, and {method.label} does not use them; "
+            f"choose another method ('fedepd methods' lists them), or {cure}"
         )
 
 

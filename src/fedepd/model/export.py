@@ -204,6 +204,7 @@ def of_federation(run: Run) -> Model:
         data["features"], data["classes"], len(run.config["sites"]), experiment.training.weighting
     )
     model = uncalibrated(run, experiment, info, tuple(data.get("label_names") or ()), "")
+    model = replace(model, edge_weights=data.get("edge_weights", False))
     check_model(model, f"'{shown(run.path.name)}'", DAMAGED)
     graph, n = probe(info), PROBE_NODES
     model = needed_only(model, graph)

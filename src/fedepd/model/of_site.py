@@ -80,6 +80,7 @@ def export_of_site(site: SiteModel, out: Path) -> Model:
         schema=FeatureSchema.from_json(site.schema) if site.schema else None,
         client=site.sites[site.data.client_id],
         kind=site.kind,
+        edge_weights=site.data.graph.edge_weight is not None,
     )
     check_model(model, f"the saved model of run '{site.run}'", "ask the coordinator to run again")
     here, counts = model.logits_at(site.data.hidden()), sizes(site.data).train
@@ -107,6 +108,8 @@ def _run_of(site: SiteModel) -> Run:
         class_sizes=[0] * classes,
         sha256=site.sites_sha256,
     )
+    if site.data.graph.edge_weight is not None:
+        dataset["edge_weights"] = True
     protocol = e.sentence().replace(f"({e.partition.partition})", "(sites)")
     config = describe(e, dataset, protocol, sites=site.sites)
     headline, budget = config["has_global"], e.privacy.budget(e.protocol.rounds)

@@ -151,17 +151,22 @@ class Backbone:
         """The initial weights of a run's seed, or of a stream of their own."""
         return self.init(info, seeded(seed, "init", *stream))
 
+    def check_weighs(self, whose: str, cure: str) -> None:
+        """Refuse a backbone that does not use the weights of edges. ``whose`` names these edges."""
+        if not self.network.weighs_edges:
+            raise BadConfig(
+                f"{whose} have weights, and the backbone {network_name(self.network)} does not use them; "
+                f"give another backbone, or {cure}"
+            )
+
     def inputs(
         self, data: ClientData, edge_index: Tensor | None = None, operator: Sparse | None = None
     ) -> Inputs:
         """The client's graph made ready. ``edge_index`` replaces its edges, ``operator`` replaces P."""
         graph, network = data.graph, self.network
-        if graph.edge_weight is not None and not network.weighs_edges:
-            raise BadConfig(
-                f"the edges of graph '{shown(graph.name)}' have weights, and the backbone "
-                f"{network_name(network)} does not use them; give another backbone, or import the graph "
-                "without --edge-weight"
-            )
+        if graph.edge_weight is not None:
+            whose = f"the edges of graph '{shown(graph.name)}'"
+            self.check_weighs(whose, "import the graph without --edge-weight")
         adj = weighted_adjacency(graph, edge_index)
         operator = network.operator(adj) if operator is None else operator
         train = data.train_mask.nonzero().reshape(-1)
