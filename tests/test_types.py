@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from bounded import bounded
+from fedepd import types
 from fedepd.errors import BadData
 from fedepd.types import HIDDEN, Graph, undirected
 from toy import toy_client
@@ -178,3 +179,29 @@ def test_masks_of_torch_geometric_are_said_to_be_unused() -> None:
     data.train_mask = torch.ones(4, dtype=torch.bool)
     with pytest.warns(UserWarning, match="train_mask of 'graph' will not be used"):
         Graph.from_pyg(data)
+
+
+@pytest.mark.hostile
+def test_more_nodes_or_features_than_32_bits_count_are_refused() -> None:
+    """The check is on counts: an expanded y or x claims 2^31 and holds one number."""
+    with pytest.raises(BadData, match="2,147,483,648 nodes are more than 2,147,483,647; give a part"):
+        undirected(torch.empty(2, 0, dtype=torch.int64), 2**31)
+    with pytest.raises(BadData, match="2,147,483,648 features are more than 2,147,483,647; leave out"):
+        graph(x=torch.zeros(1, 1).expand(4, 2**31))
+
+
+def test_sorted_and_unsorted_edges_become_the_same() -> None:
+    edges = torch.tensor([[0, 0, 1], [1, 2, 2]])
+    for given in (edges, edges.flip(1), edges.flip(0), torch.cat([edges, edges], dim=1)):
+        assert torch.equal(undirected(given, 3), edges)
+
+
+def test_a_number_that_is_not_finite_is_found_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers are checked two rows at a time; the last row is in the third part."""
+    monkeypatch.setattr(types, "CHECKED", 2)
+    x = torch.ones(5, 1)
+    edges, y = torch.tensor([[0], [1]]), torch.tensor([0, 1, 0, 1, 0])
+    Graph.make(x, edges, y)
+    x[4] = float("inf")
+    with pytest.raises(BadData, match="NaN or infinite"):
+        Graph.make(x, edges, y)

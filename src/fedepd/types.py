@@ -37,6 +37,10 @@ LEAST_WEIGHT, MOST_WEIGHT = 1e-18, 1e18
 """Between these is the weight of an edge, so that sums and quotients of weights stay in float32."""
 CLASSES_SHOWN = 12
 """A notebook shows this many classes of a graph."""
+CHECKED = 2**16
+"""Rows, or numbers of a sparse matrix, that are checked at a time. So a check needs little memory."""
+MOST_NODES = 2**31 - 1
+"""Most nodes, and most features. Sparse matrices count them with 32 bits."""
 CONFUSIONS = 40
 """Number of matrices [C, C] that a run of ten clients has in memory at once."""
 
@@ -328,14 +332,19 @@ def undirected(edge_index: Tensor, num_nodes: int) -> Tensor:
         raise BadData(f"edge_index has shape {list(edge_index.shape)}; it must be [2, number of edges]")
     if edge_index.dtype.is_floating_point or edge_index.dtype.is_complex or edge_index.dtype == torch.bool:
         raise BadData(f"edge_index has type {edge_index.dtype}; node numbers must be integers")
+    if num_nodes > MOST_NODES:
+        raise BadData(f"{num_nodes:,} nodes are more than {MOST_NODES:,}; give a part of the graph")
     edge_index = edge_index.to(torch.int64)
     if edge_index.numel() and (int(edge_index.min()) < 0 or int(edge_index.max()) >= num_nodes):
         bad = int(edge_index.max()) if int(edge_index.max()) >= num_nodes else int(edge_index.min())
         raise BadData(
             f"edge_index names node {bad}, but nodes are numbered 0..{num_nodes - 1}; correct the edge list"
         )
-    low, high = edge_index.min(0).values, edge_index.max(0).values
-    keys = torch.unique((low * num_nodes + high)[low != high])
+    low, high = edge_index.amin(0), edge_index.amax(0)
+    keys = (low * num_nodes + high)[low != high]
+    del low, high
+    if not bool((keys[1:] > keys[:-1]).all()):
+        keys = torch.unique(keys)
     return torch.stack([keys // max(num_nodes, 1), keys % max(num_nodes, 1)])
 
 
@@ -364,8 +373,12 @@ def check_graph(graph: Graph, part: bool = False) -> None:
         )
     if graph.x.shape[1] == 0:
         raise BadData(f"{where}: x has no columns; give at least one feature")
+    if graph.x.shape[1] > MOST_NODES:
+        raise BadData(
+            f"{where}: {graph.x.shape[1]:,} features are more than {MOST_NODES:,}; leave out empty columns"
+        )
     values = graph.x.values() if graph.is_sparse else graph.x
-    if not bool(torch.isfinite(values).all()):
+    if not all(bool(torch.isfinite(part).all()) for part in values.split(CHECKED)):
         raise BadData(f"{where}: x holds NaN or infinite values; replace or drop them first")
     if n and (int(graph.y.min()) < HIDDEN or int(graph.y.max()) >= graph.num_classes):
         raise BadData(

@@ -453,3 +453,15 @@ def test_subgraphs_keep_the_weights_of_their_edges() -> None:
     some = subgraph(graph, torch.arange(0, 120, 2))
     assert some.edge_weight is not None
     assert torch.equal(some.edge_weight, 20.0 * some.edge_index[0] + 1)
+
+
+def test_rows_that_lie_beside_each_other_are_not_copied() -> None:
+    """Clients 0 and 1 own nodes 0-1 and 2-3: their rows are the graph's own. Client 0 of (0, 1, 0, 1) is a
+    copy."""
+    graph = Graph.make(torch.arange(8.0).reshape(4, 2), torch.tensor([[0], [1]]), torch.tensor([0, 1, 0, 1]))
+    for owner, shared in (([0, 0, 1, 1], True), ([0, 1, 0, 1], False)):
+        cut = subgraphs(graph, Partition(torch.tensor(owner), 2, "owner"))
+        for local, nodes in cut:
+            assert torch.equal(local.x, graph.x[nodes])
+            inside = local.x.untyped_storage().data_ptr() == graph.x.untyped_storage().data_ptr()
+            assert inside is shared

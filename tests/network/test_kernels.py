@@ -81,6 +81,21 @@ def test_product_with_64_bit_indices_and_with_values_that_share_one_place() -> N
     assert torch.allclose(kernels.Factor(spread).times(torch.ones(9, 4)), expected)
 
 
+@given(rows=st.integers(0, 12), columns=st.integers(1, 12), seed=st.integers(0, 9))
+def test_transposed_is_scipys_bit_by_bit(rows: int, columns: int, seed: int) -> None:
+    a = matrix(rows, columns, seed) if rows else sp.csr_matrix((0, columns), dtype=np.float32)
+    expected = a.T.tocsr()
+    for library in (kernels._library, None):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kernels, "_library", library)
+            found = kernels.Factor(csr_tensor(a, np.int32)).transposed()
+        assert found.shape == (columns, rows)
+        assert found.col_indices().dtype == torch.int32
+        assert found.crow_indices().tolist() == expected.indptr.tolist()
+        assert found.col_indices().tolist() == expected.indices.tolist()
+        assert found.values().tolist() == expected.data.tolist()
+
+
 def test_activate_in_double_precision_and_on_a_transposed_view() -> None:
     for h in (torch.tensor([[1.5, -1.0]], dtype=torch.float64), torch.randn(3, 2).t()):
         bias = torch.ones(h.shape[1], dtype=h.dtype)
@@ -248,6 +263,8 @@ def product(dense: torch.Tensor) -> object:
 
 
 CALLS: dict[str, Callable[[], object]] = {
+    "edges": lambda: kernels.symmetric_parts(torch.ones(2, 3, dtype=torch.int64, device="meta"), 4, None),
+    "weights of edges": lambda: kernels.symmetric_parts(torch.tensor([[0], [1]]), 2, ELSEWHERE[0, :1]),
     "product": lambda: product(ELSEWHERE),
     "product of an empty matrix": lambda: kernels.Factor(csr_tensor(sp.csr_matrix((8, 8)), np.int32)).times(
         ELSEWHERE

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedepd.errors import BadData
+from fedepd.network import kernels
 from fedepd.network.sparse import (
     Sparse,
     adjacency,
@@ -156,6 +157,55 @@ def test_what_32_bit_indices_cannot_count_is_refused_and_does_not_wrap(
     )
     with pytest.raises(BadData, match="too large for 32-bit indices; give fewer"):
         csr_tensor(matrix, np.int32)
+
+
+@pytest.mark.hostile
+def test_more_edges_than_32_bits_count_are_refused_before_a_matrix_is_made() -> None:
+    """2^30 edges have 2^31 entries. An expanded tensor claims them and holds two numbers."""
+    many = torch.tensor([[0], [1]]).expand(2, 2**30)
+    with pytest.raises(BadData, match=r"2,147,483,650 entries is too large for 32-bit indices; give fewer"):
+        adjacency(many, 2)
+
+
+@pytest.mark.parametrize("library", ["compiled", "torch"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_matrix_of_sorted_edges_is_scipys_bit_by_bit(
+    library: str, weighted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sorted edges are placed by the kernel, others by scipy: values, columns and starts are the same."""
+    if library == "torch":
+        monkeypatch.setattr(kernels, "_library", None)
+    rng = np.random.default_rng(3)
+    keys = np.unique(rng.integers(30 * 30, size=200))
+    edges = np.stack(np.divmod(keys, 30))
+    edges = torch.from_numpy(edges[:, edges[0] < edges[1]])
+    weight = torch.rand(edges.shape[1]) + 0.1 if weighted else None
+    order = torch.from_numpy(rng.permutation(edges.shape[1]))
+    ours = adjacency(edges, 31, weight)
+    theirs = adjacency(edges[:, order], 31, None if weight is None else weight[order])
+    for part in ("data", "indices", "indptr"):
+        a, b = getattr(ours, part), getattr(theirs, part)
+        assert a.dtype == b.dtype
+        assert a.tolist() == b.tolist()
+    for unit_loops in (False, True):
+        looped = ours + sp.identity(31, np.float32, "csr") if unit_loops else with_loops(ours)
+        scale = sp.diags(1.0 / np.sqrt(np.asarray(looped.sum(1), dtype=np.float64).reshape(-1)))
+        product = sp.csr_matrix(scale @ looped @ scale)
+        whole, narrow = (normalised(ours, unit_loops, dtype) for dtype in (np.float64, np.float32))
+        assert whole.data.tolist() == product.data.tolist()
+        assert whole.indices.tolist() == product.indices.tolist()
+        assert narrow.data.tolist() == product.data.astype(np.float32).tolist()
+
+
+@pytest.mark.parametrize("edges", [[[1], [0]], [[0, 0], [1, 1]], [[1, 0], [2, 1]], [[0], [0]]])
+def test_edges_in_another_form_are_not_placed_by_the_kernel(edges: list[list[int]]) -> None:
+    """Downwards, twice, unsorted, and a self-loop: scipy sums what is there twice."""
+    found = adjacency(torch.tensor(edges), 3).toarray()
+    expected = np.zeros((3, 3))
+    for a, b in zip(*edges, strict=True):
+        expected[a, b] += 1
+        expected[b, a] += 1
+    assert found.tolist() == expected.tolist()
 
 
 @pytest.mark.hostile

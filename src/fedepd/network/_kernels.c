@@ -226,3 +226,52 @@ FAST void fedepd_adam(int64_t size, float rate, float root, float new1, float ne
         value[i] -= rate * m / (sqrtf(v) / root + eps);
     }
 }
+
+/* Turns the numbers of entries per row, which stand one place late, into the places where rows begin. */
+static void begin_rows(int64_t rows, int32_t *start) {
+    for (int64_t r = 0; r < rows; r++) start[r + 1] += start[r];
+}
+
+/* After every row was filled, start[r] is where row r ends. This makes it again where row r begins. */
+static void rewind_rows(int64_t rows, int32_t *start) {
+    memmove(start + 1, start, (size_t)rows * sizeof(int32_t));
+    start[0] = 0;
+}
+
+/* The symmetric matrix of edges low[e] < high[e], which are distinct and sorted by low, then high, as CSR with
+   ascending columns. start holds rows + 1 zeros. weight may be NULL: all entries are 1. If edges have another
+   form, the function returns 1 and the outputs are unusable. */
+int fedepd_adjacency(int64_t rows, int64_t edges, const int64_t *restrict low, const int64_t *restrict high,
+                     const float *restrict weight, int32_t *restrict start, int32_t *restrict index,
+                     float *restrict value) {
+    for (int64_t e = 0; e < edges; e++) {
+        if (low[e] < 0 || high[e] <= low[e] || high[e] >= rows) return 1;
+        if (e && (low[e] < low[e - 1] || (low[e] == low[e - 1] && high[e] <= high[e - 1]))) return 1;
+        start[low[e] + 1]++;
+        start[high[e] + 1]++;
+    }
+    begin_rows(rows, start);
+    for (int upper = 0; upper < 2; upper++) /* a row's lower neighbours first, then its higher ones */
+        for (int64_t e = 0; e < edges; e++) {
+            const int32_t at = start[upper ? low[e] : high[e]]++;
+            index[at] = (int32_t)(upper ? high[e] : low[e]);
+            value[at] = weight ? weight[e] : 1.0f;
+        }
+    rewind_rows(rows, start);
+    return 0;
+}
+
+/* The transpose of a CSR matrix. to_start holds columns + 1 zeros. */
+void fedepd_transpose(int64_t rows, int64_t columns, const int32_t *restrict start,
+                      const int32_t *restrict index, const float *restrict value, int32_t *restrict to_start,
+                      int32_t *restrict to_index, float *restrict to_value) {
+    for (int32_t e = 0; e < start[rows]; e++) to_start[index[e] + 1]++;
+    begin_rows(columns, to_start);
+    for (int64_t r = 0; r < rows; r++)
+        for (int32_t e = start[r]; e < start[r + 1]; e++) {
+            const int32_t at = to_start[index[e]]++;
+            to_index[at] = (int32_t)r;
+            to_value[at] = value[e];
+        }
+    rewind_rows(columns, to_start);
+}

@@ -138,7 +138,7 @@ class Network(ABC):
 
         Here: Eq. 10.
         """
-        return Sparse.of(normalised(adj), symmetric=True)
+        return Sparse.of(normalised(adj, dtype=np.float32), symmetric=True)
 
     def features(self, model: Backbone, x: Tensor, operator: Sparse) -> Sparse | Tensor:
         """What the first layer reads of X [n, d], prepared once."""

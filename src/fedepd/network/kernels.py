@@ -9,8 +9,10 @@ from __future__ import annotations
 import ctypes
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -36,14 +38,18 @@ def _load() -> ctypes.CDLL | None:
         return None
     if not library.fedepd_supported():
         return None
+    if not hasattr(library, "fedepd_transpose"):
+        raise BadConfig("the compiled kernels are older than the package; install it again with pip install")
     library.fedepd_product.argtypes = [_COUNT, _COUNT, *[_POINTER] * 5]
     library.fedepd_activate.argtypes = [_COUNT, _COUNT, *[_POINTER] * 3]
     before, after = (_COUNT, _COUNT, _POINTER, _POINTER), (_POINTER, _POINTER)
     library.fedepd_activate_backward.argtypes = (*before, ctypes.c_float, *after)
     library.fedepd_cross_entropy.argtypes = (*before, ctypes.c_double, *after)
     library.fedepd_transposed_product.argtypes = [*[_COUNT] * 3, *[_POINTER] * 4]
+    library.fedepd_adjacency.argtypes = [_COUNT, _COUNT, *[_POINTER] * 6]
+    library.fedepd_transpose.argtypes = [_COUNT, _COUNT, *[_POINTER] * 6]
     library.fedepd_adam.argtypes = [_COUNT, *[ctypes.c_float] * 6, *[_POINTER] * 4]
-    for name in ("product", "transposed_product", "activate", "activate_backward", "adam"):
+    for name in ("product", "transpose", "transposed_product", "activate", "activate_backward", "adam"):
         getattr(library, f"fedepd_{name}").restype = None
     return library
 
@@ -79,7 +85,8 @@ class Factor:
             part.contiguous() for part in (matrix.crow_indices(), matrix.col_indices(), matrix.values())
         ]
         self._pointers = [part.data_ptr() for part in self._parts]
-        self._narrow = self._parts[1].dtype == torch.int32 and self._parts[2].dtype == torch.float32
+        types = [part.dtype for part in self._parts]
+        self._narrow = types == [torch.int32, torch.int32, torch.float32]
         self._check_range()
 
     def _check_range(self) -> None:
@@ -114,6 +121,44 @@ class Factor:
         out = torch.empty(self.rows, dense.shape[1])
         _library.fedepd_product(self.rows, dense.shape[1], *self._pointers, dense.data_ptr(), out.data_ptr())
         return out
+
+    def transposed(self) -> Tensor:
+        """The transpose, again as CSR with 32-bit indices. The columns of its rows ascend."""
+        parts, size = self._parts, (self.columns, self.rows)
+        if _library is None or not self._narrow:
+            values, columns, starts = (part.numpy() for part in parts[::-1])
+            found = sp.csr_matrix((values, columns, starts), shape=self.matrix.shape).T.tocsr()
+            start, index = (torch.from_numpy(part.astype(np.int32)) for part in (found.indptr, found.indices))
+            value = torch.from_numpy(found.data)
+        else:
+            start = torch.zeros(self.columns + 1, dtype=torch.int32)
+            index, value = torch.empty_like(parts[1]), torch.empty_like(parts[2])
+            out = (part.data_ptr() for part in (start, index, value))
+            _library.fedepd_transpose(self.rows, self.columns, *self._pointers, *out)
+        return torch.sparse_csr_tensor(start, index, value, size=size, check_invariants=False)
+
+
+def symmetric_parts(
+    edge_index: Tensor, num_nodes: int, weight: Tensor | None
+) -> tuple[np.ndarray[Any, Any], ...] | None:
+    """Values, columns and row starts of the adjacency matrix of edges [2, e] and their weights [e].
+
+    None without the library, or where edges are not sorted, distinct and from a lower to a higher node.
+    """
+    check_cpu(edge_index)
+    count = edge_index.shape[1]
+    fits = edge_index.dtype == torch.int64 and edge_index.is_contiguous() and 2 * count < 2**31
+    if _library is None or not fits:
+        return None
+    if weight is not None and (not _readable(weight) or weight.shape != (count,)):
+        return None
+    start = np.zeros(num_nodes + 1, np.int32)
+    index, value = np.empty(2 * count, np.int32), np.empty(2 * count, np.float32)
+    ends = (edge_index.data_ptr(), edge_index.data_ptr() + 8 * count)
+    where = None if weight is None else weight.data_ptr()
+    out = (part.ctypes.data for part in (start, index, value))
+    failed = _library.fedepd_adjacency(num_nodes, count, *ends, where, *out)
+    return None if failed else (value, index, start)
 
 
 def transposed_product(holey: Tensor, dense: Tensor) -> Tensor:

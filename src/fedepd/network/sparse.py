@@ -17,25 +17,34 @@ import torch
 from torch import Tensor
 
 from fedepd.errors import BadData
-from fedepd.network.kernels import Factor, check_cpu
+from fedepd.network.kernels import Factor, check_cpu, symmetric_parts
 from fedepd.types import Graph
 
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
 
+_ROWS = 1 << 16
+"""Rows of an operator whose entries are computed at a time in float64."""
 
-def csr_tensor(matrix: sp.csr_matrix, index_type: type[np.signedinteger[Any]] = np.int64) -> Tensor:
-    """A ``torch.sparse_csr`` float32 tensor that shares nothing with ``matrix``."""
-    largest = max(int(matrix.indptr[-1]), *matrix.shape)
-    if largest > np.iinfo(index_type).max:  # otherwise numbers would silently wrap around
-        size = f"[{matrix.shape[0]:,}, {matrix.shape[1]:,}] with {int(matrix.indptr[-1]):,} entries"
+
+def check_size(
+    shape: tuple[int, int], entries: int, index_type: type[np.signedinteger[Any]] = np.int32
+) -> None:
+    """Refuse a sparse matrix that its indices cannot count: numbers would silently wrap around."""
+    if max(entries, *shape) > np.iinfo(index_type).max:
+        size = f"[{shape[0]:,}, {shape[1]:,}] with {entries:,} entries"
         bits = np.iinfo(index_type).bits
         raise BadData(
             f"a sparse matrix {size} is too large for {bits}-bit indices; give fewer nodes, edges or columns"
         )
+
+
+def csr_tensor(matrix: sp.csr_matrix, index_type: type[np.signedinteger[Any]] = np.int64) -> Tensor:
+    """A ``torch.sparse_csr`` float32 tensor that shares nothing with ``matrix``."""
+    check_size(matrix.shape, int(matrix.indptr[-1]), index_type)
     return torch.sparse_csr_tensor(
-        torch.tensor(matrix.indptr.astype(index_type)),
-        torch.tensor(matrix.indices.astype(index_type)),
-        torch.tensor(matrix.data.astype(np.float32)),
+        torch.from_numpy(matrix.indptr.astype(index_type)),  # astype makes a copy
+        torch.from_numpy(matrix.indices.astype(index_type)),
+        torch.from_numpy(matrix.data.astype(np.float32)),
         size=matrix.shape,
         check_invariants=False,
     )
@@ -60,9 +69,8 @@ class Sparse:
 
     @classmethod
     def of(cls, matrix: sp.spmatrix, symmetric: bool = False) -> Sparse:
-        rows = _sorted(sp.csr_matrix(matrix))
-        forward = csr_tensor(rows, np.int32)
-        return cls(forward, forward if symmetric else csr_tensor(_sorted(sp.csr_matrix(rows.T)), np.int32))
+        forward = csr_tensor(_sorted(sp.csr_matrix(matrix)), np.int32)
+        return cls(forward, forward if symmetric else Factor(forward).transposed())
 
     @property
     def shape(self) -> torch.Size:
@@ -116,6 +124,9 @@ def adjacency(edge_index: Tensor, num_nodes: int, weight: Tensor | None = None) 
 
     Its entries are 1, or the edges' weights [e].
     """
+    check_size((num_nodes, num_nodes), 2 * edge_index.shape[1] + num_nodes)  # with the self-loops to come
+    if (parts := symmetric_parts(edge_index, num_nodes, weight)) is not None:
+        return sp.csr_matrix(parts, shape=(num_nodes, num_nodes))
     src, dst = edge_index.numpy()
     ones = np.ones(2 * src.shape[0], dtype=np.float32) if weight is None else weight.repeat(2).numpy()
     return sp.csr_matrix(
@@ -152,14 +163,23 @@ def with_loops(adj: sp.csr_matrix) -> sp.csr_matrix:
     return adj + sp.csr_matrix(sp.diags(own_weights(adj)))
 
 
-def normalised(adj: sp.csr_matrix, unit_loops: bool = False) -> sp.csr_matrix:
+def normalised(
+    adj: sp.csr_matrix, unit_loops: bool = False, dtype: type[np.floating[Any]] = np.float64
+) -> sp.csr_matrix:
     """The convolution operator of Eq. 10: D^-1/2 (A + I) D^-1/2. Degrees include the self-loop.
 
-    With ``unit_loops``, self-loops count 1 whatever the edges count.
+    With ``unit_loops``, self-loops count 1 whatever the edges count. Entries are computed in float64 and kept
+    as ``dtype``.
     """
     looped = adj + sp.identity(adj.shape[0], np.float32, "csr") if unit_loops else with_loops(adj)
-    scale = sp.diags(1.0 / np.sqrt(np.asarray(looped.sum(1), dtype=np.float64).reshape(-1)))
-    return sp.csr_matrix(scale @ looped @ scale)
+    scale = 1.0 / np.sqrt(np.asarray(looped.sum(1), dtype=np.float64).reshape(-1))
+    starts, values = looped.indptr, np.empty(looped.indices.shape[0], dtype)
+    for first in range(0, looped.shape[0], _ROWS):
+        bounds = starts[first : first + _ROWS + 1]
+        part = slice(bounds[0], bounds[-1])
+        entries = np.repeat(scale[first : first + _ROWS], np.diff(bounds)) * looped.data[part]
+        values[part] = entries * scale[looped.indices[part]]
+    return sp.csr_matrix((values, looped.indices, starts), shape=looped.shape)
 
 
 def neighbour_mean(adj: sp.csr_matrix) -> sp.csr_matrix:

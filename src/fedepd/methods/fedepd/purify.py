@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -61,18 +62,24 @@ def edge_metrics(graph: Graph) -> tuple[Floats, Floats]:
     degrees = np.bincount(
         np.concatenate([src, dst]), minlength=graph.num_nodes
     )  # without self-loop: the +1 is explicit in Eq. 1
-    x = to_scipy(graph.x).astype(np.float64) if graph.is_sparse else graph.x.numpy().astype(np.float64)
-    scaled = _scale_rows(x, 1.0 / np.sqrt(degrees + 1.0))
-    norms = _row_norms(x)
+    norms = _row_norms(_scale_rows(graph))
+    # One scaled copy of X is in memory at a time.
+    energy = _over_edges(
+        src, dst, _scale_rows(graph, 1.0 / np.sqrt(degrees + 1.0)), _square_distances
+    )  # Eq. 1
     # Choice: a zero feature row has no direction. Its distance to anything is 1 (cosine 0).
-    unit = _scale_rows(x, np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0))
-    energy, cosine = np.empty(src.shape[0]), np.empty(src.shape[0])
+    direction = np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
+    cosine = _over_edges(src, dst, _scale_rows(graph, direction), row_dots)
+    return energy, 1.0 - cosine  # Eq. 3
+
+
+def _over_edges(src: Any, dst: Any, x: Any, measure: Callable[[Any, Any], Floats]) -> Floats:
+    """A measure of the rows of X at both ends of each edge: [e]."""
+    out = np.empty(src.shape[0])
     for start in range(0, src.shape[0], _CHUNK):
         part = slice(start, start + _CHUNK)
-        i, j = src[part], dst[part]
-        energy[part] = _square_sums(scaled[i] - scaled[j])  # Eq. 1
-        cosine[part] = row_dots(unit[i], unit[j])
-    return energy, 1.0 - cosine  # Eq. 3
+        out[part] = measure(x[src[part]], x[dst[part]])
+    return out
 
 
 def kept(energy: Floats, distance: Floats, score: Score, graph: Graph) -> NDArray[np.bool_]:
@@ -115,9 +122,16 @@ def cumulative(values: Floats) -> Floats:
     return ranks
 
 
-def _scale_rows(x: Any, scale: Floats) -> Any:
-    if not sp.issparse(x):
-        return x * scale[:, None]
+def _scale_rows(graph: Graph, scale: Floats | None = None) -> Any:
+    """X in float64, its rows multiplied by ``scale`` [n]."""
+    if not graph.is_sparse:
+        dense = graph.x.numpy().astype(np.float64)
+        if scale is not None:
+            dense *= scale[:, None]
+        return dense
+    x = to_scipy(graph.x).astype(np.float64)
+    if scale is None:
+        return x
     scaled = sp.csr_matrix(sp.diags(scale) @ x)
     # A product leaves columns unsorted. The rounding of an edge's sum would then depend on its chunk.
     scaled.sort_indices()
@@ -125,8 +139,9 @@ def _scale_rows(x: Any, scale: Floats) -> Any:
 
 
 def _row_norms(x: Any) -> Floats:
-    return np.sqrt(_square_sums(x))
+    return np.sqrt(row_dots(x, x))
 
 
-def _square_sums(x: Any) -> Floats:
-    return row_dots(x, x)
+def _square_distances(a: Any, b: Any) -> Floats:
+    difference = a - b
+    return row_dots(difference, difference)
