@@ -50,8 +50,10 @@ def made_run(
 
 @pytest.fixture
 def make_results() -> MakeResults:
-    """``make_results({("fedavg", "email"): [50, 51]})``: a list of scores by seed, None where the cell
-    failed."""
+    """``make_results({("fedavg", "email"): [50, 51]})``: scores by seed, None where the cell failed.
+
+    ``shipped``: the name of the package's target that this is, if it is one.
+    """
 
     def make(
         scores: Mapping[tuple[str, str], Sequence[float | None]],
@@ -60,6 +62,8 @@ def make_results() -> MakeResults:
         proxies: Sequence[str] = (),
         references: Sequence[str] = (),
         why: str = "no memory",
+        shipped: str = "",
+        **more: Any,
     ) -> Results:
         keys = list(dict.fromkeys(key for key, _ in scores))
         rows = {}
@@ -79,6 +83,7 @@ def make_results() -> MakeResults:
                 entries.append(
                     Entry(row, dataset, runs, {seed: why for seed, value in found.items() if value is None})
                 )
-        return Results(Target("mine", "Mine", kind, tuple(rows.values()), tuple(datasets)), entries)
+        made = {"rows": tuple(rows.values()), "datasets": tuple(datasets), "shipped": bool(shipped)}
+        return Results(Target(shipped or "mine", "Mine", kind, **{**made, **more}), entries)
 
     return make

@@ -7,7 +7,7 @@ from math import isnan
 
 import pytest
 
-from fedepd.reproduction.judging.comparisons import best_rival, duel_table, duels, ranks
+from fedepd.reproduction.judging.comparisons import PAIRS, all_pairs, best_rival, duel_table, duels, ranks
 from fedepd.reproduction.judging.statistics import holm, welch_p
 from fedepd.reproduction.study.results import Results
 
@@ -99,3 +99,25 @@ def test_ranks_need_two_datasets_and_leave_references_out(
     assert found is not None
     assert found.mean_ranks == {"fedepd": 1.0, "fedavg": 2.5, "fedlc": 2.5}
     assert ranks(make_results({("fedepd", "x"): [1]}), "acc") is None
+
+
+def test_any_row_can_be_held_against_its_best_rival(make_results: MakeResults) -> None:
+    """FedLC is ours, so that FedEPD is a rival like any other."""
+    scores = {("fedepd", "x"): OURS, ("fedavg", "x"): SECOND, ("fedlc", "x"): BEST}
+    found = duels(make_results(scores, ours="fedlc"))
+    assert {(duel.ours.row.method, duel.theirs.row.method) for duel in found} == {("fedlc", "fedepd")}
+    assert found[0].outcome.difference == pytest.approx(-3)
+    assert "FEDLC against the rival" in duel_table(make_results(scores, ours="fedlc"), found).note
+
+
+def test_every_pair_is_corrected_over_all_pairs(results: Results) -> None:
+    """Three rows on two datasets without the reference: six pairs. 52 - 31 = 21 points."""
+    found = all_pairs(results, "acc")
+    assert [(d.ours.row.method, d.theirs.row.method, d.ours.dataset) for d in found] == [
+        (a, b, d) for d in "xy" for a, b in (("fedepd", "fedavg"), ("fedepd", "fedlc"), ("fedavg", "fedlc"))
+    ]
+    raw = [welch_p(OURS, SECOND), welch_p(OURS, BEST), welch_p(SECOND, BEST)]
+    raw += [welch_p(OURS, BEST), welch_p(OURS, SECOND), welch_p(BEST, SECOND)]
+    assert [duel.welch_p for duel in found] == pytest.approx(holm(raw))
+    assert found[0].outcome.difference == pytest.approx(21)
+    assert PAIRS in duel_table(results, found, PAIRS).note

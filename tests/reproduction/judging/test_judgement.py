@@ -48,11 +48,9 @@ def test_a_comparison_is_judged_by_the_claims_on_table_2(make_results: MakeResul
     was not run, so it is not judged. Without LWS nobody can say who is the best."""
     scores = {("fedepd", "x"): [70, 71, 72], ("fedepd", "y"): [30, 31, 32]}
     scores |= {(rival, dataset): [50, 51, 52] for rival in BASELINES for dataset in "xy"}
-    outcomes = found(make_results(scores))
-    assert (
-        found(make_results(scores | {("lws", "x"): [None, None, None]}))["best-bacc", "x", "fedepd"]
-        == "cannot be told"
-    )
+    without = scores | {("lws", "x"): [None, None, None]}
+    outcomes = found(make_results(scores, shipped="table2"))
+    assert found(make_results(without, shipped="table2"))["best-bacc", "x", "fedepd"] == "cannot be told"
     assert outcomes["best-bacc", "x", "fedepd"] == "holds"
     assert outcomes["best-bacc", "y", "fedepd"] == "does not hold"
     assert not [row for _, _, row in outcomes if row == "fedepd:printed"]
@@ -68,7 +66,7 @@ def test_a_claim_is_judged_by_the_scoring_that_is_asked_for(make_results: MakeRe
         | {(rival, "x"): [50, 51, 52] for rival in BASELINES}
         | {("fedgta", "x"): [55, 56, 57]}
     )
-    results = make_results(scores, personal=["fedgta"])
+    results = make_results(scores, personal=["fedgta"], shipped="table2")
     for run in results.runs:
         if run.summary["method"] == "fedepd":
             run.summary["metrics"]["personal"] = {"client_mean": {"acc": run.metric("acc") - 0.4}}
@@ -83,15 +81,23 @@ def test_a_claim_is_judged_by_the_scoring_that_is_asked_for(make_results: MakeRe
 
 def test_an_ablation_is_judged_by_the_claims_on_table_3(make_results: MakeResults) -> None:
     results = make_results(
-        {("fedepd", "x"): [70, 71, 72], ("fedepd:without_consensus", "x"): [50, 51, 52]}, "ablation"
+        {("fedepd", "x"): [70, 71, 72], ("fedepd:without_consensus", "x"): [50, 51, 52]},
+        "ablation",
+        shipped="table3",
     )
     outcomes = found(results)
     assert outcomes["consensus-bacc", "x", "fedepd"] == "holds"
     assert outcomes["purification-bacc", "x", "fedepd"] == "cannot be told"
 
 
+def test_a_target_of_the_users_own_has_no_claims_of_the_paper(make_results: MakeResults) -> None:
+    scores = {(row, "x"): [50, 51, 52] for row in ("fedepd", *BASELINES)}
+    assert found(make_results(scores, shipped="table2"))
+    assert found(make_results(scores)) == {}
+
+
 def test_nothing_is_judged_without_runs(make_results: MakeResults) -> None:
-    assert verdicts_of(make_results({("fedepd", "x"): [None]})) == []
+    assert verdicts_of(make_results({("fedepd", "x"): [None]}, shipped="table2")) == []
     assert verdicts_of(make_results({("fedepd", "x"): [1]}, "distribution")) == []
 
 

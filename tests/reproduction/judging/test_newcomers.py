@@ -42,11 +42,11 @@ def test_a_new_row_that_beats_fedepd_is_said_first_with_where_it_comes_from(won:
     assert [row.key for row in newcomers(won)] == ["moon", "scaffold"]
     told = in_words(won)
     assert told[0] == (
-        "By balanced accuracy, MOON (+1.17 points over 2 graphs) beats FedEPD on average. 1 other does not. "
+        "By balanced accuracy, MOON (+1.17 points over 2 graphs) beats FEDEPD on average. 1 other does not. "
         "MOON's accuracy is +1.17 on head, +1.17 on medium, +1.17 on tail classes."
     )
     assert (
-        told[3] == "On Email FedEPD is beaten, by balanced accuracy: MOON by 2.00; by macro-F1: MOON by 2.00."
+        told[3] == "On Email FEDEPD is beaten, by balanced accuracy: MOON by 2.00; by macro-F1: MOON by 2.00."
     )
     # On actor the differences are -1, 1 and 1: 0.33, and the interval holds 0.
     assert "balanced accuracy: MOON by 0.33 (?)" in told[4]
@@ -58,10 +58,10 @@ def test_where_no_new_row_is_better_the_nearest_is_named(make_results: MakeResul
     lost = {key: [v - 10 for v in values if v] if key[0] == "moon" else values for key, values in WON.items()}
     told = in_words(with_new(make_results(lost), "moon", "scaffold"))
     assert told[0] == (
-        "By balanced accuracy, no new rival beats FedEPD on average. The nearest is MOON, 8.83 points "
+        "By balanced accuracy, no new rival beats FEDEPD on average. The nearest is MOON, 8.83 points "
         "behind over 2 graphs."
     )
-    assert told[3:] == ["On Email no new rival beats FedEPD.", "On actor no new rival beats FedEPD."]
+    assert told[3:] == ["On Email no new rival beats FEDEPD.", "On actor no new rival beats FEDEPD."]
 
 
 def test_without_new_rows_or_without_fedepd_nothing_is_said(make_results: MakeResults, won: Results) -> None:

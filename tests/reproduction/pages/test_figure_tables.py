@@ -39,7 +39,7 @@ def with_files(make_results: MakeResults) -> Callable[[Any], Results]:
         results = make_results({("fedavg", "x"): [50, 52], ("fedepd", "x"): [60, 62]}, kind)
         for run in results.runs:
             run.__dict__["partition"] = {"class_sizes": SIZES, "client_class": HELD}
-            run.__dict__["confusion"] = {"global_test": CONFUSION}
+            run.__dict__["confusions"] = {"global_test": CONFUSION}
             run.__dict__["clients"] = [{}, {}]
             scores = (0.2, 0.6, 0.8, 0.7)
             sent = {"bytes_up": {"model": 500_000}, "bytes_down": {"model": 500_000}}
@@ -136,3 +136,17 @@ def test_more_than_four_datasets_make_a_second_figure(make_results: MakeResults)
     assert list(figures_of(results)) == ["mine-1", "mine-2"]
     assert figures_of(replace(results, entries=[])) == {}
     assert points_of(results) == []
+
+
+def test_a_grid_of_one_setting_is_one_line(make_results: MakeResults) -> None:
+    """Means over the seeds: (50 + 52) / 2 and (60 + 62) / 2."""
+    results = make_results(
+        {("fedavg", "x"): [50, 52], ("fedlc", "x"): [60, 62]}, "sensitivity", grid={"lr": (0.1, 1)}
+    )
+    entries = [
+        replace(entry, row=replace(entry.row, settings={"lr": value}))
+        for entry, value in zip(results.entries, (0.1, 1), strict=True)
+    ]
+    table = grid_table(Results(results.target, entries), "x")
+    assert table.headers == ["lr", "0.1", "1"]
+    assert texts(table) == [["macro-F1", "51.00±1.41", "61.00±1.41"]]

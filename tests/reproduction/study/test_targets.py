@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedepd.datasets.published import TABLE1
-from fedepd.errors import BadConfig
+from fedepd.errors import BadConfig, UnknownName
 from fedepd.reproduction.judging.contrasts import BASELINES
 from fedepd.reproduction.study.cells import check_acting
 from fedepd.reproduction.study.targets import (
@@ -109,6 +109,29 @@ def test_a_grid_is_a_row_for_every_combination() -> None:
     assert {"mu": 1.0, "gamma": 0.5} in [row.settings for row in target.rows]
 
 
+def test_any_row_can_be_ours(tmp_path: Path) -> None:
+    """Without a word it is FedEPD, or else the first row."""
+    assert (read_target("table2").ours, read_target("table2").shipped) == ("fedepd", True)
+    assert read_target("table2").champion == "FedEPD"
+    mine = written(tmp_path, MINE)
+    assert (mine.ours, mine.champion, mine.shipped) == ("fedavg", "FedAvg", False)
+    other = written(tmp_path, 'ours = "fedavg:epochs=6"\n' + MINE)
+    assert [row.label for row in other.champions] == ["longer"]
+    assert other.champion == "longer"
+    with pytest.raises(UnknownName, match="did you mean 'fedavg'"):
+        written(tmp_path, 'ours = "fedagv"\n' + MINE)
+
+
+def test_rows_that_differ_in_settings_are_called_by_them(tmp_path: Path) -> None:
+    mine = written(tmp_path, MINE.replace('label = "longer"', ""))
+    assert [row.label for row in mine.rows] == ["FedAvg", "FedAvg, epochs 6"]
+
+
+def test_a_grid_of_one_setting_will_do(tmp_path: Path) -> None:
+    text = MINE.replace('kind = "ablation"', 'kind = "sensitivity"') + "[grid]\nlr = [0.01, 0.1]\n"
+    assert len(written(tmp_path, text).rows) == 4
+
+
 def test_a_row_wins_over_the_user_who_wins_over_the_target(tmp_path: Path) -> None:
     plain, longer = (target := written(tmp_path, MINE)).rows
     assert (target.name, target.seeds, plain.label) == ("mine", 5, "FedAvg")
@@ -130,7 +153,7 @@ def test_a_row_wins_over_the_user_who_wins_over_the_target(tmp_path: Path) -> No
         ('label = "longer"', 'lable = "longer"', "unknown key in '.*' 'lable'; did you mean 'label'"),
         ('method = "fedavg"', 'method = "fedavq"', "unknown method in '.*' 'fedavq'; did you mean 'fedavg'"),
         ("settings = { epochs = 6 }", "", "'.*mine.toml' has the row 'fedavg' twice; remove one"),
-        ('kind = "ablation"', 'kind = "sensitivity"', r"needs a \[grid\] of two settings; it has 0"),
+        ('kind = "ablation"', 'kind = "sensitivity"', r"needs a \[grid\] of one or two settings; it has 0"),
         ('title = "Mine"', "title = Mine", "is not valid TOML"),
         (MINE[MINE.index("[[rows]]") :], "", r"has no \[\[rows\]\]"),
         (

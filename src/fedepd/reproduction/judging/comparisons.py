@@ -1,7 +1,11 @@
-"""FedEPD against its best rival, and against its own ablations, over seeds and with corrected p-values."""
+"""Rows against each other, over seeds and with corrected p-values.
+
+A target's own row (FedEPD, as a rule) against its best rival or its ablations, and all pairs of rows.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +21,7 @@ from fedepd.reproduction.judging.statistics import (
 )
 from fedepd.reproduction.pages.tables import note
 from fedepd.reproduction.study.results import HEADLINE, METRICS, Entry, Results, Scoring
+from fedepd.shown import shown
 
 
 @dataclass(frozen=True)
@@ -29,17 +34,17 @@ class Duel:
     theirs: Entry
     outcome: Comparison
     welch_p: float
-    """Corrected by Holm's method over all duels of the same FedEPD row."""
+    """Corrected by Holm's method over all duels of the same row, or over all pairs."""
     wilcoxon_p: float
     """Corrected in the same way."""
 
 
 def best_rival(results: Results, dataset: str, metric: str, scoring: Scoring = HEADLINE) -> Entry | None:
-    """The row with the highest mean among those that are neither FedEPD nor a reference."""
+    """The row with the highest mean among those that are neither the target's own nor references."""
     rivals = {
         entry: entry.mean(metric, scoring)
         for entry in results.finished(dataset, references=False)
-        if entry.row.method != "fedepd"
+        if entry.row not in results.target.champions
     }
     return max(
         (entry for entry, mean in rivals.items() if not math.isnan(mean)),
@@ -49,25 +54,41 @@ def best_rival(results: Results, dataset: str, metric: str, scoring: Scoring = H
 
 
 def duels(results: Results, scoring: Scoring = HEADLINE) -> list[Duel]:
-    """In a comparison: each FedEPD row against its best rival.
+    """In a comparison: the target's own row, and FedEPD's variants, against the best rival of each.
 
-    In an ablation: FedEPD against every other row.
+    In an ablation: the own row against every other row.
     """
     if results.target.kind == "comparison":
-        rows = [row for row in results.target.rows if row.method == "fedepd" and not row.reference]
         return [
             duel
-            for row in rows
+            for row in results.target.champions
             for duel in _corrected(_pairs_with_rivals(results, row.key, scoring), scoring)
         ]
     return _corrected(_pairs_with_parts(results), scoring)
 
 
-def duel_table(results: Results, found: Sequence[Duel]) -> Table:
+def all_pairs(results: Results, metric: str, scoring: Scoring = HEADLINE) -> list[Duel]:
+    """Every pair of rows but references, on every dataset by one metric, corrected over all of them."""
+    pairs = [
+        (metric, one, other)
+        for dataset in results.datasets
+        for one, other in itertools.combinations(results.finished(dataset, references=False), 2)
+    ]
+    return _corrected(pairs, scoring)
+
+
+PAIRS = (
+    "The first row minus the second, in points. The interval is a paired t interval over seeds. Both tests "
+    "are two-sided, and their p-values are corrected by Holm's method over all lines."
+)
+
+
+def duel_table(results: Results, found: Sequence[Duel], text: str = "") -> Table:
+    """A line per duel. ``text`` explains them, if they are not the target's own row against others."""
     headers = [
         "Dataset",
         "Metric",
-        "Ours",
+        "Row",
         "Against",
         "Difference",
         "95 % interval",
@@ -95,7 +116,7 @@ def duel_table(results: Results, found: Sequence[Duel]) -> Table:
         f"{results.target.name}-{found[0].scoring.name}-tests",
         headers,
         list(sections.values()),
-        _test_note(results, found),
+        note(results, text, found[0].scoring, marked=False) if text else _test_note(results, found),
     )
 
 
@@ -104,16 +125,17 @@ def _test_note(results: Results, found: Sequence[Duel]) -> str:
     whom = "the rival with the best mean over these seeds" if comparison else "each other row"
     seeds = max((duel.outcome.n for duel in found), default=0)
     least = smallest_wilcoxon_p(seeds)
-    text = f"FedEPD against {whom}. The difference is in points and positive where FedEPD is better. "
+    name = shown(results.target.champion)
+    text = f"{name} against {whom}. The difference is in points and positive where {name} is better. "
     if comparison:
         text += (
-            "The best of many rivals owes part of its lead to chance, so FedEPD's losses look larger here "
+            f"The best of many rivals owes part of its lead to chance, so {name}'s losses look larger here "
             "than they are. The verdicts correct for that. "
         )
     text += (
         "The interval is a paired t interval over seeds. It is not corrected for the number of lines. "
         "Both tests are two-sided and use the seeds that both rows have. Their p-values are corrected by "
-        "Holm's method over all lines of the same FedEPD row. A dash means fewer than three seeds."
+        "Holm's method over all lines of the same row of ours. A dash means fewer than three seeds."
     )
     if not math.isnan(least):
         text += f" With {seeds} seeds a Wilcoxon p-value is at least {least:g} before correction."
@@ -176,7 +198,7 @@ def _pairs_with_parts(results: Results) -> list[tuple[str, Entry, Entry]]:
         for dataset in results.datasets
         for metric in METRICS
         for ours in results.finished(dataset)
-        if ours.row.key == "fedepd"
+        if ours.row.key == results.target.ours
         for theirs in results.finished(dataset)
         if theirs is not ours
     ]

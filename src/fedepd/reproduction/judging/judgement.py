@@ -12,7 +12,6 @@ from fedepd.reproduction.judging.comparisons import p_cell
 from fedepd.reproduction.judging.verdicts import ALL, Verdict, judge, row_name
 from fedepd.reproduction.study.measures import align_seeds
 from fedepd.reproduction.study.results import HEADLINE, Results, Scoring
-from fedepd.reproduction.study.targets import read_target, target_names
 
 RULE = (
     "A claim compares the judged row with one or more other rows. It holds if Welch's t test over seeds "
@@ -35,19 +34,13 @@ SIGNS = {"holds": "✓", "does not hold": "✗", "cannot be told": "?"}
 def verdicts_of(results: Results, scoring: Scoring = HEADLINE) -> list[Verdict]:
     """The verdicts on every claim that this target can test, for the rows that it has.
 
-    A target of ours tests the claims that name it. A user's own target tests the claims of our targets of its
-    kind.
+    The paper's claims are about this package's own targets. A user's target asks its own question.
 
     Choice: HEADLINE scores decide what we say about a claim. The paper may have scored as its test bed
     (OpenFGL) does, so its two tables are also judged by OPENFGL scores. Those verdicts are corrected among
     themselves.
     """
-    name, kind = results.target.name, results.target.kind
-    claims = [
-        claim
-        for claim in CLAIMS
-        if (claim.target == name if name in target_names() else read_target(claim.target).kind == kind)
-    ]
+    claims = [each for each in CLAIMS if results.target.shipped and each.target == results.target.name]
     if not claims or not results.runs:
         return []
     measured = {

@@ -17,7 +17,7 @@ from fedepd.reproduction.study.results import METRICS, Entry, Results
 from fedepd.reproduction.study.targets import Row
 from fedepd.shown import shown
 
-OURS, BASE = "fedepd", "fedavg"
+BASE = "fedavg"
 DOUBT = "(?)"
 DOUBTFUL = (
     f"{DOUBT} marks a lead that is within the 95 % paired interval over seeds, or that has too few seeds for "
@@ -97,7 +97,7 @@ def _entry(results: Results, key: str, dataset: str) -> Entry | None:
 def in_words(results: Results) -> list[str]:
     """Which new rows beat FedEPD on average, and where. A paragraph each, what goes against FedEPD first."""
     rows = newcomers(results)
-    if not rows or not any(_entry(results, OURS, dataset) for dataset in results.datasets):
+    if not rows or not any(_entry(results, results.target.ours, dataset) for dataset in results.datasets):
         return []
     verdicts = [_on_average(results, rows, metric) for metric in METRICS]
     told = [text for _, text in sorted(verdicts, key=lambda each: not each[0])]
@@ -107,7 +107,7 @@ def in_words(results: Results) -> list[str]:
 
 def _lead(results: Results, key: str, metric: str) -> tuple[float, int]:
     """A row's mean lead over FedEPD in points, over the datasets that both have, and their number."""
-    pairs = [(_entry(results, key, d), _entry(results, OURS, d)) for d in results.datasets]
+    pairs = [(_entry(results, key, d), _entry(results, results.target.ours, d)) for d in results.datasets]
     leads = [theirs.mean(metric) - ours.mean(metric) for theirs, ours in pairs if theirs and ours]
     leads = [lead for lead in leads if not math.isnan(lead)]
     return (sum(leads) / len(leads) if leads else math.nan), len(leads)
@@ -126,8 +126,8 @@ def _on_average(results: Results, rows: Sequence[Row], metric: str) -> tuple[boo
     if not ahead:
         lead, count = leads[known[0].key]
         return False, (
-            f"{by}, no new rival beats FedEPD on average. The nearest is {shown(known[0].label)}, "
-            f"{-lead:.2f} points behind over {_graphs(count)}."
+            f"{by}, no new rival beats {shown(results.target.champion)} on average. "
+            f"The nearest is {shown(known[0].label)}, {-lead:.2f} points behind over {_graphs(count)}."
         )
     found = [(shown(row.label), *leads[row.key]) for row in ahead]
     names = ", ".join(f"{label} (+{lead:.2f} points over {_graphs(count)})" for label, lead, count in found)
@@ -135,7 +135,7 @@ def _on_average(results: Results, rows: Sequence[Row], metric: str) -> tuple[boo
     reasons = " ".join(_tiers_of(results, row) for row in ahead)
     behind = len(known) - len(ahead)
     rest = f" {behind} {'other does' if behind == 1 else 'others do'} not." if behind else ""
-    return True, f"{by}, {names} {verb} FedEPD on average.{rest} {reasons}"
+    return True, f"{by}, {names} {verb} {shown(results.target.champion)} on average.{rest} {reasons}"
 
 
 def _tiers_of(results: Results, row: Row) -> str:
@@ -146,7 +146,7 @@ def _tiers_of(results: Results, row: Row) -> str:
 
 def _where(results: Results, rows: Sequence[Row], dataset: str, metrics: Sequence[str]) -> str:
     """Which new rows beat FedEPD on one dataset, and whether that is beyond what seeds vary."""
-    ours = _entry(results, OURS, dataset)
+    ours = _entry(results, results.target.ours, dataset)
     parts = []
     for metric in metrics:
         found: list[tuple[float, str]] = []
@@ -163,10 +163,10 @@ def _where(results: Results, rows: Sequence[Row], dataset: str, metrics: Sequenc
             parts.append(
                 f"by {METRIC_WORDS[metric]}: {', '.join(text for _, text in sorted(found, reverse=True))}"
             )
-    where = f"On {results.title(dataset, words=True)}"
-    return (
-        f"{where} FedEPD is beaten, {'; '.join(parts)}." if parts else f"{where} no new rival beats FedEPD."
-    )
+    where, name = f"On {results.title(dataset, words=True)}", shown(results.target.champion)
+    if not parts:
+        return f"{where} no new rival beats {name}."
+    return f"{where} {name} is beaten, {'; '.join(parts)}."
 
 
 def _signed(value: float) -> str:

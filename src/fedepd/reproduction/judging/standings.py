@@ -1,4 +1,4 @@
-"""Where every row stands over all datasets: mean ranks, and FedEPD against each row.
+"""Where every row stands over all datasets: mean ranks, and the target's own row against each.
 
 Three questions, three answers. Friedman's test and Wilcoxon's with Holm's correction ask whether a difference
 is there at all. The Bayesian signed-rank test asks how probable it is that it is there and matters.
@@ -20,8 +20,6 @@ from fedepd.reproduction.pages.tables import note
 from fedepd.reproduction.study.results import Results, Scoring
 from fedepd.shown import shown
 
-OURS = "fedepd"
-
 
 @dataclass(frozen=True)
 class Standing:
@@ -33,11 +31,11 @@ class Standing:
     rank_undisputed: float
     """Its mean rank among the rows that are not disputed. NaN for one that is."""
     difference: float
-    """FedEPD minus this row, in points, mean over datasets."""
+    """The target's own row minus this one, in points, mean over datasets."""
     wilcoxon_p: float
     """Of that difference over datasets, corrected by Holm's method over all pairs of rows."""
     posterior: Posterior
-    """The probabilities that FedEPD is worse than this row, level, and better."""
+    """The probabilities that the target's own row is worse than this one, level, and better."""
 
 
 @dataclass(frozen=True)
@@ -86,14 +84,14 @@ def _standing(
     label: str,
 ) -> Standing:
     means = {(e.dataset, e.row.key): e.mean(metric, scoring) for e in results.entries if e.runs}
-    nan = math.nan
+    nan, ours = math.nan, results.target.ours
     differences = [
-        means.get((dataset, OURS), nan) - means.get((dataset, key), nan)
+        means.get((dataset, ours), nan) - means.get((dataset, key), nan)
         for dataset in found.datasets
-        if key != OURS
+        if key != ours
     ]
     known = [each for each in differences if not math.isnan(each)]
-    p = found.pairwise.get((OURS, key), found.pairwise.get((key, OURS), nan))
+    p = found.pairwise.get((ours, key), found.pairwise.get((key, ours), nan))
     return Standing(
         key,
         label,
@@ -121,19 +119,19 @@ def standings_table(results: Results, found: Standings) -> Table:
         f"{results.target.name}-{found.scoring.name}-{found.metric}-standings",
         headers,
         [lines],
-        note(results, _explained(found, disputed), found.scoring, marked=False),
+        note(results, _explained(found, disputed, results.target.champion), found.scoring, marked=False),
     )
 
 
-def _explained(found: Standings, disputed: Sequence[str]) -> str:
+def _explained(found: Standings, disputed: Sequence[str], ours: str) -> str:
     friedman = "" if math.isnan(found.friedman_p) else f" Friedman's test: {_p(found.friedman_p)}."
     missing = f" Without a score on some dataset: {', '.join(found.left_out)}." if found.left_out else ""
-    without = f" Rank *: without {', '.join(disputed)}." if disputed else ""
+    without, name = f" Rank *: without {', '.join(disputed)}." if disputed else "", shown(ours)
     return (
         f"Rank: mean rank by {METRIC_WORDS.get(found.metric, found.metric)} over {len(found.datasets)} "
-        f"datasets, 1 is best.{without}{friedman} Difference: FedEPD minus the row, mean over datasets, in "
+        f"datasets, 1 is best.{without}{friedman} Difference: {name} minus the row, mean over datasets, in "
         "points. Wilcoxon p: of that difference, corrected by Holm's method over all pairs of rows. P worse, "
-        "P level, P better: the probabilities that FedEPD is worse than the row, level with it, and better, "
+        f"P level, P better: the probabilities that {name} is worse than the row, level with it, and better, "
         f"by the Bayesian signed-rank test (Benavoli et al. 2017). Level means within {ROPE:g} point. The "
         f"prior is one difference of 0 with weight {PRIOR:g}.{missing}"
     )

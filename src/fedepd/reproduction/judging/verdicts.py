@@ -24,6 +24,7 @@ Measured = Mapping[str, Rows]
 """Dataset -> row -> measure -> one value per seed, seeds in the same order in all rows of a dataset."""
 Outcome = Literal["holds", "does not hold", "cannot be told"]
 
+OPEN: Outcome = "cannot be told"
 ALPHA = 0.05
 ALL = "all datasets"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 from fedepd.longtail import bins
@@ -10,7 +11,7 @@ from fedepd.report.tables import Cell, Table, cost, marked_label, measured, prot
 from fedepd.reproduction.pages.tables import HEADINGS, note
 from fedepd.reproduction.study.measures import measure_run
 from fedepd.reproduction.study.results import PROXY, Entry, Results
-from fedepd.reproduction.study.targets import in_words
+from fedepd.reproduction.study.targets import in_words, spelled
 
 
 def bin_table(results: Results, dataset: str) -> Table:
@@ -37,21 +38,20 @@ def bin_table(results: Results, dataset: str) -> Table:
 
 
 def grid_table(results: Results, dataset: str) -> Table:
-    """Macro-F1 at every point of a grid of two settings."""
-    down, across = results.target.grid
+    """Macro-F1 at every point of a grid of one setting or two."""
+    *above, across = results.target.grid
     entries = {
-        tuple(entry.row.settings[name] for name in (down, across)): entry
+        tuple(entry.row.settings[name] for name in results.target.grid): entry
         for entry in results.finished(dataset)
     }
     columns = results.target.grid[across]
     rows = []
-    for value in results.target.grid[down]:
-        found = [
-            entries[value, other].values("macro_f1").values() if (value, other) in entries else ()
-            for other in columns
-        ]
-        rows.append([Cell(f"{value:g}", value), *(measured(*mean_std(scores)) for scores in found)])
-    headers = [f"{down} \\ {across}", *(f"{value:g}" for value in columns)]
+    for values in itertools.product(*(results.target.grid[name] for name in above)):
+        points = [(*values, other) for other in columns]
+        found = [entries[point].values("macro_f1").values() if point in entries else () for point in points]
+        first = Cell(spelled(values[0])) if values else Cell("macro-F1")
+        rows.append([first, *(measured(*mean_std(scores)) for scores in found)])
+    headers = [" \\ ".join([*above, across]), *map(spelled, columns)]
     return Table(
         f"{results.target.name}-{dataset}",
         headers,

@@ -31,6 +31,7 @@ from fedepd.reproduction.pages.drawing import (
     styled,
 )
 from fedepd.reproduction.study.measures import trajectory
+from fedepd.reproduction.study.targets import spelled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,7 +47,7 @@ __all__ = [
 ]
 
 TIER_BARS = {"head": "#4C86B8", "medium": "#B8A900", "tail": "#D55E00"}
-Grid = Mapping[tuple[float, float], Sequence[float]]
+Grid = Mapping[tuple[Any, ...], Sequence[float]]
 """The values of two settings -> one score per seed, in percent."""
 SYMBOLS = {"mu": "μ", "gamma": "γ"}
 AXES = {"mu": "μ, intensity of the logit adjustment", "gamma": "γ, intensity of the injection"}
@@ -259,7 +260,7 @@ def sensitivity(
     grids: Mapping[str, Grid],
     metric: str = "macro_f1",
     note: str = "",
-    settings: tuple[str, str] = ("mu", "gamma"),
+    settings: tuple[str, ...] = ("mu", "gamma"),
 ) -> Figure:
     """A heat map per dataset. Its title compares the range with the noise over seeds.
 
@@ -296,8 +297,8 @@ def sensitivity(
             linewidth=1.8,
             clip_on=False,
         )
-        axis.set_xticks(np.arange(len(across)) + 0.5, [f"{value:g}" for value in across])
-        axis.set_yticks(np.arange(len(up)) + 0.5, [f"{value:g}" for value in up])
+        axis.set_xticks(np.arange(len(across)) + 0.5, [*map(spelled, across)])
+        axis.set_yticks(np.arange(len(up)) + 0.5, [*map(spelled, up)])
         axis.tick_params(length=0)
         axis.set(
             **{
@@ -307,6 +308,28 @@ def sensitivity(
         )
         axis.set_title(f"{name}: range {high - low:.2f} points\n{_noise_floor(grid)}")
         figure.colorbar(mesh, ax=axis, pad=0.02).set_label(f"{title} (%)")
+    return figure
+
+
+@styled
+def sensitivity_lines(grids: Mapping[str, Grid], metric: str, note: str, settings: tuple[str, ...]) -> Figure:
+    """A curve per dataset over the values of one setting. Between names there is no line."""
+    title = METRIC_WORDS.get(metric, metric)
+    text = f"In percent, higher is better. Grey: seeds. Blue: their mean ± one standard deviation. {note}"
+    width, name = COLUMN if len(grids) == 1 else PAGE, settings[0]
+    figure, axes = panel_grid(len(grids), 2, 2.2, f"Test {title} over {SYMBOLS.get(name, name)}", text, width)
+    for (dataset, grid), axis in zip(grids.items(), axes, strict=True):
+        values = [value for (value,) in grid]
+        numbers = all(isinstance(value, int | float) for value in values)
+        values, line = (sorted(values), "-o") if numbers else (values, "o")
+        found = np.array([mean_std(grid[value,]) for value in values])  # [values, 2]
+        for place, value in enumerate(values):
+            axis.plot([place] * len(grid[value,]), grid[value,], "o", color=GREY, markersize=2.5)
+        spread, places = np.nan_to_num(found[:, 1]), np.arange(len(values))
+        axis.errorbar(places, found[:, 0], spread, fmt=line, color="#0072B2", markersize=4)
+        axis.set_xticks(places, [*map(spelled, values)])
+        axis.set(xlabel=AXES.get(name, name), ylabel=f"{title} (%)")
+        axis.set_title(f"{dataset}\n{_noise_floor(grid)}")
     return figure
 
 

@@ -82,8 +82,9 @@ def _sensitivity(results: Results) -> dict[str, Figure]:
             for dataset in results.datasets
         }
         note = protocol_line([group for groups in part.values() for group in groups])
-        down, across = results.target.grid
-        return figures.sensitivity({title: grids[title] for title in part}, "macro_f1", note, (down, across))
+        names = tuple(results.target.grid)
+        draw_grid = figures.sensitivity_lines if len(names) == 1 else figures.sensitivity
+        return draw_grid({title: grids[title] for title in part}, "macro_f1", note, names)
 
     return _in_parts(results, draw)
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from fedepd.errors import BadConfig
 from fedepd.files import write_json, write_text
 from fedepd.report.tables import METRIC_WORDS, Table, markdown
-from fedepd.reproduction.judging.comparisons import Duel, duel_table, duels
+from fedepd.reproduction.judging.comparisons import PAIRS, Duel, all_pairs, duel_table, duels
 from fedepd.reproduction.judging.judgement import RULE, verdict_lines, verdict_table, verdicts_of
 from fedepd.reproduction.judging.newcomers import cost_tables, in_words, newcomers, rank_table
 from fedepd.reproduction.judging.standings import Standings, standings, standings_json, standings_table
@@ -34,6 +34,8 @@ from fedepd.shown import csv_text, markdown_text
 
 TESTED = ("comparison", "ablation")
 """Kinds of targets whose rows are tested against each other."""
+MOST_ROWS = 16
+"""Up to so many rows, every pair of them is shown."""
 
 
 @dataclass(frozen=True)
@@ -192,9 +194,11 @@ def folded_tables(
         more["Every verdict with its reason"] = {"Does each claim hold?": reasons[HEADLINE]}
     if tested.get(HEADLINE):
         against = "its best rival" if results.target.kind == "comparison" else "each other row"
-        more[f"Is the difference real? FedEPD against {against}"] = {
+        more[f"Is the difference real? {results.target.champion} against {against}"] = {
             "Is the difference real?": duel_table(results, tested[HEADLINE])
         }
+    if not results.target.shipped and results.target.kind in TESTED:
+        more |= pair_tables(results)
     if tested.get(OPENFGL):
         scored = more[f"The same, {OPENFGL.words}: each client's own model, averaged over clients"] = (
             metric_tables(results, METRICS, OPENFGL)
@@ -207,6 +211,20 @@ def folded_tables(
         heading = "Settings that differ from the defaults"
         more[heading] = {heading: changed}
     return more
+
+
+def pair_tables(results: Results) -> dict[str, dict[str, Table]]:
+    """Folds with every pair of rows, by metric. Empty if there are too many rows to read them."""
+    if len(results.target.rows) > MOST_ROWS:
+        return {}
+    found = {metric: all_pairs(results, metric) for metric in METRICS}
+    return {
+        f"Every pair of rows by {METRIC_WORDS[metric]}": {
+            f"Every pair by {METRIC_WORDS[metric]}": duel_table(results, pairs, PAIRS)
+        }
+        for metric, pairs in found.items()
+        if pairs
+    }
 
 
 def _markdown(

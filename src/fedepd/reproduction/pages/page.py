@@ -11,6 +11,7 @@ from fedepd.report.page import document, footer, section, write_page
 from fedepd.report.runs import Group
 from fedepd.report.tables import Table, html_table
 from fedepd.reproduction.judging.judgement import glance_table, in_words
+from fedepd.reproduction.judging.verdicts import OPEN
 from fedepd.reproduction.pages.output import TESTED, Written
 from fedepd.reproduction.study.results import HEADLINE, OPENFGL
 from fedepd.shown import html_text, slug
@@ -21,9 +22,9 @@ PIXELS_PER_POINT = 1.9
 
 def write_reproduction(written: Sequence[Written], target: Path, command: str) -> Path:
     """Write the page of one target, or of several with links to each."""
-    links = {"verdicts": "What holds"} | {
-        each.results.target.name: each.results.target.title for each in written
-    }
+    links = {each.results.target.name: each.results.target.title for each in written}
+    judged = any(each.results.target.shipped for each in written)
+    links |= {"verdicts": "What holds"} if judged else {}
     title = (
         written[0].results.target.title if len(written) == 1 else "FedEPD reproduced: every table and figure"
     )
@@ -35,7 +36,7 @@ def write_reproduction(written: Sequence[Written], target: Path, command: str) -
             title,
             _scope(written, command),
             links,
-            [_verdicts(written), *(_section(each) for each in written)],
+            [*(_section(each) for each in written), *([_verdicts(written)] if judged else [])],
             foot,
         ),
     )
@@ -75,12 +76,22 @@ def _verdicts(written: Sequence[Written]) -> str:
         "<p>Each of the paper's claims is judged on each dataset and for both readings of FedEPD: "
         f"{html_text(in_words(found))}.{_otherwise(written)}</p>"
     )
-    content = (
-        counted + html_table(glance_table(found, _titles(written)))
-        if found
-        else "<p>None of the paper's claims can be tested with these rows.</p>"
-    )
+    if not found:
+        content = "<p>None of the paper's claims can be tested with these rows.</p>"
+    else:
+        told = {(each.claim.id, each.row) for each in found if each.outcome != OPEN}
+        clear = [each for each in found if (each.claim.id, each.row) in told]
+        rest = [each for each in found if (each.claim.id, each.row) not in told]
+        first, second = (html_table(glance_table(part, _titles(written))) for part in (clear, rest))
+        content = counted + (first if clear else "")
+        count = _claims(len({(each.claim.id, each.row) for each in rest}))
+        title = f"<summary>{count} about which nothing can be told</summary>"
+        content += f"<details>{title}{second}</details>" if rest else ""
     return f'<section><h2 id="verdicts">What holds</h2>{content}</section>\n'
+
+
+def _claims(count: int) -> str:
+    return "1 claim" if count == 1 else f"{count} claims"
 
 
 def _otherwise(written: Sequence[Written]) -> str:

@@ -6,7 +6,8 @@ Ours are TOML files in ``fedepd/experiments``.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
@@ -47,6 +48,7 @@ TARGET_KEYS: Types = {
 TARGET_KEYS |= {
     "datasets": (list, 'a list of names, as ["email"]'),
     "rows": (list | str, "[[rows]], or a target's name"),
+    "ours": (str, 'a row, as "my_method" or "my_method:preset"'),
 }
 ROW_KEYS: Types = {
     "method": TEXT,
@@ -107,6 +109,22 @@ class Target:
     """Setting -> its values (numbers or texts). Every combination of values is a row."""
     small: Mapping[str, int] = field(default_factory=dict)
     """``nodes`` and ``seeds``: a graph of fewer nodes has so many seeds."""
+    ours: str = "fedepd"
+    """The key of the row that the others are compared with."""
+    shipped: bool = False
+    """Whether it is one of this package's own, so that the paper's claims are about it."""
+
+    @property
+    def champions(self) -> tuple[Row, ...]:
+        """The rows that are held against their best rival: ``ours``, and with FedEPD its variants."""
+        if self.ours == "fedepd":
+            return tuple(row for row in self.rows if row.method == "fedepd" and not row.reference)
+        return tuple(row for row in self.rows if row.key == self.ours)
+
+    @property
+    def champion(self) -> str:
+        """What a reader calls the row that the others are compared with."""
+        return next((row.label for row in self.rows if row.key == self.ours), "FedEPD")
 
     def seeds_on(self, nodes: int) -> int:
         """How many seeds a graph of so many nodes has."""
@@ -142,13 +160,13 @@ def read_targets(name: str) -> list[Target]:
 def read_target(name: str, for_rows: bool = False) -> Target:
     """Read one target. ``for_rows`` is True when another target takes its rows from this one."""
     if name.endswith(".toml"):
-        return _target(
-            slug(Path(name).stem), read_toml(Path(name), f"the target '{shown(name, 300)}'"), name, for_rows
-        )
+        content = read_toml(Path(name), f"the target '{shown(name, 300)}'")
+        return _target(slug(Path(name).stem), content, name, for_rows)
     if name not in target_names():
         raise UnknownName("target", name, ["all", *target_names()])
     with resources.as_file(resources.files("fedepd") / "experiments" / f"{name}.toml") as path:
-        return _target(name, read_toml(path, f"the target '{name}'"), f"{name}.toml", for_rows)
+        found = _target(name, read_toml(path, f"the target '{name}'"), f"{name}.toml", for_rows)
+        return replace(found, shipped=True)
 
 
 def _target(name: str, content: dict[str, Any], place: str, for_rows: bool) -> Target:
@@ -172,12 +190,10 @@ def _target(name: str, content: dict[str, Any], place: str, for_rows: bool) -> T
         )
     grid = {setting: tuple(values) for setting, values in _grid(content.get("grid", {}), place).items()}
     rows = _rows(content.get("rows", []), place)
-    needed = {"sensitivity": 2, "robustness": 1, "noise": 1}.get(content["kind"], len(grid))
-    if len(grid) != needed:
-        raise BadConfig(
-            f"'{place}' needs a [grid] of {'one setting' if needed == 1 else 'two settings'}; it has "
-            f"{len(grid)}"
-        )
+    needed = {"sensitivity": (1, 2), "robustness": (1,), "noise": (1,)}.get(content["kind"], (len(grid),))
+    if len(grid) not in needed:
+        wanted = "one setting" if needed == (1,) else "one or two settings"
+        raise BadConfig(f"'{place}' needs a [grid] of {wanted}; it has {len(grid)}")
     if content["kind"] == "noise":
         _check_noise(grid, place)
     made = {"name": name, "rows": over_grid(rows, grid), "grid": grid, "datasets": tuple(content["datasets"])}
@@ -187,7 +203,14 @@ def _target(name: str, content: dict[str, Any], place: str, for_rows: bool) -> T
     keys = [row.key for row in target.rows]
     if twice := next((key for key in keys if keys.count(key) > 1), None):
         raise BadConfig(f"'{place}' has the row '{shown(twice)}' twice; remove one of them")
-    return target
+    if "ours" in content and target.ours not in keys:
+        raise UnknownName(f"row as 'ours' in '{place}'", target.ours, keys)
+    return target if "ours" in content else replace(target, ours=_ours(target.rows))
+
+
+def _ours(rows: Sequence[Row]) -> str:
+    """FedEPD where it is a row, else the first row."""
+    return "fedepd" if any(row.method == "fedepd" for row in rows) else rows[0].key
 
 
 def _check_noise(grid: Mapping[str, tuple[Any, ...]], place: str) -> None:
@@ -218,10 +241,16 @@ def _rows(content: Any, place: str) -> tuple[Row, ...]:
             raise UnknownName(f"method in '{place}'", str(row.get("method")), METHODS)
         if row.get("model", "personal") != "personal":
             raise _unfit("model", row["model"], ROW_KEYS, place)
-    return tuple(
-        Row(**{**row, "label": row.get("label") or _label(row["method"], row.get("preset", "default"))})
-        for row in content
-    )
+    alike = Counter((row["method"], row.get("preset", "default")) for row in content)
+    made = []
+    for row in content:
+        method, preset = row["method"], row.get("preset", "default")
+        label = _label(method, preset)
+        # Rows of one name are called by the settings that tell them apart.
+        if alike[method, preset] > 1 and row.get("settings"):
+            label += f", {', '.join(map(in_words, row['settings'].items()))}"
+        made.append(Row(**{**row, "label": row.get("label") or label}))
+    return tuple(made)
 
 
 def _label(method: str, preset: str) -> str:
@@ -249,7 +278,12 @@ def over_grid(rows: tuple[Row, ...], grid: Mapping[str, tuple[Any, ...]]) -> tup
 
 def in_words(setting: tuple[str, Any]) -> str:
     name, value = setting
-    return f"{name} {value:g}" if isinstance(value, int | float) else f"{name} {value}"
+    return f"{name} {spelled(value)}"
+
+
+def spelled(value: Any) -> str:
+    """A value of a setting as a person writes it."""
+    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
 def _grid(content: dict[str, Any], place: str) -> dict[str, list[Any]]:
