@@ -22,27 +22,47 @@ from fedepd.testing.checks import require
 from fedepd.types import Reply, Tensors
 
 
-def copies(value: Any, path: str = "") -> Tensors:
+def copies(value: Any) -> Tensors:
     """Copies of all numbers held anywhere inside ``value``, by where they are."""
+    return {path: torch.as_tensor(copied(leaf)) for path, leaf in leaves(value)}
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """All tensors, arrays and numbers held anywhere inside ``value``, with where they are: no copies."""
     if isinstance(value, Tensor) and value.layout == torch.sparse_csr:
         parts: Any = {"rows": value.crow_indices(), "columns": value.col_indices(), "values": value.values()}
-    elif isinstance(value, Tensor):
-        return {path: value.detach().clone()}
-    elif isinstance(value, np.ndarray):
-        return {path: torch.from_numpy(value.copy())}
-    elif isinstance(value, (bool, int, float)):
-        return {path: torch.tensor(value)}
-    elif sp.issparse(value):
-        parts = {"rows": value.tocsr().indptr, "columns": value.tocsr().indices, "values": value.tocsr().data}
-    elif is_dataclass(value):
-        parts = {f.name: getattr(value, f.name) for f in fields(value)}
-    elif isinstance(value, Mapping):
-        parts = value
+    elif isinstance(value, (Tensor, np.ndarray, bool, int, float)):
+        yield path, value
+        return
     elif isinstance(value, (list, tuple)):
         parts = dict(enumerate(value))
+    elif isinstance(value, (dict, Mapping)):
+        parts = value
+    elif is_dataclass(value):
+        parts = {f.name: getattr(value, f.name) for f in fields(value)}
+    elif sp.issparse(value):
+        rows = value.tocsr()
+        parts = {"rows": rows.indptr, "columns": rows.indices, "values": rows.data}
     else:
-        return {}
-    return {name: copy for key, part in parts.items() for name, copy in copies(part, f"{path}/{key}").items()}
+        return
+    for key, part in parts.items():
+        yield from leaves(part, f"{path}/{key}")
+
+
+def copied(leaf: Any) -> Any:
+    """A leaf that nobody else can write into."""
+    if isinstance(leaf, Tensor):
+        return leaf.detach().clone()
+    return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
+
+
+def same(old: Any, new: Any) -> bool:
+    """Whether two leaves are of one kind and shape and have the same numbers."""
+    if isinstance(old, Tensor):
+        return isinstance(new, Tensor) and old.shape == new.shape and torch.equal(old, new)
+    if isinstance(old, np.ndarray):
+        return isinstance(new, np.ndarray) and np.array_equal(old, new)
+    return type(old) is type(new) and bool(old == new)
 
 
 @dataclass
@@ -60,14 +80,13 @@ class Watched:
 
     @contextmanager
     def unchanged(self, what: str, *values: Any) -> Iterator[None]:
-        before = [copies(value) for value in values] if self.strict else []
+        before = [{path: copied(leaf) for path, leaf in leaves(value)} for value in values if self.strict]
         yield
         for old, value in zip(before, values, strict=False):
-            new = copies(value)
+            new = dict(leaves(value))
             require(old.keys() == new.keys(), f"{what} added or removed {sorted(old.keys() ^ new.keys())}")
-            for name in old:
-                same = old[name].shape == new[name].shape and torch.equal(old[name], new[name])
-                require(same, f"{what} wrote into {name}")
+            for name, leaf in old.items():
+                require(same(leaf, new[name]), f"{what} wrote into {name}")
 
     def client_step(self, client: Client[Any], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
         with self.unchanged("client_step", client, message, state):
