@@ -11,6 +11,7 @@ import platform
 import resource
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ def environment() -> Json:
     """What a number depends on beside settings and data, and the command that began the run."""
     packages = ("fedepd", "torch", "numpy", "scipy", "scikit-network", "safetensors")
     return {
-        **{name: version(name) for name in packages},
+        **{name: _version(name) for name in packages},
         "python": platform.python_version(),
         "platform": platform.platform(terse=True),
         "machine": platform.machine(),
@@ -61,6 +62,12 @@ def environment() -> Json:
         "kernels": kernels.name(),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
+
+
+@cache
+def _version(package: str) -> str:
+    """Of an installed package. It is read from a long file, and a process may begin many runs."""
+    return version(package)
 
 
 def describe(experiment: Experiment, dataset: Json, protocol: str, **own: Any) -> Json:
