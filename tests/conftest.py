@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,12 +19,43 @@ settings.register_profile("fedepd", deadline=None, suppress_health_check=[Health
 settings.load_profile("fedepd")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Under ``--dist loadgroup``, the tests of a file share a worker, so that its fixtures are made once.
+
+    Files with slow tests come first, so that no worker is left with one of them at the end. Heavy tests are
+    few and long, and each goes where there is room.
+    """
+    for item in items:
+        if not item.get_closest_marker("xdist_group") and not item.get_closest_marker("heavy"):
+            item.add_marker(pytest.mark.xdist_group(f"{item.path.parent.name}/{item.path.stem}"))
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.fixture(autouse=True)
 def threads_for_small_clients_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else no test with workers would have any."""
     from fedepd.rounds import in_process as simulate  # after the environment is set
 
     monkeypatch.setattr(simulate, "THREADED_FROM", 0)
+
+
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing is most of a report's time, and some tests do not look. Those of tests/report do."""
+    from fedepd.report import plots
+
+    monkeypatch.setattr(plots, "svg_of", lambda *_: "<svg></svg>")
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One for all pages, because its start takes longer than a visit. Tests ``visit`` a page with it."""
+    from chromium import opened
+
+    with opened(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
 
 
 def registries() -> list:  # type: ignore[type-arg]
@@ -79,6 +111,19 @@ def made_kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kits.provision(
         folder / "fed", ["bank-a", "bank-b"], "localhost", 8002, {"features": FEATURES, "classes": CLASSES}
     )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def five_kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Kits of the sites a to e, with their client files. Tests that change one copy it first."""
+    pytest.importorskip("nvflare", reason="needs the extra 'federation'")
+    from deploy.office import furnish
+    from fedepd.deploy.kits import provision
+
+    folder, sites = tmp_path_factory.mktemp("five") / "fed", ["a", "b", "c", "d", "e"]
+    provision(folder, sites, "localhost", 8002, {})
+    furnish(folder, sites)
     return folder
 
 

@@ -6,14 +6,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from chromium import check_fits_a_phone, check_nothing_leaves, needs_browser, opened, visit
+from chromium import check_fits_a_phone, check_nothing_leaves, needs_browser, visit
 
 pytest.importorskip("material", reason="needs the extra 'docs'")
 
@@ -99,12 +98,6 @@ def test_scripts_know_no_new_address(site: Path) -> None:
         assert [address for address in found if not address.startswith(known)] == [], script.name
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with opened(tmp_path_factory.mktemp("profile")) as driver:
-        yield driver
-
-
 class TestInABrowser:
     pytestmark = needs_browser
 
@@ -117,7 +110,7 @@ class TestInABrowser:
         from selenium.webdriver.common.by import By
         from selenium.webdriver.support.ui import WebDriverWait
 
-        browser.get((site / "index.html").as_uri())
+        visit(browser, (site / "index.html").as_uri())
         browser.find_element(By.NAME, "query").send_keys("keep_one")
         results = WebDriverWait(browser, 10).until(
             lambda page: page.find_elements(By.CSS_SELECTOR, ".md-search-result__item a")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,12 @@ import torch
 
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
-from chromium import check_fits_a_phone, check_nothing_leaves, needs_browser, opened, visit
+from chromium import check_fits_a_phone, check_nothing_leaves, needs_browser, visit
 from deploy.ended import ended
-from deploy.test_sums import five_kits
 from fedepd.deploy.taken import Taken, take
 from fedepd.deploy.worth import NOT_WORTH, WORTH, Verdict, Worth, worth
 from fedepd.deploy.worth_page import attack_sentences, attacks_table, classes_table, render, short_table
 from hostile_names import PAYLOADS
-
-__all__ = ["five_kits"]
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +33,17 @@ def found(taken: Taken) -> Worth:
     return worth(taken)
 
 
-def test_the_answer_comes_first(found: Worth) -> None:
-    page = render(found)
+@pytest.fixture(scope="module")
+def page(found: Worth) -> str:
+    return render(found)
+
+
+@pytest.fixture(scope="module")
+def hostile_page(found: Worth) -> str:
+    return render(hostile(found))
+
+
+def test_the_answer_comes_first(found: Worth, page: str) -> None:
     header = page[page.index("<header") : page.index("</header>")]
     assert f"<p>{found.verdict.sentence.replace(chr(39), '&#x27;')}</p>" in header
     places = [page.index(f'id="{place}"') for place in ("models", "classes", "left", "inferred", "protocol")]
@@ -49,9 +54,9 @@ def test_the_answer_comes_first(found: Worth) -> None:
 @pytest.mark.parametrize(
     ("answer", "title"), [(WORTH, "Joining was worth it: a"), (NOT_WORTH, "Joining was not worth it: a")]
 )
-def test_the_title_is_the_answer(found: Worth, answer: str, title: str) -> None:
+def test_the_title_is_the_answer(found: Worth, page: str, answer: str, title: str) -> None:
     assert f"<h1>{title}</h1>" in render(replace(found, verdict=Verdict(answer, "So it is.")))
-    assert "<h1>It cannot be told whether joining was worth it: a</h1>" in render(found)
+    assert "<h1>It cannot be told whether joining was worth it: a</h1>" in page
 
 
 def test_classes_are_listed_with_counts_and_guard(found: Worth, taken: Taken) -> None:
@@ -71,7 +76,7 @@ def test_without_test_nodes_the_page_says_so(taken: Taken) -> None:
     assert page.count("<svg") == 1
 
 
-def test_the_attacks_have_both_columns_and_membership_is_not_made_up(found: Worth) -> None:
+def test_the_attacks_have_both_columns_and_membership_is_not_made_up(found: Worth, page: str) -> None:
     table = attacks_table(found)
     assert table.headers == ["Attack", "Without protection", "In this run", "Chance"]
     assert table.sections[0][0][1].text == "33.3"
@@ -79,7 +84,7 @@ def test_the_attacks_have_both_columns_and_membership_is_not_made_up(found: Wort
     said = attack_sentences(found)
     assert said[0].startswith("The coordinator saw sums over 3 sites.")
     assert "1 of your 3 class rows would be rows of one node, and 1 of these would name" in said[1]
-    assert "is not measured here" in render(found)
+    assert "is not measured here" in page
     open_run = replace(found.audit.privacy["on"], secure=False, guard=False)
     seen = replace(found, audit=replace(found.audit, privacy={**found.audit.privacy, "on": open_run}))
     assert attack_sentences(seen)[0] == "The coordinator saw your answers alone, and nothing was withheld."
@@ -94,8 +99,8 @@ def test_a_terminal_of_80_columns_is_wide_enough(found: Worth) -> None:
     assert sum(widths) + 3 * len(widths) <= 80
 
 
-def test_the_same_site_has_the_same_page(found: Worth, taken: Taken) -> None:
-    assert render(found) == render(worth(taken))
+def test_the_same_site_has_the_same_page(page: str, taken: Taken) -> None:
+    assert page == render(worth(taken))
 
 
 def hostile(found: Worth) -> Worth:
@@ -107,27 +112,22 @@ def hostile(found: Worth) -> Worth:
 
 
 @pytest.mark.hostile
-def test_names_are_text_and_nothing_is_fetched(found: Worth) -> None:
-    for page in (render(found), render(hostile(found))):
-        assert "default-src 'none'" in page
-        assert not re.search(r'(src|href)="(?!#|data:)', page)
-        assert "<script>document" not in page
-        assert "<img" not in page
+def test_names_are_text_and_nothing_is_fetched(page: str, hostile_page: str) -> None:
+    for each in (page, hostile_page):
+        assert "default-src 'none'" in each
+        assert not re.search(r'(src|href)="(?!#|data:)', each)
+        assert "<script>document" not in each
+        assert "<img" not in each
 
 
 class TestInABrowser:
     pytestmark = needs_browser
 
-    @pytest.fixture
-    def browser(self, tmp_path: Path) -> Iterator[Any]:
-        with opened(tmp_path / "profile") as driver:
-            yield driver
-
     @pytest.mark.hostile
-    def test_the_page_works_whatever_the_names(self, browser: Any, found: Worth, tmp_path: Path) -> None:
-        page = tmp_path / "worth.html"
-        page.write_text(render(hostile(found)), encoding="utf-8")
-        visit(browser, page.as_uri())
+    def test_the_page_works_whatever_the_names(self, browser: Any, hostile_page: str, tmp_path: Path) -> None:
+        file = tmp_path / "worth.html"
+        file.write_text(hostile_page, encoding="utf-8")
+        visit(browser, file.as_uri())
         assert browser.title == "It cannot be told whether joining was worth it: a"
         sizes = browser.execute_script(
             "return [...document.querySelectorAll('figure svg')].map(s => s.getBoundingClientRect().width)"
@@ -140,9 +140,9 @@ class TestInABrowser:
         )
         assert {name for name, _ in tables} >= {"worth-models", "worth-classes", "worth-left", "audit-worth"}
         assert all(count for _, count in tables)
-        check_nothing_leaves(browser, page.as_uri())
+        check_nothing_leaves(browser, file.as_uri())
 
-    def test_nothing_sticks_out_on_a_phone(self, browser: Any, found: Worth, tmp_path: Path) -> None:
-        page = tmp_path / "worth.html"
-        page.write_text(render(found), encoding="utf-8")
-        check_fits_a_phone(browser, page.as_uri())
+    def test_nothing_sticks_out_on_a_phone(self, browser: Any, page: str, tmp_path: Path) -> None:
+        file = tmp_path / "worth.html"
+        file.write_text(page, encoding="utf-8")
+        check_fits_a_phone(browser, file.as_uri())

@@ -13,6 +13,7 @@ import pytest
 from fedepd.files import clean
 from fedepd.longtail import tiers
 from fedepd.metrics import client_mean, pooled
+from fedepd.report import build_report
 
 WriteRun = Callable[..., Path]
 
@@ -32,7 +33,20 @@ def confusions(sizes: list[int], clients: int, skill: float, seed: int) -> np.nd
 @pytest.fixture
 def write_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WriteRun:
     """``write_run("a", method="fedavg", seed=1)`` writes tmp_path/runs/a and returns it."""
+    return writer(tmp_path / "runs", monkeypatch)
 
+
+@pytest.fixture(scope="session")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of three methods. Tests only read it."""
+    with pytest.MonkeyPatch.context() as patch:
+        write = writer(tmp_path_factory.mktemp("compared"), patch)
+        write("avg", method="fedavg", label="FedAvg", prunes=False, skill=0.5)
+        write("gta", method="fedgta", label="FedGTA", prunes=False, skill=0.6, has_global=False)
+        return build_report(write("epd", skill=0.9, proxy=True).parent)
+
+
+def writer(runs: Path, monkeypatch: pytest.MonkeyPatch) -> WriteRun:
     def write(
         name: str,
         method: str = "fedepd",
@@ -51,7 +65,7 @@ def write_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WriteRun:
         confusion: np.ndarray | None = None,
         metrics: dict[str, Any] | None = None,
     ) -> Path:
-        folder = tmp_path / "runs" / name
+        folder = runs / name
         folder.mkdir(parents=True)
         if metrics is not None:  # made up for a test, so they do not follow from confusion matrices
             monkeypatch.setattr("fedepd.report.runs.check_numbers", lambda *_: None)

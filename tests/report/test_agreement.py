@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from fedepd.datasets import write_npz
 from fedepd.errors import BadData
+from fedepd.report import plots
 from fedepd.report.runs import read_run
 from fedepd.runs.folder import weights_sha256
 from fedepd.runs.run import run
@@ -96,6 +97,15 @@ def test_report_refuses_what_is_no_file_of_a_run(
     {**ANY_FILE, **ANY_JSON}[case](folder / file)
     said = refusal(capsys, folder.parent, "report", str(folder))
     assert file in said or "run" in said
+
+
+@pytest.mark.parametrize("file", ["env.json", "clients.json", "rounds.jsonl", "ranking.json"])
+def test_a_damaged_file_is_refused_before_anything_is_drawn(
+    folder: Path, file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plots, "svg_of", lambda *_: pytest.fail("a figure was drawn"))
+    (folder / file).write_text("{")
+    assert file in refusal(capsys, folder.parent, "report", str(folder))
 
 
 @pytest.mark.parametrize("case", ANY_FILE)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from chromium import check_fits_a_phone, check_nothing_leaves, needs_browser, opened, visit
+from chromium import check_fits_a_phone, check_nothing_leaves, needs_browser, visit
 from fedepd.report import build_report
 from hostile_names import PAYLOADS
 
@@ -18,16 +18,8 @@ pytestmark = needs_browser
 
 
 @pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Any]:
-    with opened(tmp_path / "profile") as driver:
-        yield driver
-
-
-@pytest.fixture
-def url(write_run: WriteRun) -> str:
-    write_run("avg", method="fedavg", label="FedAvg", prunes=False, skill=0.5)
-    write_run("gta", method="fedgta", label="FedGTA", prunes=False, skill=0.6, has_global=False)
-    return build_report(write_run("epd", skill=0.9, proxy=True).parent).as_uri()
+def url(compared: Path) -> str:
+    return compared.as_uri()
 
 
 def rows(browser: Any) -> list[str]:
@@ -141,10 +133,9 @@ def test_no_name_runs_as_script(browser: Any, write_run: WriteRun) -> None:
 
 
 @pytest.mark.hostile
-def test_the_policy_stops_what_an_escape_would_miss(browser: Any, url: str) -> None:
+def test_the_policy_stops_what_an_escape_would_miss(browser: Any, compared: Path, tmp_path: Path) -> None:
     """A script, a handler, a style sheet, a frame, a base and a form, planted into the finished page: none
     of them does anything."""
-    path = Path(url.removeprefix("file://"))
     planted = (
         "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
         "<style>h1{display:none}</style>"
@@ -152,7 +143,9 @@ def test_the_policy_stops_what_an_escape_would_miss(browser: Any, url: str) -> N
         "onload=\"document.title='owned'\"></svg><a id=j "
         "href=\"javascript:document.title='owned'\">x</a><form id=f action='http://evil.example'></form>"
     )
-    path.write_text(path.read_text().replace("<main>", f"<main>{planted}"))
+    path = tmp_path / "planted.html"
+    path.write_text(compared.read_text().replace("<main>", f"<main>{planted}"))
+    url = path.as_uri()
     visit(browser, url)
     browser.execute_script("document.getElementById('j').click(); document.getElementById('f').submit()")
     assert browser.title == "3 methods on toy"

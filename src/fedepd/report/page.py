@@ -69,6 +69,8 @@ def build_report(
 def render_page(runs: Sequence[Run], left_out: Sequence[Path] = ()) -> str:
     """The page's HTML."""
     groups = group(runs)
+    for run in runs:
+        run.read_all()
     datasets = by_dataset(groups)
     links = {f"data-{place}": shown(block[0].first.dataset["name"]) for place, block in enumerate(datasets)}
     sections = [_dataset(block, place) for block, place in zip(datasets, links, strict=True)]

@@ -381,6 +381,9 @@ def legend(figure: Any, axis: Any) -> None:
 
 RC = {
     "svg.fonttype": "none",
+    "figure.facecolor": "none",
+    "figure.edgecolor": "none",
+    "axes.facecolor": "none",
     "text.parse_math": False,
     "font.size": 9,
     "hatch.linewidth": 0.8,
@@ -413,6 +416,7 @@ def svg_of(name: str, title: str, height: float, draw: Callable[[Any], None], wh
     ``where`` tells figures of one name apart.
     """
     from matplotlib import style
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     file = io.StringIO()
@@ -422,13 +426,10 @@ def svg_of(name: str, title: str, height: float, draw: Callable[[Any], None], wh
         # Names can be too long for the layout. The figure is still readable.
         warnings.filterwarnings("ignore", "constrained_layout not applied", UserWarning)
         figure = Figure(figsize=(8.6, height), layout="constrained")
+        canvas = FigureCanvasSVG(figure)
         draw(figure)
-        figure.savefig(
-            file,
-            format="svg",
-            transparent=True,
-            metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")),
-        )
+        # Figure.savefig would draw everything twice, the first time for the layout alone.
+        canvas.print_svg(file, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     own = rf"\1{name}-{zlib.crc32(where.encode()):08x}-"
     svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r'(\bid="|url\(#|href="#)', own, tag[0]), file.getvalue())
     svg = svg.replace(SVG_STYLE, "", 1)  # it is in page.css; the page's policy allows no other style

@@ -154,6 +154,11 @@ class Run:
         """``client_class`` int64 [K, C] and ``class_sizes`` int64 [C]."""
         return run_folder.read_partition(self.path)
 
+    def read_all(self) -> None:
+        """Read every file now, so that a damaged one is refused before anything is drawn."""
+        for part in ("env", "clients", "rounds", "calibration", "operating", "ranking"):
+            getattr(self, part)
+
 
 @dataclass(frozen=True, eq=False)
 class Group:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from chromium import check_nothing_leaves, needs_browser, opened, visit
+from chromium import check_nothing_leaves, needs_browser, visit
 from fedepd.cli import main
 from fedepd.report.runs import Group
 from fedepd.report.tables import Cell, Table
@@ -236,7 +236,7 @@ def test_two_long_names_stay_two_columns(make_results: MakeResults) -> None:
 
 @pytest.mark.browser
 @needs_browser[1]
-def test_no_name_runs_as_script(tmp_path: Path, make_results: MakeResults) -> None:
+def test_no_name_runs_as_script(browser: Any, tmp_path: Path, make_results: MakeResults) -> None:
     names = ["script", "image", "attribute", "single quote", "end of style", "comment", "javascript"]
     written = []
     for place, name in enumerate(names):
@@ -249,11 +249,10 @@ def test_no_name_runs_as_script(tmp_path: Path, make_results: MakeResults) -> No
             replace(made, results=replace(made.results, target=replace(target, name=f"{place}{text}")))
         )
     page = write_reproduction(written, tmp_path / "<img src=x onerror=alert(1)>.html", PAYLOADS["script"])
-    with opened(tmp_path / "profile") as browser:
-        visit(browser, page.as_uri())
-        for link in browser.find_elements("css selector", "nav a"):
-            link.click()
-        assert browser.title == "FedEPD reproduced: every table and figure"
-        assert browser.execute_script("return document.scripts.length") == 1
-        assert browser.execute_script("return document.querySelectorAll('table th button').length") > 10
-        check_nothing_leaves(browser, page.as_uri())
+    visit(browser, page.as_uri())
+    for link in browser.find_elements("css selector", "nav a"):
+        link.click()
+    assert browser.title == "FedEPD reproduced: every table and figure"
+    assert browser.execute_script("return document.scripts.length") == 1
+    assert browser.execute_script("return document.querySelectorAll('table th button').length") > 10
+    check_nothing_leaves(browser, page.as_uri())

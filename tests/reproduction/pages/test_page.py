@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from chromium import check_fits_a_phone, check_nothing_leaves, needs_browser, opened, visit
+from chromium import check_fits_a_phone, check_nothing_leaves, needs_browser, visit
 from fedepd.cli import main
 from fedepd.datasets import synthetic
 from fedepd.datasets.npz import write_npz
@@ -72,12 +71,6 @@ def test_claims_are_counted_by_both_scorings(study: Path) -> None:
         f"For table2 and table3 alone: by our scores {counted}; scored as OpenFGL does by default, {counted}."
     )
     assert told in (study / "all.html").read_text()
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Any]:
-    with opened(tmp_path / "profile") as driver:
-        yield driver
 
 
 @pytest.mark.browser
