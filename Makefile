@@ -36,7 +36,7 @@ demo: .venv/.run  ## train FedEPD and FedAvg on a built-in graph, print a table,
 	$(BIN)/fedepd compare fedepd fedavg --seeds 3 --workers 2 --rounds $(DEMO_ROUNDS) --out $(DEMO)
 
 test: .venv/.dev  ## run all tests but the heavy ones, two at a time
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 test-heavy: .venv/.dev  ## run the heavy tests: faults of a federation, demo without a network, hostile names
 	$(BIN)/python -m pytest -m heavy -n 2 --dist loadgroup

@@ -11,13 +11,10 @@ import pytest
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
 from deploy.ended import ended, own_copy
-from deploy.test_sums import five_kits
 from fedepd.cli import main
 from fedepd.clients.client_file import write_client_file
 from fedepd.deploy.kits import open_kit
 from toy import relabelled, toy_client
-
-__all__ = ["five_kits"]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
 from deploy.office import Office, furnish
-from deploy.test_sums import SITES, Server, five_kits, kits, losing, make_task, message_for, permissive
+from deploy.test_sums import SITES, Server, kits, losing, make_task, message_for, permissive
 from fedepd.datasets import nodes_sha256
 from fedepd.deploy.book import MAX_BOOK, Book, Cohorts
 from fedepd.deploy.line import QuorumLost
@@ -23,7 +23,7 @@ from fedepd.privacy.secure_sum import SecureSumFailed
 from fedepd.rounds.sums import sizes_of
 from toy import toy_client
 
-__all__ = ["five_kits", "kits"]  # fixtures
+__all__ = ["kits"]  # fixtures
 OTHERS = "summed before with other sites (a, b, c, d, e)"
 
 

@@ -12,7 +12,7 @@ import torch
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
 from deploy.office import Office
-from deploy.test_sums import SITES, files_of, five_kits, kits, losing, make_task, permissive
+from deploy.test_sums import SITES, files_of, kits, losing, make_task, permissive
 from fedepd.deploy.rehearse import rehearse
 from fedepd.deploy.sent import read_sent
 from fedepd.deploy.state import read_final
@@ -22,7 +22,7 @@ from fedepd.rounds.guard import OPEN
 from fedepd.rounds.questions import FINAL
 from fedepd.runs.folder import weights_sha256
 
-__all__ = ["five_kits", "kits"]
+__all__ = ["kits"]
 
 
 @pytest.mark.parametrize("method", ["fedepd", "fedproto"])

@@ -10,12 +10,10 @@ import pytest
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
 from deploy.ended import ended
-from deploy.test_sums import five_kits, make_task
+from deploy.test_sums import make_task
 from fedepd.deploy.inferred import NAMES, inferred
 from fedepd.deploy.taken import Taken, take
 from fedepd.privacy.figures import Figure
-
-__all__ = ["five_kits"]
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
 from deploy.running import make_task
-from deploy.test_sums import five_kits, kits
+from deploy.test_sums import kits
 from fedepd.cli import main
 from fedepd.deploy import admin
 from fedepd.deploy.leave import end_site, remove_state, site_processes
@@ -22,7 +22,7 @@ from fedepd.deploy.loopback import Loopback
 from fedepd.errors import BadConfig
 from fedepd.report.runs import read_run
 
-__all__ = ["five_kits", "kits"]
+__all__ = ["kits"]
 SLEEP = "import time; print(1, flush=True); time.sleep(60)"
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SLEEP
 ROLE = ["-m", "fedepd.deploy.launch"]

@@ -20,7 +20,6 @@ pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 from deploy.office import Office, furnish, raw_columns
 from deploy.test_sums import SITES, Server, files_of, losing, permissive
 from fedepd.clients.client_file import write_client_file
-from fedepd.deploy.kits import provision
 from fedepd.deploy.ledger import Ledger
 from fedepd.deploy.limits import expected_message
 from fedepd.deploy.line import QuorumLost
@@ -38,16 +37,9 @@ from toy import CLASSES, FEATURES, toy_client, toy_clients
 SCALED = (1, 3)
 
 
-@pytest.fixture(scope="session")
-def measured_kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("measured") / "fed"
-    provision(folder, SITES, "localhost", 8002, {})
-    return folder
-
-
 @pytest.fixture
-def kits(measured_kits: Path, tmp_path: Path) -> Path:
-    folder = Path(shutil.copytree(measured_kits, tmp_path / "fed"))
+def kits(five_kits: Path, tmp_path: Path) -> Path:
+    folder = Path(shutil.copytree(five_kits, tmp_path / "fed"))
     furnish(folder, SITES, SCALED)
     permissive(folder)
     return folder

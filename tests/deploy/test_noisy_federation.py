@@ -18,7 +18,6 @@ from deploy.office import Change, Office, furnish, unchanged
 from deploy.test_sums import losing
 from fedepd.cli import main
 from fedepd.deploy.controller import spent
-from fedepd.deploy.kits import provision
 from fedepd.deploy.ledger import UNSCORED, Ledger
 from fedepd.deploy.limits import Limits
 from fedepd.deploy.line import QuorumLost
@@ -37,16 +36,9 @@ from toy import CLASSES, FEATURES, toy_client
 SITES = ["a", "b", "c", "d", "e"]
 
 
-@pytest.fixture(scope="session")
-def noisy_kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("noisy") / "fed"
-    provision(folder, SITES, "localhost", 8002, {})
-    return folder
-
-
 @pytest.fixture
-def kits(noisy_kits: Path, tmp_path: Path) -> Path:
-    folder = Path(shutil.copytree(noisy_kits, tmp_path / "fed"))
+def kits(five_kits: Path, tmp_path: Path) -> Path:
+    folder = Path(shutil.copytree(five_kits, tmp_path / "fed"))
     furnish(folder, SITES)
     return folder
 
@@ -196,10 +188,10 @@ def test_folder_report_and_model_of_a_run_without_scores(kits: Path, tmp_path: P
     assert run.dataset["imbalance_ratio"] is None
     assert run.rounds[-1]["val"]["global"] == {"acc": None, "bacc": None, "macro_f1": None}
     assert all(line["loss"] is None for line in run.rounds)
-    page = fedepd.build_report(tmp_path / "run").read_text()
+    assert main(["report", str(tmp_path / "run")]) == 0
+    page = (tmp_path / "run" / "report.html").read_text()
     assert "No node was scored" in page
     assert "spent: epsilon 8.00 at delta 1e-05 in 3 sums" in page
-    assert main(["report", str(tmp_path / "run")]) == 0
     model = load_model(fedepd.export(tmp_path / "run", tmp_path / "model"))
     assert {*model.predict(toy_client(0).graph).labels} <= {str(k) for k in range(CLASSES)}
     card = (tmp_path / "model" / "README.md").read_text()

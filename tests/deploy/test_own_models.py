@@ -12,14 +12,11 @@ import torch
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
 from deploy.ended import SITES, ended
-from deploy.test_sums import five_kits
 from fedepd.deploy.own_models import ADAPTED, ALONE, FEDERATION, compared, kind_of, scored, true_classes
 from fedepd.deploy.taken import Taken, take
 from fedepd.errors import BadConfig
 from fedepd.metrics import confusion_matrix
 from fedepd.rounds.evaluate import sizes
-
-__all__ = ["five_kits"]
 
 
 @pytest.fixture(scope="module", params=["fedepd", "fedproto"])

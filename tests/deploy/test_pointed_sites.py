@@ -14,7 +14,7 @@ import torch
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
 from deploy.office import Office
-from deploy.test_sums import SITES, files_of, five_kits, kits, make_task, permissive
+from deploy.test_sums import SITES, files_of, kits, make_task, permissive
 from fedepd.cli import main
 from fedepd.datasets.npz import write_npz
 from fedepd.deploy.rehearse import rehearse
@@ -31,7 +31,7 @@ from fedepd.rounds.pointing import Pointing
 from fedepd.rounds.questions import POINT, QUESTIONS
 from toy import CLASSES
 
-__all__ = ["five_kits", "kits"]
+__all__ = ["kits"]
 AIM = "recall 1=0.8"
 ALONE = "min_count = 1\nmin_holders = 1\nsecure = false\n"
 

@@ -21,7 +21,6 @@ from nvflare.apis.shareable import Shareable
 
 from deploy.office import Change, Office, answer_of, furnish, unchanged
 from fedepd.clients.client_file import write_client_file
-from fedepd.deploy.kits import provision
 from fedepd.deploy.ledger import Ledger
 from fedepd.deploy.line import QuorumLost
 from fedepd.deploy.rehearse import rehearse
@@ -50,14 +49,6 @@ SITES = ["a", "b", "c", "d", "e"]
 ADDITIVE = [
     name for name, cls in METHODS.items() if not cls.merges_clients and not cls().needs_single_replies
 ]
-
-
-@pytest.fixture(scope="session")
-def five_kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("five") / "fed"
-    provision(folder, SITES, "localhost", 8002, {})
-    furnish(folder, SITES)
-    return folder
 
 
 @pytest.fixture

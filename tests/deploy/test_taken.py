@@ -15,7 +15,7 @@ import torch
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
 from deploy.office import Office
-from deploy.test_sums import five_kits, kits, losing, make_task, permissive
+from deploy.test_sums import kits, losing, make_task, permissive
 from fedepd.cli import main
 from fedepd.clients.client_file import write_client_file
 from fedepd.deploy.rehearse import rehearse
@@ -33,7 +33,7 @@ from fedepd.runs.folder import weights_sha256
 from fedepd.runs.predict import logits_at
 from toy import toy_clients
 
-__all__ = ["five_kits", "kits"]
+__all__ = ["kits"]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ import torch
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
 from deploy.ended import ended
-from deploy.test_sums import five_kits
 from fedepd.clients.client_file import write_client_file
 from fedepd.deploy.difference import Measured, difference
 from fedepd.deploy.taken import Taken, completed, take
@@ -24,8 +23,6 @@ from fedepd.rounds.statistics import SCALING
 from fedepd.runs.folder import weights_sha256
 from fedepd.types import Unscaled
 from toy import toy_client
-
-__all__ = ["five_kits"]
 
 
 @pytest.fixture(scope="module")
