@@ -7,6 +7,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 DEMO := runs/demo
 DEMO_ROUNDS ?= 60
 export OMP_NUM_THREADS = 1
+# Some container images switch bytecode off. Every process of a test would then compile the package again.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help install demo test test-heavy fuzz lint docs bench clean
 .DEFAULT_GOAL := help

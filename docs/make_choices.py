@@ -24,7 +24,7 @@ def choices(source: str) -> list[str]:
     found: list[list[str]] = []
     inside = commented = False
     for line in source.splitlines():
-        start = re.search(r"(.*)\bChoice:\s*(.*)", line)
+        start = "Choice:" in line and re.search(r"(.*)\bChoice:\s*(.*)", line)
         text = line.strip()
         if start:
             found.append([start[2]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import fedepd
@@ -29,9 +30,14 @@ def room(module: str) -> str:
     return parts[1] if len(parts) > 1 and (ROOT / parts[1]).is_dir() else "foundation"
 
 
+@cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
 def imports(file: Path) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(file)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -42,6 +48,7 @@ def imports(file: Path) -> set[str]:
     return {name for name in found if name == "fedepd" or name.startswith("fedepd.")}
 
 
+@cache
 def edges() -> list[tuple[str, str]]:
     out = []
     for file in sorted(ROOT.rglob("*.py")):
@@ -77,9 +84,19 @@ def test_the_hall_is_small() -> None:
 
 def imported_at_once(module: str, seen: set[str]) -> set[str]:
     """All modules of ours that are loaded with this one; lazy imports are left out."""
+    for name in own_imports(module):
+        if name not in seen:
+            seen.add(name)
+            imported_at_once(name, seen)
+    return seen
+
+
+@cache
+def own_imports(module: str) -> list[str]:
+    """The modules of ours that this one names outside of lazy imports."""
     file = ROOT.joinpath(*module.split(".")[1:])
     file = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
-    tree = ast.parse(file.read_text(encoding="utf-8"))
+    tree = parsed(file)
     lazy = {id(node) for inner in ast.walk(tree) if isinstance(inner, LATER) for node in ast.walk(inner)}
     names = []
     for node in ast.walk(tree):
@@ -88,11 +105,7 @@ def imported_at_once(module: str, seen: set[str]) -> set[str]:
         elif id(node) not in lazy and isinstance(node, ast.ImportFrom):
             within = [f"{node.module}.{alias.name}" for alias in node.names]
             names += [name if is_module(name) else str(node.module) for name in within]
-    for name in names:
-        if name.split(".")[0] == "fedepd" and name not in seen:
-            seen.add(name)
-            imported_at_once(name, seen)
-    return seen
+    return [name for name in names if name.split(".")[0] == "fedepd"]
 
 
 LATER = (ast.FunctionDef, ast.If)
@@ -118,7 +131,7 @@ def test_the_round_loop_has_one_driver() -> None:
     users = {
         file.relative_to(ROOT).as_posix()
         for file in ROOT.rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(file))
         if isinstance(node, ast.ImportFrom) and node.module == "fedepd.rounds.loop"
         if "train" in {alias.name for alias in node.names}
     }
@@ -126,7 +139,7 @@ def test_the_round_loop_has_one_driver() -> None:
 
 
 def attributes(file: Path) -> set[str]:
-    tree = ast.parse(file.read_text(encoding="utf-8"))
+    tree = parsed(file)
     return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
 
 
