@@ -155,7 +155,7 @@ KINDS_OF_MODELS = ("global", "personal", "adapted")
 
 OPERATING: Table = {
     "usual": WHOLE,
-    "rules": [{"classes": [WHOLE], "threshold": NUMBER}],
+    "rules": [{"classes": [WHOLE], "threshold": NUMBER, "chance?": {"slope": NUMBER, "intercept": NUMBER}}],
     "costs?": [[number(0, 1e12)]],
     "shifts?": [number(-1e6, 1e6)],
     "alerted?": {"share": number(0, 1), "nodes": whole(1)},

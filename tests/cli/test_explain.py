@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 import fedepd
 from fedepd.cli import main
 from fedepd.datasets import write_npz
+from fedepd.model.explain import Explainer
+from fedepd.model.model import load_model
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +35,23 @@ def test_json_and_a_page(made: tuple[str, str], tmp_path: Path, capsys: pytest.C
     assert json.loads((tmp_path / "why.json").read_text()) == found[:1]
     assert main(["explain", model, "--data", data, "--ids", "4"]) == 0
     assert "4: " in capsys.readouterr().out
+
+
+def test_predict_says_why_of_the_first_nodes(made: tuple[str, str], tmp_path: Path) -> None:
+    """The nodes are those of ``explain --alerts``, and the reasons are the first two that speak for them."""
+    model, data = made
+    nodes = ["--data", data, "--ids", "1,2,3,4,5,6"]
+    assert main(["predict", model, *nodes, "--why", "2", "-o", str(tmp_path / "p.csv")]) == 0
+    rows = {row["id"]: row for row in csv.DictReader((tmp_path / "p.csv").read_text().splitlines())}
+    explainer = Explainer(load_model(model), fedepd.load(data))
+    chosen = explainer.alerts(2, among=list(rows))
+    for node, label in chosen:
+        case = explainer.case(node, label)
+        speaking = [each for each in case.reasons if each.contribution > 0]
+        assert rows[node]["why"] == "; ".join(each.words() for each in speaking[:2]) != ""
+    assert [node for node, row in rows.items() if row["why"]] == sorted(node for node, _ in chosen)
+    assert main(["predict", model, *nodes, "--why", "0", "-o", str(tmp_path / "q.csv")]) == 2
+    assert not (tmp_path / "q.csv").exists()
 
 
 def test_by_gnnexplainer(

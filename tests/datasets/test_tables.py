@@ -114,6 +114,15 @@ def test_loops_and_repeats_are_dropped_and_counted(tmp_path: Path) -> None:
     assert "edges.csv line 5" in notes[0]
 
 
+def test_amounts_that_are_not_used_are_told_with_the_cure(tmp_path: Path) -> None:
+    """Also where a date of the nodes is used, whose column has the name of one of edges."""
+    nodes, edges = "id,label,day\na,x,2025-01-01\nb,y,2025-01-02\n", "source,target,day,sum\na,b,1,2\n"
+    _, notes = imported(tmp_path, nodes, edges, Roles(dates=("day",)))
+    assert "these edge columns are not used: day, sum; --edge-features makes features of numbers" in notes
+    _, notes = imported(tmp_path, nodes, edges, Roles(dates=("day",), edge_features=("sum",)))
+    assert "these edge columns are not used: day" in notes
+
+
 def test_scaling_and_categories(tmp_path: Path) -> None:
     """Ages 1, 2, 3, 6: mean 3, variance (4 + 1 + 0 + 9) / 4 = 3.5. An empty kind is a category of its own."""
     graph, _ = imported(tmp_path, roles=Roles(owner="site", scale=True, one_hot=True))

@@ -163,6 +163,11 @@ def test_alerts_are_those_of_the_operating_point(model: Model, graph: Graph, exp
     assert pointed.alerts(20, "4", [wanted[3][0], "0", wanted[1][0]]) == [wanted[1], wanted[3]]
     with pytest.raises(BadConfig, match="alerts none of 1,500 nodes to '5'"):
         pointed.alerts(3, "5")
+    asked = pointed.predictions.of([wanted[3][0], str(np.argmin(p)), wanted[1][0]])
+    why = pointed.with_reasons(asked, 1).why
+    assert why == ("", "", pointed.case(*wanted[1]).in_short())
+    assert why[2]
+    assert pointed.with_reasons(asked.of([str(np.argmin(p))]), 5).why == ("",)  # there is no alert
     case, before = pointed.case(wanted[5][0]), explainer.case(wanted[5][0], 4)
     assert (case.label, case.alert, before.alert) == ("4", True, None)
     assert case.log_odds == before.log_odds  # the temperature is that of the likeliest class, as predicted

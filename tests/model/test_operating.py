@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from sklearn.metrics import recall_score
 
 from fedepd.errors import BadConfig
 from fedepd.model.aim import Aim
+from fedepd.model.chances import Chance
 from fedepd.model.operating import (
     Operating,
     Rule,
@@ -61,8 +63,7 @@ def test_alerts_are_a_share_of_nodes() -> None:
 
 def test_decisions_by_thresholds_by_hand() -> None:
     """Takeover from 0.2 on: nodes 2 and 3. Node 3 is likeliest a mule, but is called a takeover, by that
-    rule. Node 1 is called clean. With a rule for mules from 0.5 on, node 3 passes both:
-    0.7 / 0.5 > 0.2 / 0.2."""
+    rule. Node 1 is called clean. With a rule for mules from 0.5 on, node 3 passes both, and 0.7 > 0.2."""
     one = Operating(0, (Rule((2,), 0.2),)).decide(P)
     assert one.classes.tolist() == [0, 0, 2, 2]
     assert one.alerts.tolist() == [False, False, True, True]
@@ -72,6 +73,37 @@ def test_decisions_by_thresholds_by_hand() -> None:
     together = Operating(0, (Rule((1, 2), 0.4),)).decide(P)  # 0.10, 0.40, 0.50, 0.90
     assert together.classes.tolist() == [0, 1, 2, 1]
     assert together.ranks.tolist() == [4, 3, 2, 1]
+
+
+def test_alerts_of_several_rules_are_ranked_by_how_likely_they_are_right() -> None:
+    """A takeover's probability is far too high here: its odds are divided by 10 (intercept -log 10).
+
+    So nodes 0, 1 and 2 are takeovers by odds of 0.9 / 0.1 / 10 = 0.9, 0.05 / 0.95 / 10 = 1 / 190 and
+    0.25 / 0.75 / 10 = 1 / 30. Mules are what their probabilities say. By the factor over the threshold,
+    every takeover would come before every mule: node 2 by 0.25 / 0.01 = 25, node 3 by 0.905 / 0.5.
+    """
+    p = np.array([[0.05, 0.05, 0.90], [0.35, 0.60, 0.05], [0.74, 0.01, 0.25], [0.09, 0.905, 0.005]])
+    rules = Rule((2,), 0.01, Chance(1.0, -np.log(10))), Rule((1,), 0.95)
+    said = Operating(0, rules).decide(p)
+    assert said.alerts.tolist() == [True, True, True, False]
+    assert said.classes.tolist() == [2, 2, 2, 0]
+    assert said.chances == pytest.approx([0.9 / 1.9, 1 / 191, 1 / 31, 0.905])
+    assert said.ranks.tolist() == [1, 3, 2, 4]  # node 3 is no alert
+    both = Operating(0, (rules[0], Rule((1,), 0.5))).decide(p)
+    assert both.classes.tolist() == [2, 1, 2, 1]  # node 1 passes both, and is likelier a mule: 0.6
+    assert both.ranks.tolist() == [3, 2, 4, 1]
+
+
+def test_the_order_within_a_rule_is_that_of_its_scores() -> None:
+    p, y = drawn(300)
+    aim = Aim(recall={"takeover": 0.75, "mule": 0.5})
+    point = chosen(aim, p, y, NAMES, 0, 1000)
+    fitted = [replace(rule, chance=Chance(0.3 + k, -2.0 * k)) for k, rule in enumerate(point.rules)]
+    said = replace(point, rules=tuple(fitted)).decide(p)
+    for c in (1, 2):
+        own = np.flatnonzero(said.alerts & (said.classes == c))
+        assert own.size > 5
+        assert (np.diff(p[own, c][said.ranks[own].argsort()]) <= 0).all()
 
 
 def test_a_node_that_misses_a_threshold_is_never_called_that_class() -> None:
@@ -152,9 +184,11 @@ def test_a_point_survives_json_and_knows_what_it_fits() -> None:
     costs = np.array([[0.0, 10, 40], [1, 0, 5], [1, 5, 0]])
     for point in (
         Operating(0, (Rule((2,), 0.2), Rule((1,), 0.5))),
+        Operating(0, (Rule((2,), 0.2, Chance(0.5, -3.0)), Rule((1,), 0.5))),
         Operating(0, (Rule((1, 2), 0.0),), costs, np.array([1.0, 0, -1])),
     ):
         again = Operating.of_json(point.as_json())
+        assert again.rules == point.rules
         assert again.decide(P).classes.tolist() == point.decide(P).classes.tolist()
         assert point.fits(3)
         assert not point.fits(2)

@@ -16,6 +16,7 @@ from fedepd.cli import main
 from fedepd.datasets.npz import write_npz
 from fedepd.errors import BadConfig, BadData
 from fedepd.model.aim import Aim
+from fedepd.model.chances import fitted_chance
 from fedepd.model.export import export
 from fedepd.model.model import load_model
 from fedepd.model.pointed import point_in_words
@@ -56,7 +57,7 @@ def test_predict_gives_label_rank_and_alert(model: Path, tmp_path: Path) -> None
         main(["predict", str(model), "--data", str(tmp_path / "g.npz"), "-o", str(tmp_path / "p.csv")]) == 0
     )
     rows = list(csv.DictReader((tmp_path / "p.csv").read_text().splitlines()))
-    assert list(rows[0])[:6] == ["id", "label", "probability", "rank", "alert", "p(0)"]
+    assert list(rows[0])[:7] == ["id", "label", "probability", "rank", "alert", "chance", "p(0)"]
     assert {row["alert"] for row in rows} == {"yes", "no"}
     assert all((row["label"] == "4") == (row["alert"] == "yes") for row in rows)
     alerted = [row for row in rows if row["alert"] == "yes"]
@@ -65,6 +66,48 @@ def test_predict_gives_label_rank_and_alert(model: Path, tmp_path: Path) -> None
     few = load_model(model).predict(fedepd.load("synthetic")).of(["7", "3"])
     first = int(rows[7]["rank"]) < int(rows[3]["rank"])
     assert few.table()["rank"] == ([1, 2] if first else [2, 1])  # among themselves
+
+
+def test_alerts_to_two_classes_are_in_the_order_of_their_chances(finished: Path, tmp_path: Path) -> None:
+    """The line of each rule is the one that its validation nodes have, and it is kept in the folder."""
+    own_run = Path(shutil.copytree(finished, tmp_path / "run"))  # an export writes into the run's folder
+    folder = export(own_run, tmp_path / "m", aim=Aim(recall={"4": 0.8, "7": 0.8}))
+    exported = load_model(folder)
+    assert exported.operating is not None
+    said = exported.predict(fedepd.load("synthetic"))
+    assert said.alerts is not None
+    assert said.chances is not None
+    assert said.ranks is not None
+    assert {str(label) for label in said.classes[said.alerts]} == {"4", "7"}
+    assert (np.diff(said.chances[said.ranks.argsort()][: said.alerts.sum()]) <= 0).all()
+    own: dict[int, list[tuple[float, bool]]] = {4: [], 7: []}
+    for client in rebuild(finished).clients:
+        logits, y = held_out(exported.logits(client.graph), client)["val"]
+        p = exported.calibrated(logits.numpy().astype(np.float64))
+        for c, pairs in own.items():
+            pairs += zip(p[:, c].tolist(), (y.numpy() == c).tolist(), strict=True)
+    for rule in exported.operating.rules:
+        scores, cases = (np.array(each) for each in zip(*own[rule.classes[0]], strict=True))
+        wanted = fitted_chance(scores, cases)
+        assert rule.chance.slope == pytest.approx(wanted.slope, rel=1e-3)
+        assert rule.chance.intercept == pytest.approx(wanted.intercept, rel=1e-3)
+        # A line of the largest likelihood says as many cases as there are, but for Platt's targets.
+        n, m = int(cases.sum()), int((~cases).sum())
+        wanted_sum = n * (n + 1) / (n + 2) + m / (m + 2)
+        assert rule.chance.of(scores).sum() == pytest.approx(wanted_sum, rel=1e-2)
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    "line", [{"slope": -1, "intercept": 0}, {"slope": 0, "intercept": 0}, {"slope": 1}, {"slope": "1"}, 3]
+)
+def test_a_line_that_nobody_fitted_is_refused(model: Path, tmp_path: Path, line: Any) -> None:
+    folder = Path(shutil.copytree(model, tmp_path / "m"))
+    config = json.loads((folder / "config.json").read_text())
+    config["operating"]["rules"][0]["chance"] = line
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(BadData):
+        load_model(folder)
 
 
 def test_the_folder_the_card_and_the_run_tell_of_the_point(model: Path, finished: Path) -> None:

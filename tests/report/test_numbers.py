@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from math import isnan
 from pathlib import Path
@@ -18,6 +19,7 @@ from fedepd.report.numbers import (
     pruned_share,
     prunings,
     same_clients,
+    same_partition,
 )
 from fedepd.report.runs import group, read_run, read_runs
 
@@ -93,6 +95,20 @@ def test_groups_with_the_same_clients_and_pruning_are_found(write_run: WriteRun)
     assert [each.label for each in found] == ["FedEPD", "FedEPD (printed)"]
     assert not others
     assert [pruned_share(client) for client in clients] == pytest.approx([0.30, 0.32, 0.34, 0.36])
+
+
+def test_groups_that_hold_the_same_nodes_share_a_partition(write_run: WriteRun) -> None:
+    """Whatever edges they have: those of a run without edges are fewer."""
+    write_run("a")
+    folder = write_run("b", preset="printed")
+    write_run("c", method="fedgta", label="FedGTA", prunes=False, clients=3)
+    clients = json.loads((folder / "clients.json").read_text())
+    (folder / "clients.json").write_text(
+        json.dumps([{**client, "edges": 0, "edges_kept": 0} for client in clients])
+    )
+    groups = group(read_runs(folder.parent))
+    assert [[each.first.path.name for each in same] for same in same_partition(groups)] == [["a", "b"], ["c"]]
+    assert len(same_clients(groups)) == 3
 
 
 def test_a_client_without_edges_has_no_pruned_share(write_run: WriteRun) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -117,6 +118,35 @@ def test_every_method_has_its_colour_and_variants_differ(write_run: WriteRun) ->
 def test_labels_with_odd_signs_stay_text(write_run: WriteRun) -> None:
     svg = plots.per_class(group(read_runs(write_run("a", label="$\\frac$ 图 <b>"))))
     assert "$\\frac$ 图 <b>" in texts(svg)
+
+
+def named(folder: Path) -> list[Group]:
+    """The run with names for its four classes and three clients."""
+    config = json.loads((folder / "config.json").read_text())
+    config["dataset"] |= {"label_names": ["clean", "mule", "takeover", "money <launderer> of all"]}
+    config["dataset"] |= {"owner_names": ["north", "south", "west $x$"]}
+    (folder / "config.json").write_text(json.dumps(config))
+    return group(read_runs(folder))
+
+
+def test_axes_have_names_where_they_are_known(write_run: WriteRun) -> None:
+    """Classes from the largest to the smallest; a name has at most 18 characters beside an axis."""
+    groups = named(write_run("a", sizes=(60, 90, 30, 12), clients=3))
+    classes = ["mule", "clean", "takeover", "money <laundere..."]
+    for figure in (plots.per_class(groups), plots.partition_heatmap(groups[0].first)):
+        assert [text for text in texts(figure) if text in classes] == classes
+        assert "class, largest to smallest" in texts(figure)
+    for tier in ("head: mule, clean", "medium: takeover", "tail: money <launderer> of all"):
+        assert tier in texts(plots.tier_bars(groups))
+    for figure in (plots.partition_heatmap(groups[0].first), plots.purification(groups)):
+        found = [text for text in texts(figure) if text in ("north", "south", "west $x$")]
+        assert found in (["north", "south", "west $x$"], ["north", "south", "west $x$"] * 2)
+
+
+def test_labels_are_turned_where_they_have_no_room() -> None:
+    assert plots.turned(["clean", "mule"], 80) == {}
+    assert plots.turned(["a name that is long"] * 10, 80)["rotation"] == 30
+    assert plots.turned(["a name that is long"] * 20, 80) == {"rotation": 90}
 
 
 @pytest.mark.parametrize(("sizes", "clients", "rounds"), [((5, 3), 1, 1), (tuple(range(90, 0, -1)), 30, 2)])

@@ -132,6 +132,10 @@ def predict(arguments: list[str]) -> int:
     predictions = model.predict(subject.graph, values.abstain_below)
     if ids is not None or len(subject.asked) < subject.graph.num_nodes:
         predictions = predictions.of(subject.asked if ids is None else ids)
+    if values.why is not None:
+        from fedepd.model.explain import Explainer
+
+        predictions = Explainer(model, subject.graph).with_reasons(predictions, values.why)
     if values.out is None:
         say_table(as_csv(predictions, plain))
     else:
@@ -155,6 +159,14 @@ def _predict_parser() -> Parser:
         default=None,
         metavar="A,B|@FILE",
         help="predict only these nodes, named here or one per line in a file; the whole graph is still used",
+    )
+    parser.add_argument(
+        "--why",
+        type=int,
+        default=None,
+        metavar="N",
+        help="add a column with the first reasons of the N nodes to look at first: alerts by rank; without "
+        "an operating point, the highest probabilities of a class other than the most frequent one",
     )
     parser.add_argument(
         "--abstain-below",

@@ -22,7 +22,7 @@ from fedepd.datasets.npz import MAX_CLASSES
 from fedepd.datasets.numbers import finite
 from fedepd.datasets.remembered import remembered
 from fedepd.datasets.roles import MISSING, UNKNOWN, Roles
-from fedepd.datasets.schema import FeatureRule, FeatureSchema
+from fedepd.datasets.schema import OF_EDGES, FeatureRule, FeatureSchema
 from fedepd.datasets.sources import read_sources
 from fedepd.datasets.weights import weighed
 from fedepd.errors import BadData
@@ -61,7 +61,7 @@ def import_tables(
     if x is None:
         rules, told = fitted(nodes, roles, ends)
         x, schema = rules.apply(nodes, ends), rules.to_json()
-        used += [rule.of for rule in rules.rules if rule.of]
+        used += [rule.of for rule in rules.rules if rule.of and rule.made in OF_EDGES]
     else:
         _check_given(x, nodes, roles)
     edge_index, notes = joined(ends, used)

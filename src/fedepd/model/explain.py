@@ -127,6 +127,24 @@ class Explainer:
             )
         return [(said.node_ids[i], int(said.classes[i])) for i in order]
 
+    def with_reasons(self, predictions: Predictions, count: int) -> Predictions:
+        """The predictions, with reasons for the nodes to look at first.
+
+        Args:
+            predictions: Of some of the graph's nodes.
+            count: For how many nodes, at most.
+
+        Returns:
+            The same predictions. Nodes without reasons have an empty text.
+
+        Raises:
+            BadConfig: ``count`` is below 1, or the network cannot be looked into.
+        """
+        none = predictions.alerts is not None and not predictions.alerts.any()
+        chosen = [] if none and count > 0 else self.alerts(count, among=predictions.node_ids)
+        said = {node: self.case(node, label).in_short() for node, label in chosen}
+        return replace(predictions, why=tuple(said.get(node, "") for node in predictions.node_ids))
+
     def class_number(self, name: str) -> int:
         """The class with this name."""
         if name not in self.model.label_names:

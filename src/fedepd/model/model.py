@@ -67,6 +67,10 @@ class Predictions:
     """With an operating point: the order in which to look at the nodes, 1 first, [n]."""
     alerts: NDArray[np.bool_] | None = None
     """With an operating point: which nodes are alerted, [n]."""
+    chances: NDArray[np.float64] | None = None
+    """With an operating point that has thresholds: how likely an alert to the node is right, [n]."""
+    why: tuple[str, ...] = ()
+    """What moved the model, in one line for each node where somebody asked. Empty: nobody did."""
 
     @property
     def labels(self) -> list[str | None]:
@@ -91,12 +95,15 @@ class Predictions:
             probabilities=self.probabilities[rows],
             ranks=None if self.ranks is None else self.ranks[rows].argsort().argsort() + 1,
             alerts=None if self.alerts is None else self.alerts[rows],
+            chances=None if self.chances is None else self.chances[rows],
+            why=tuple(self.why[row] for row in rows) if self.why else (),
         )
 
     def table(self) -> dict[str, list[Any]]:
         """The columns id, label and probability of the label, and then a probability for each class.
 
-        With an operating point also its rank, and whether it is an alert.
+        With an operating point also its rank, whether it is an alert, and how likely that alert is right.
+        Where somebody asked for reasons, also these.
         """
         columns: dict[str, list[Any]] = {
             "id": list(self.node_ids),
@@ -106,6 +113,10 @@ class Predictions:
         if self.ranks is not None and self.alerts is not None:
             columns["rank"] = self.ranks.tolist()
             columns["alert"] = ["yes" if each else "no" for each in self.alerts.tolist()]
+        if self.chances is not None:
+            columns["chance"] = self.chances.tolist()
+        if self.why:
+            columns["why"] = list(self.why)
         return columns | {
             f"p({name})": self.probabilities[:, c].tolist() for c, name in enumerate(self.label_names)
         }
@@ -177,7 +188,8 @@ class Model:
         if self.operating is None:
             return Predictions(ids, own.argmax(1), p, self.label_names, abstain_below)
         said = self.operating.decide(p)
-        return Predictions(ids, said.classes, p, self.label_names, abstain_below, said.ranks, said.alerts)
+        order = said.ranks, said.alerts, said.chances
+        return Predictions(ids, said.classes, p, self.label_names, abstain_below, *order)
 
     def calibrated(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
         """Calibrated probabilities [n, C] from logits [n, C].

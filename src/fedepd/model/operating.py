@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import logsumexp
+from scipy.special import expit, logsumexp
 
 from fedepd.errors import BadConfig
 from fedepd.model.aim import Aim, class_number, read_costs
+from fedepd.model.chances import AS_SCORED, Chance
 from fedepd.shown import listed, shown
 
 Floats = NDArray[np.float64]
@@ -33,6 +34,8 @@ class Rule:
     classes: tuple[int, ...]
     threshold: float
     """On the probability of being in one of the classes. Under costs: on what an alert saves."""
+    chance: Chance = AS_SCORED
+    """How likely a node with some score is of the classes. Rules are compared by it. Not used under costs."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ class Decisions:
     """Which nodes are alerted, [n]."""
     ranks: Ints
     """The order in which to look at the nodes: 1 first, [n]. Alerted nodes come before all others."""
+    chances: Floats | None = None
+    """How likely it is that a node is what it is alerted to, or would be, [n]. None under costs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +93,12 @@ class Operating:
         """Decide about nodes by their probabilities [n, C].
 
         A node that a rule alerts is called the likeliest class of that rule. If several rules alert it, the
-        one counts whose threshold is exceeded by the largest factor. A node that no rule alerts is called the
-        likeliest of the other classes. Under costs a node is called what costs least.
+        one counts that is likeliest to be right. A node that no rule alerts is called the likeliest of the
+        other classes. Under costs a node is called what costs least.
+
+        Choice: alerts of all rules are ranked by how likely they are right, because whoever works down the
+        list wants the next case to be one. By how far a score is above its threshold, the rule with the
+        lowest threshold would come first, and that is the one that is right least often.
         """
         scores = self.scores(p)
         if self.costs is not None:
@@ -98,9 +107,7 @@ class Operating:
             best = np.where(np.arange(p.shape[1]) == self.usual, np.inf, expected).argmin(1)
             saves = margin > 0
             return Decisions(np.where(saves, best, self.usual), saves, ranks(margin, saves))
-        floors = np.array([[max(rule.threshold, LEAST)] for rule in self.rules])
-        margins = np.log(np.maximum(scores, LEAST)) - np.log(floors)  # [R, n]
-        # Compared as they are, not as logarithms: a node at its threshold is alerted whatever is rounded.
+        odds = np.stack([rule.chance.log_odds(own) for rule, own in zip(self.rules, scores, strict=True)])
         passed = scores >= np.array([[rule.threshold] for rule in self.rules])
         watched = sorted({c for rule in self.rules for c in rule.classes})
         free = [c for c in range(p.shape[1]) if c not in watched]
@@ -108,15 +115,15 @@ class Operating:
         of_rule = np.stack(
             [np.array(rule.classes)[p[:, list(rule.classes)].argmax(1)] for rule in self.rules]
         )
-        first = np.where(passed, margins, -np.inf).argmax(0)  # [n]
         alerts: Flags = np.asarray(passed.any(0))
-        called = np.where(alerts, of_rule[first, np.arange(len(p))], called)
-        return Decisions(called, alerts, ranks(margins.max(0), alerts))
+        first = np.where(passed | ~alerts, odds, -np.inf).argmax(0), np.arange(len(p))  # the rule of a node
+        called = np.where(alerts, of_rule[first], called)
+        return Decisions(called, alerts, ranks(odds[first], alerts, scores[first]), expit(odds[first]))
 
     def as_json(self) -> dict[str, Any]:
         out: dict[str, Any] = {
             "usual": self.usual,
-            "rules": [{"classes": list(rule.classes), "threshold": rule.threshold} for rule in self.rules],
+            "rules": [_saved(rule) for rule in self.rules],
         }
         if self.costs is not None and self.shifts is not None:
             out |= {"costs": self.costs.tolist(), "shifts": self.shifts.tolist()}
@@ -127,7 +134,10 @@ class Operating:
     @classmethod
     def of_json(cls, content: dict[str, Any]) -> Operating:
         """From what ``as_json`` gave. The form was checked by ``shapes.MODEL_CONFIG``."""
-        rules = tuple(Rule(tuple(rule["classes"]), float(rule["threshold"])) for rule in content["rules"])
+        rules = tuple(
+            Rule(tuple(rule["classes"]), float(rule["threshold"]), Chance(**rule.get("chance", {})))
+            for rule in content["rules"]
+        )
         costs, shifts = (
             np.array(content[name], dtype=np.float64) if name in content else None
             for name in ("costs", "shifts")
@@ -141,7 +151,7 @@ class Operating:
         shapes = [(self.costs, (num_classes, num_classes)), (self.shifts, (num_classes,))]
         return (
             bool(self.rules)
-            and all(rule.classes for rule in self.rules)
+            and all(rule.classes and rule.chance.is_usable for rule in self.rules)
             and len(set(named)) == len(named) < num_classes
             and max([self.usual, *named]) < num_classes
             and (self.costs is None) == (self.shifts is None)
@@ -150,9 +160,14 @@ class Operating:
         )
 
 
-def ranks(scores: Floats, alerts: Flags) -> Ints:
-    """1 for the node to look at first, [n]. Equal nodes keep their order."""
-    order = np.lexsort((-scores, ~alerts))
+def _saved(rule: Rule) -> dict[str, Any]:
+    out = {"classes": list(rule.classes), "threshold": rule.threshold}
+    return out if rule.chance == AS_SCORED else {**out, "chance": asdict(rule.chance)}
+
+
+def ranks(scores: Floats, alerts: Flags, then: Floats | None = None) -> Ints:
+    """1 for the node to look at first, [n]. Equal nodes are in the order of ``then``, or keep their own."""
+    order = np.lexsort((*(() if then is None else (-then,)), -scores, ~alerts))
     out = np.empty(len(scores), dtype=np.int64)
     out[order] = np.arange(1, len(scores) + 1)
     return out

@@ -7,8 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedepd.files import read_json
 from fedepd.model.aim import Aim
+from fedepd.model.chances import fitted_chance
 from fedepd.model.held_out import HeldOut
 from fedepd.model.model import LABELS, OPERATING, Model
 from fedepd.model.operating import Alerted, Operating, chosen
@@ -34,7 +37,7 @@ def pointed(
     validation, test = _splits(model, predicted, temperatures)
     usual = model.tiers.head[0]
     point = chosen(aim, validation.p, validation.classes, model.label_names, usual, nodes)
-    point = with_rate(point, test if len(test.classes) else validation)
+    point = with_rate(with_chances(point, validation), test if len(test.classes) else validation)
     return replace(model, operating=point), measured_point(point, aim, validation, test, model.tiers, nodes)
 
 
@@ -46,7 +49,7 @@ def pointed_together(
     ``aim``: as in the plan.
     """
     validation, test = _splits(model, predicted, temperatures)
-    point = with_rate(point, test if len(test.classes) else validation)
+    point = with_rate(with_chances(point, validation), test if len(test.classes) else validation)
     return replace(model, operating=point), measured_point(point, aim, validation, test, model.tiers, 0)
 
 
@@ -55,6 +58,18 @@ def _splits(model: Model, predicted: HeldOut, temperatures: dict[str, float]) ->
     calibrated = replace(model, temperatures=temperatures)
     (own, y), (theirs, true) = (predicted.split(name) for name in ("val", "test"))
     return Split(calibrated.calibrated(own), y), Split(calibrated.calibrated(theirs), true)
+
+
+def with_chances(point: Operating, validation: Split) -> Operating:
+    """The point, with how likely the alerts of each rule are right by validation nodes."""
+    if point.costs is not None or not len(validation.classes):
+        return point
+    scores = point.scores(validation.p)
+    rules = [
+        replace(rule, chance=fitted_chance(own, np.isin(validation.classes, rule.classes)))
+        for rule, own in zip(point.rules, scores, strict=True)
+    ]
+    return replace(point, rules=tuple(rules))
 
 
 def with_rate(point: Operating, held_out: Split) -> Operating:

@@ -113,6 +113,10 @@ class Case:
             if value not in (None, "", (), 0)
         }
 
+    def in_short(self, most: int = 2) -> str:
+        """The first reasons that speak for the class, in one line; empty if none does."""
+        return "; ".join([each.words() for each in self.reasons if each.contribution > 0][:most])
+
     def alert_words(self) -> str:
         """Whether it is an alert, to be put behind its probability."""
         return {None: "", True: ", an alert", False: ", no alert"}[self.alert]

@@ -15,9 +15,11 @@ from fedepd.report.runs import Group, Run
 from fedepd.report.tables import NOTHING, Cell, Table, measured
 from fedepd.runs import frames
 from fedepd.shapes import TIERS
-from fedepd.shown import shown
+from fedepd.shown import listed, shown
 
 TITLES = {"precision": "Precision", "recall": "Recall", "f1": "F1", "average_precision": "AP"}
+FEW = 2
+"""Most classes of a tier that is named after them."""
 MOST_ROWS = 400
 """Most rows of the table of classes at clients."""
 MOST_ALERTED = 20
@@ -36,9 +38,22 @@ def class_names(run: Run) -> list[str]:
     return [shown(name) for name in frames.class_names(run, len(run.partition["class_sizes"]))]
 
 
-def client_names(run: Run) -> list[str]:
-    """What the clients are called, fit to be shown: by their owners, or by their numbers."""
-    return [shown(name) for name in frames.client_names(run, len(run.confusions[f"{run.headline}_test"]))]
+def tier_names(run: Run) -> dict[str, str]:
+    """What the tiers are called, fit to be shown: with the names of their classes where these are few."""
+    names, named = class_names(run), bool(run.dataset.get("label_names"))
+    return {
+        tier: f"{tier}: {listed([names[c] for c in classes])}" if named and 0 < len(classes) <= FEW else tier
+        for tier, classes in run.summary["tiers"].items()
+    }
+
+
+def client_names(run: Run, count: int | None = None) -> list[str]:
+    """What the clients are called, fit to be shown: by their owners, or by their numbers.
+
+    ``count``: how many there are. None: as many as were tested.
+    """
+    count = len(run.confusions[f"{run.headline}_test"]) if count is None else count
+    return [shown(name) for name in frames.client_names(run, count)]
 
 
 def total(group: Group) -> npt.NDArray[np.int64]:
@@ -104,14 +119,15 @@ def by_tier(groups: Sequence[Group]) -> Table:
     for group in groups:
         found = numbers(group)
         known = list(TITLES) if "average_precision" in found else known
-        rows = []
+        rows, called = [], tier_names(group.first)
         for tier, members in group.first.summary["tiers"].items():
             if members:
                 means = [
                     _share(mean_with_interval(found[name], members)) if name in found else Cell(NOTHING)
                     for name in TITLES
                 ]
-                rows.append([Cell(group.label), Cell(tier), Cell(str(len(members)), len(members)), *means])
+                first = Cell(group.label), Cell(called[tier]), Cell(str(len(members)), len(members))
+                rows.append([*first, *means])
         sections.append(rows)
     width = 3 + len(known)
     sections = [[row[:width] for row in rows] for rows in sections]

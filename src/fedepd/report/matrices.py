@@ -11,15 +11,13 @@ import numpy.typing as npt
 from fedepd.longtail import class_order
 from fedepd.report import plots
 from fedepd.report.decisions import class_names, total
-from fedepd.report.plots import DARK, ticks_of
+from fedepd.report.plots import DARK, NAME, ticks_of
 from fedepd.report.runs import Group
 from fedepd.shown import drawn
 
 WRITTEN = 20
 """Up to so many classes the counts are written into the cells. More classes are put in clusters."""
 TICKS = 40
-NAME = 18
-"""Most characters of a name beside the axis."""
 
 
 def confusion_order(counts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> list[int]:

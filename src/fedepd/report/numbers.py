@@ -86,6 +86,17 @@ def same_clients(groups: Iterable[Group]) -> list[list[Group]]:
     return list(found.values())
 
 
+def same_partition(groups: Iterable[Group]) -> list[list[Group]]:
+    """The groups whose clients hold as many nodes of each class, whatever their edges are."""
+    found: dict[bytes, list[Group]] = {}
+    for group in groups:
+        run = group.first
+        held = run.partition["client_class"]
+        key = repr((held.shape, run.summary.get("test_without_local_train"))).encode() + held.tobytes()
+        found.setdefault(key, []).append(group)
+    return list(found.values())
+
+
 def prunings(groups: Iterable[Group]) -> list[tuple[list[Group], list[Json]]]:
     """The different ways in which groups prune edges: the groups that share one, and its clients at the
     lowest seed."""

@@ -19,7 +19,7 @@ from fedepd.report import curves, decisions, matrices, plots, tables
 from fedepd.report.adaptations import adaptations
 from fedepd.report.against import answers, differences
 from fedepd.report.measured import measured
-from fedepd.report.numbers import same_clients
+from fedepd.report.numbers import same_clients, same_partition
 from fedepd.report.runs import Group, Run, by_dataset, group, read_runs, unfinished
 from fedepd.shown import html_text, listed, sentence, shown, slug
 
@@ -201,7 +201,7 @@ def _scores(groups: Sequence[Group]) -> list[str]:
             else []
         ),
         section("Convergence", figure(plots.convergence_lines(groups), _CONVERGENCE + _whose(groups))),
-        section("Partition", "".join(_partition(same) for same in same_clients(groups))),
+        section("Partition", "".join(_partition(same) for same in same_partition(groups))),
     ]
 
 
@@ -254,7 +254,7 @@ _PRECISION = (
 _NO_SCORES = "<p>No node was scored in these runs, so there are no figures of scores and classes.</p>"
 _PER_CLASS = (
     "Classes run from the largest on the left to the smallest on the right, in at most ten bins of equal "
-    "size. Grey bars: nodes of each class (right axis). Lines: mean test accuracy of a bin's classes (left "
+    "size. Grey bars: nodes of each class (right axis). Marks: mean test accuracy of a bin's classes (left "
     "axis). Whiskers: 95 % interval of that mean, from Wilson's intervals of the classes."
 )
 _TIERS = (

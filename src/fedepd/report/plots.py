@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedepd.longtail import bins, class_order
+from fedepd.report.decisions import class_names, client_names, tier_names
 from fedepd.report.numbers import bin_accuracy, bytes_by_field, convergence, mean_std, pruned_share, prunings
 from fedepd.report.runs import Group, Run
 from fedepd.shown import drawn, html_text
@@ -43,6 +44,8 @@ TIER_COLOURS = {"head": "#DCEAF7", "medium": "#F3F1E2", "tail": "#FBE4D8"}
 FIELD_COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")
 MARKERS = "osD^vP*X"
 LINES = ("-", "--", ":", "-.")
+FILLS = dict(zip(LINES, ("full", "none", "left", "bottom"), strict=True))
+"""How markers without a line are filled, in place of the line's style."""
 HATCHES = ("", "////", "....", "xxxx")
 RELIABILITY_LOOKS = (
     ("#333333", "o", "-"),
@@ -54,6 +57,8 @@ RELIABILITY_LOOKS = (
 GREY, DARK = "#777777", "#333333"
 TICK = 60
 """Most characters of a label beside an axis."""
+NAME = 18
+"""Most characters of the name of a class or a client."""
 
 
 @dataclass(frozen=True)
@@ -89,15 +94,23 @@ def per_class(groups: Sequence[Group]) -> str:
     """Test accuracy in ten bins of classes, from the largest to the smallest, over bars of class sizes."""
     sizes = groups[0].first.partition["class_sizes"]  # [C]
     parts, look = bins(sizes, 10), styles(groups)
+    # A line between two classes would say that there is something between them.
+    alone = all(len(part) == 1 for part in parts)
 
     def draw(figure: Any) -> None:
         size_axis = figure.subplots()
         axis = size_axis.twinx()
         draw_sizes(size_axis, parts, sizes, groups[0].first.summary["tiers"])
+        if alone:
+            names = [drawn(name, NAME) for name in class_names(groups[0].first)]
+            size_axis.set_xticks(range(len(parts)), [names[c] for (c,) in parts], **turned(names, 80))
+            size_axis.set_xlabel("class, largest to smallest")
         for place, group in enumerate(groups):
             mean, low, high = (100 * values for values in bin_accuracy(group, parts))  # [B] each
             x, style = np.arange(len(parts)) + dodge(place, len(groups), 0.5), look[group.label]
             shape = {"color": style.colour, "linestyle": style.line, "marker": style.marker}
+            if alone:
+                shape |= {"linestyle": "none", "fillstyle": FILLS[style.line]}
             sizes_of = {"markersize": 4.5, "linewidth": 1.6, "elinewidth": 0.8, "capsize": 1.5}
             axis.errorbar(x, mean, yerr=[mean - low, high - mean], label=group.label, **shape, **sizes_of)
         axis.set_ylim(-2, 109)
@@ -171,7 +184,8 @@ def tier_bars(groups: Sequence[Group]) -> str:
                 linewidth=0,
             )
             axis.errorbar(x, mean, std, fmt="none", ecolor=DARK, elinewidth=1, capsize=2)
-        axis.set_xticks(range(3), list(TIER_COLOURS))
+        names = tier_names(groups[0].first)
+        axis.set_xticks(range(3), [drawn(names.get(tier, tier), TICK) for tier in TIER_COLOURS])
         axis.set_ylim(0, 100)
         axis.grid(axis="y")
         axis.set_ylabel("test accuracy (%)")
@@ -226,10 +240,11 @@ def partition_heatmap(run: Run) -> str:
         shades = LogNorm(1, max(2, counts.max()))
         mesh = axis.pcolormesh(np.ma.masked_equal(counts, 0), cmap="cividis_r", norm=shades, **look)
         axis.invert_yaxis()
-        axis.set_yticks(*ticks_of([str(c) for c in range(clients)], most=20))
-        axis.set_xticks(*ticks_of([str(c) for c in order], most=24))
+        axis.set_yticks(*ticks_of([drawn(name, NAME) for name in client_names(run, clients)], most=20))
+        names = [drawn(name, NAME) for name in class_names(run)]
+        axis.set_xticks(*ticks_of([names[c] for c in order], most=24), **turned(names, 60))
         axis.tick_params(length=0, labelsize=8)
-        axis.set_xlabel("class number, largest class to smallest")
+        axis.set_xlabel("class, largest to smallest")
         axis.set_ylabel("client")
         figure.colorbar(mesh, ax=axis, label="nodes (log)", pad=0.01, format="{x:g}")
 
@@ -239,6 +254,8 @@ def partition_heatmap(run: Run) -> str:
 def purification(groups: Sequence[Group]) -> str:
     """Share of pruned edges, and homophily before and after pruning, per client. Empty if no group prunes."""
     found, look = prunings(groups), styles(groups)
+    called = client_names(groups[0].first, len(found[0][1])) if found else []
+    names = [drawn(name, NAME) for name in called]
 
     def draw(figure: Any) -> None:
         share_axis, homophily_axis = figure.subplots(1, 2)
@@ -272,9 +289,7 @@ def purification(groups: Sequence[Group]) -> str:
             axis.set_ylim(0, 104)
             axis.grid(axis="y")
             axis.set_xlabel("client")
-            axis.set_xticks(
-                *ticks_of([drawn(client["client"]) for client in found[0][1]], most=20, offset=0.0)
-            )
+            axis.set_xticks(*ticks_of(names, most=20, offset=0.0), **turned(names, 35))
         legend(figure, share_axis)
 
     return (
@@ -367,6 +382,15 @@ def dodge(place: int, count: int, width: float = 0.8) -> float:
 def ticks_of(labels: list[str], most: int, offset: float = 0.5) -> tuple[list[float], list[str]]:
     places = range(0, len(labels), -(-len(labels) // most))
     return [place + offset for place in places], [labels[place] for place in places]
+
+
+def turned(labels: Sequence[str], most: int) -> dict[str, Any]:
+    """How labels are written below an axis: turned, if together they have more than ``most`` characters."""
+    if sum(len(label) + 2 for label in labels) <= most:
+        return {}
+    return (
+        {"rotation": 90} if len(labels) > 12 else {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
+    )
 
 
 def legend(figure: Any, axis: Any) -> None:
