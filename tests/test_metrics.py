@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,6 +33,46 @@ TIERS = Tiers(head=(0,), medium=(1, 2), tail=(3, 4))
 predictions = st.lists(
     st.tuples(st.integers(0, CLASSES - 1), st.integers(0, CLASSES - 1)), min_size=1, max_size=60
 )
+
+
+def some_matrices(classes: int, clients: int = 200) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Each client lacks about half of the classes. The last client has no node at all."""
+    draws = np.random.default_rng(classes)
+    counts = draws.integers(0, 9, (clients, classes, classes)) * draws.integers(0, 2, (clients, classes, 1))
+    counts[-1] = 0
+    return counts
+
+
+@pytest.mark.parametrize("classes", [2, 5, 12, 40])
+def test_many_clients_at_once_have_the_bits_of_one_after_the_other(classes: int) -> None:
+    """Each client's scores, written out as in the definition, one client after the other."""
+
+    def mean(values: np.ndarray[Any, Any]) -> float:
+        known = values[~np.isnan(values)]
+        return float(known.sum() / len(known)) if len(known) else math.nan
+
+    def ratio(top: np.ndarray[Any, Any], bottom: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        with np.errstate(all="ignore"):
+            return np.where(bottom > 0, top / bottom, np.nan)
+
+    tiers = Tiers((0,), tuple(range(1, classes)), ())
+    matrices = some_matrices(classes)
+    for own, told in zip(matrices, class_numbers(matrices, tiers)["by_client"], strict=True):
+        right, support, predicted = own.diagonal(), own.sum(1), own.sum(0)
+        recall, occurs = ratio(right, support), support > 0
+        found = scores(own, tiers)
+        assert found["bacc"] == mean(recall) or math.isnan(mean(recall))
+        assert found["medium_acc"] == mean(recall[1:]) or math.isnan(mean(recall[1:]))
+        assert found["macro_f1"] == mean(ratio(2 * right, (support + predicted) * occurs)) or not own.any()
+        assert math.isnan(found["tail_acc"])
+        precision = np.nan_to_num(ratio(right, predicted))[occurs]
+        expected = {"nodes": own.sum(), "precision": mean(precision), "recall": mean(recall)}
+        for name, value in expected.items():
+            assert told[name] == (None if math.isnan(value) else value)
+    each = [scores(own, tiers) for own in matrices]
+    nodes = matrices.sum((1, 2))
+    bacc = np.array([one["bacc"] for one, counted in zip(each, nodes, strict=True) if counted])
+    assert client_mean(matrices, tiers)["bacc"] == (bacc * nodes[nodes > 0]).sum() / nodes.sum()
 
 
 def test_scores_by_hand() -> None:

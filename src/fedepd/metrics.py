@@ -54,18 +54,28 @@ def scores(confusion: Array, tiers: Tiers) -> dict[str, float]:
     unless it gets the labels.) Choice: a tier's accuracy is the plain mean of its classes' accuracies, as the
     paper averages classes inside its bins.
     """
-    counts = _checked(confusion, ndim=2)
-    recall = class_accuracy(counts)  # [C]
-    support, predicted = counts.sum(1), counts.sum(0)  # [C], [C]
-    f1 = _ratio(2 * counts.diagonal(), np.where(support > 0, support + predicted, 0))  # [C]
+    found = _scores_of_each(_checked(confusion, ndim=2)[None], tiers)
+    return {name: float(values[0]) for name, values in found.items()}
+
+
+def _scores_of_each(counts: npt.NDArray[Any], tiers: Tiers) -> dict[str, Floats]:
+    """``scores`` of many matrices [K, C, C], [K] each."""
+    right, support, predicted = _margins(counts)  # [K, C] each
+    recall = _ratio(right, support)
+    f1 = _ratio(2 * right, np.where(support > 0, support + predicted, 0))
     return {
-        "acc": float(_ratio(counts.trace(), counts.sum())),
-        "bacc": _mean(recall),
-        "macro_f1": _mean(f1),
-        "head_acc": _mean(recall[list(tiers.head)]),
-        "medium_acc": _mean(recall[list(tiers.medium)]),
-        "tail_acc": _mean(recall[list(tiers.tail)]),
+        "acc": _ratio(right.sum(1), counts.sum((1, 2))),
+        "bacc": _means(recall),
+        "macro_f1": _means(f1),
+        "head_acc": _means(recall[:, list(tiers.head)]),
+        "medium_acc": _means(recall[:, list(tiers.medium)]),
+        "tail_acc": _means(recall[:, list(tiers.tail)]),
     }
+
+
+def _margins(counts: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+    """Of matrices [..., C, C]: nodes that are right, nodes of each class, and nodes that are said to be."""
+    return counts.diagonal(axis1=-2, axis2=-1), counts.sum(-1), counts.sum(-2)
 
 
 def pooled(confusions: Array, tiers: Tiers, shares: Sequence[float] | None = None) -> dict[str, float]:
@@ -85,9 +95,8 @@ def client_mean(confusions: Array, tiers: Tiers) -> dict[str, float]:
     A client without such nodes does not count. A client without a tier is left out of that tier's mean only.
     """
     counts = _checked(confusions, ndim=3)
-    clients = [scores(c, tiers) for c in counts]
     nodes = counts.sum((1, 2))  # [K]
-    return {name: _mean(np.array([c[name] for c in clients]), nodes) for name in METRICS}
+    return {name: _mean(values, nodes) for name, values in _scores_of_each(counts, tiers).items()}
 
 
 def class_accuracy(confusion: Array) -> Floats:
@@ -107,8 +116,7 @@ def class_scores(confusion: Array, seeds: int = 1) -> dict[str, Interval]:
     F1 = 2 F* / (1 + F*) rises with it (Hand, Christen & Kirielle 2021). So F1 has the interval of F*,
     mapped in the same way.
     """
-    counts = _checked(confusion, ndim=2)
-    right, support, predicted = counts.diagonal(), counts.sum(1), counts.sum(0)  # [C] each
+    right, support, predicted = _margins(_checked(confusion, ndim=2))  # [C] each
     either = np.where(support > 0, support + predicted - right, 0)
     precision, recall, star = (
         (_ratio(right, trials), *wilson(right / seeds, trials / seeds))
@@ -159,14 +167,22 @@ def class_numbers(confusions: Array, tiers: Tiers, by_client: bool = True) -> di
         tier: {name: _triple(mean_with_interval(found[name], members)) for name in OF_A_CLASS}
         for tier, members in cut.items()
     }
-    clients = [{"client": k, **_of_client(own)} for k, own in enumerate(counts)] if by_client else []
-    return {"by_class": classes, "by_tier": by_tier, "by_client": clients}
+    return {"by_class": classes, "by_tier": by_tier, "by_client": _of_clients(counts) if by_client else []}
 
 
-def _of_client(counts: npt.NDArray[Any]) -> dict[str, Any]:
-    occurs, found = counts.sum(1) > 0, class_scores(counts)
-    means = {name: _mean(np.nan_to_num(found[name][0][occurs])) for name in OF_A_CLASS}
-    return {"nodes": int(counts.sum()), **{name: None if v != v else v for name, v in means.items()}}
+def _of_clients(counts: npt.NDArray[Any]) -> list[dict[str, Any]]:
+    right, support, predicted = _margins(counts)  # [K, C] each
+    star = _ratio(right, np.where(support > 0, support + predicted - right, 0))
+    values = {
+        "precision": np.where(predicted > 0, _ratio(right, predicted), 0.0),
+        "recall": _ratio(right, support),
+        "f1": 2 * star / (1 + star),
+    }
+    means = {name: _means(np.where(support > 0, value, np.nan)).tolist() for name, value in values.items()}
+    return [
+        {"client": k, "nodes": nodes, **{name: None if (v := means[name][k]) != v else v for name in means}}
+        for k, nodes in enumerate(counts.sum((1, 2)).tolist())
+    ]
 
 
 def _triple(values: Sequence[float]) -> list[float] | None:
@@ -237,8 +253,24 @@ def _ratio(top: Any, bottom: Any) -> Floats:
     return result
 
 
-def _mean(values: Floats, weights: npt.NDArray[np.int64] | None = None) -> float:
+def _means(values: Floats) -> Floats:
+    """The mean of what is not NaN in each row [K, n]: [K]; NaN if there is nothing.
+
+    Rows that lack the same values are summed together. So each sum has the order, and the bits, of its own.
+    """
+    known, out = ~np.isnan(values), np.full(len(values), np.nan)
+    if not values.size:
+        return out
+    kinds, kind_of = np.unique(known, axis=0, return_inverse=True)
+    by_kind = np.argsort(kind_of.reshape(-1), kind="stable")
+    ends = np.cumsum(np.bincount(kind_of.reshape(-1), minlength=len(kinds)))
+    for kind, rows in zip(kinds, np.split(by_kind, ends[:-1]), strict=True):
+        if kind.any():
+            out[rows] = np.ascontiguousarray(values[rows][:, kind]).sum(1) / kind.sum()
+    return out
+
+
+def _mean(values: Floats, weights: npt.NDArray[np.int64]) -> float:
     """The weighted mean of the values that are not NaN; NaN if there are none."""
     known = ~np.isnan(values)
-    used = np.ones(values.shape) if weights is None else weights
-    return float(_ratio((values[known] * used[known]).sum(), used[known].sum()))
+    return float(_ratio((values[known] * weights[known]).sum(), weights[known].sum()))

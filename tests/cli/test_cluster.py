@@ -24,7 +24,9 @@ def test_certificates_are_made_with_a_warning(tmp_path: Path, capsys: pytest.Cap
         (["--cluster", "tcp://x:1", "--certificates", "c"], "such as tls://"),
     ],
 )
-@pytest.mark.parametrize("command", [["compare", "fedavg"], ["reproduce", "table3"], ["tune", "fedavg"]])
+@pytest.mark.parametrize(
+    "command", [["compare", "fedavg"], ["reproduce", "table3"], ["tune", "fedavg"], ["attack"]]
+)
 def test_a_mistake_is_one_sentence(
     command: list[str],
     arguments: list[str],

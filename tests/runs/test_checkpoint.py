@@ -6,7 +6,7 @@ import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ import torch
 
 from fedepd.errors import BadData
 from fedepd.longtail import Tiers
+from fedepd.rounds.in_process import InProcess
 from fedepd.runs import checkpoint
 from fedepd.runs.checkpoint import Saver, load, remove, restore, save
 from fedepd.runs.folder import checkpoints
@@ -44,23 +45,29 @@ def some_progress(round: int) -> Progress:
     return Progress(tensors, "val_macro_f1", TIERS, best=best, lines=lines)
 
 
-def some_participants(value: float) -> list[Any]:
-    return [
-        SimpleNamespace(client_id=k, state={"fit.moments.m": torch.full((4,), value + k)}) for k in (1, 10)
-    ]
+def some_clients(value: float) -> InProcess:
+    clients: Any = InProcess([])
+    clients.participants = {
+        k: SimpleNamespace(size=1, state={"fit.moments.m": torch.full((4,), value + k)}) for k in (1, 10)
+    }
+    return cast(InProcess, clients)
+
+
+def _of(clients: InProcess) -> list[Any]:
+    return list(clients.participants.values())
 
 
 def save_rounds(folder: Path, *rounds: int) -> None:
     saver = Saver(folder, 1, "hash")
     for round in rounds:
         saver._cost = 0.0
-        saver.after_round(some_progress(round), some_participants(round), (10.0 * round, 5.0))
+        saver.after_round(some_progress(round), some_clients(round), (10.0 * round, 5.0))
 
 
 def restored(
     folder: Path, config_hash: str = "hash"
-) -> tuple[Progress, list[Any], tuple[float, float], list[str]]:
-    progress, participants = Progress({}, "val_macro_f1", TIERS), some_participants(-1.0)
+) -> tuple[Progress, InProcess, tuple[float, float], list[str]]:
+    progress, participants = Progress({}, "val_macro_f1", TIERS), some_clients(-1.0)
     return progress, participants, *restore(folder, config_hash, progress, participants)
 
 
@@ -81,7 +88,7 @@ def test_everything_comes_back(tmp_path: Path) -> None:
     assert [line["round"] for line in progress.lines] == [1, 2, 3]
     assert progress.lines[0]["loss"] is None
     assert progress.lines[2]["loss"] == 1 / 3
-    for got, was in zip(participants, some_participants(3), strict=True):
+    for got, was in zip(_of(participants), _of(some_clients(3)), strict=True):
         assert_same(got.state, was.state)
     assert seconds == (30.0, 5.0)
     assert notes == []
@@ -98,7 +105,7 @@ def test_the_newest_and_one_before_it_are_kept(tmp_path: Path) -> None:
 def test_nothing_saved_is_a_start_from_the_beginning(tmp_path: Path) -> None:
     progress, participants, seconds, notes = restored(tmp_path)
     assert (progress.lines, seconds, notes) == ([], (0.0, 0.0), [])
-    assert participants[0].state["fit.moments.m"][0] == 0.0
+    assert _of(participants)[0].state["fit.moments.m"][0] == 0.0
 
 
 def damages(content: bytes) -> list[bytes]:
@@ -178,7 +185,7 @@ def test_saves_take_a_twentieth_of_the_time(tmp_path: Path, monkeypatch: pytest.
     for round in range(1, 31):
         now += 1.0
         progress.lines.append({"round": round})
-        saver.after_round(progress, [], (0.0, 0.0))
+        saver.after_round(progress, InProcess([]), (0.0, 0.0))
     assert rounds == [1, 11, 21]
 
 
@@ -187,7 +194,7 @@ def test_every(tmp_path: Path, every: int, wanted: list[int], monkeypatch: pytes
     monkeypatch.setattr(checkpoint, "SHARE", math.inf)
     saver = Saver(tmp_path, every, "hash")
     for round in (1, 2, 3, 4):
-        saver.after_round(some_progress(round), [], (0.0, 0.0))
+        saver.after_round(some_progress(round), InProcess([]), (0.0, 0.0))
     assert sorted(int(path.name[-6:]) for path in checkpoints(tmp_path)) == wanted
 
 

@@ -178,22 +178,28 @@ def stopped_at(round: int) -> Callable[[Any], None]:
 
 
 def interrupted(
-    file: Path | Graph, folder: Path, monkeypatch: pytest.MonkeyPatch, method: str = "fedepd", round: int = 14
+    file: Path | Graph,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str = "fedepd",
+    round: int = 14,
+    shards: int = 1,
 ) -> Path:
     monkeypatch.setattr(checkpoint, "SHARE", math.inf)
     with pytest.raises(KeyboardInterrupt):
-        run(file, method, out=folder, on_round=stopped_at(round), **TINY)
+        run(file, method, out=folder, shards=shards, on_round=stopped_at(round), **TINY)
+    assert not multiprocessing.active_children()
     return folder
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(("workers", "shards"), [(1, 1), (2, 1), (1, 3)])
 def test_an_interrupted_run_goes_on(
-    file: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+    file: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, shards: int
 ) -> None:
-    folder = interrupted(file, tmp_path / "run", monkeypatch)
+    folder = interrupted(file, tmp_path / "run", monkeypatch, shards=shards)
     assert len(checkpoints(folder)) == 2
     seen: list[int] = []
-    result = resume(folder, workers=workers, on_round=lambda each: seen.append(each.number))
+    result = resume(folder, workers=workers, shards=shards, on_round=lambda each: seen.append(each.number))
     assert seen == list(range(15, 31))
     assert outcome(folder) == outcome(whole)
     assert result.folder == folder
@@ -227,13 +233,14 @@ def test_without_checkpoints_it_starts_again(file: Path, whole: Path, tmp_path: 
 def test_every_method_goes_on(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a method keeps between rounds is in its state or in the server's tensors.
 
-    So the checkpoint has it.
+    So the checkpoint has it. The run is begun in one process and goes on in two shards: the bits are the same
+    for every method, personal models included.
     """
     monkeypatch.setitem(TINY, "rounds", 6)
     for method in fedepd.METHODS:
         run(file, method, out=tmp_path / method / "whole", **TINY)
         folder = interrupted(file, tmp_path / method / "run", monkeypatch, method, round=4)
-        resume(folder)
+        resume(folder, shards=2)
         assert outcome(folder) == outcome(tmp_path / method / "whole"), method
 
 
@@ -362,7 +369,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_whole(file: Path, whole: Path, tm
     assert outcome(folder) == outcome(whole)
 
 
-def command(file: Path, folder: Path, workers: int) -> None:
+def command(file: Path, folder: Path, workers: int, shards: int) -> None:
     checkpoint.SHARE = math.inf
     words = [
         "run",
@@ -374,6 +381,8 @@ def command(file: Path, folder: Path, workers: int) -> None:
         "--quiet",
         "--workers",
         str(workers),
+        "--shards",
+        str(shards),
         *FLAGS,
         "--rounds",
         "100000",
@@ -382,13 +391,14 @@ def command(file: Path, folder: Path, workers: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "workers"), [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGTERM, 2)]
+    ("number", "workers", "shards"),
+    [(signal.SIGINT, 1, 1), (signal.SIGTERM, 1, 1), (signal.SIGTERM, 2, 1), (signal.SIGTERM, 1, 2)],
 )
 def test_a_signal_stops_within_two_seconds(
-    file: Path, tmp_path: Path, number: signal.Signals, workers: int
+    file: Path, tmp_path: Path, number: signal.Signals, workers: int, shards: int
 ) -> None:
     folder = tmp_path / "run"
-    process = SERVER.Process(target=command, args=(file, folder, workers))
+    process = SERVER.Process(target=command, args=(file, folder, workers, shards))
     process.start()
     until = time.perf_counter() + 60
     while len(checkpoints(folder)) < 2 and time.perf_counter() < until:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import multiprocessing
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,10 +23,12 @@ from safetensors.torch import load_file
 from fedepd.clients.partition import PartitionConfig, partition
 from fedepd.clients.split import SplitConfig, make_clients
 from fedepd.datasets import load
+from fedepd.datasets.synthetic import synthetic
 from fedepd.errors import BadConfig, FedEPDError
 from fedepd.metrics import METRICS
 from fedepd.report.page import build_report
 from fedepd.rng import seeded
+from fedepd.rounds.loop import Round
 from fedepd.runs.folder import weights_sha256
 from fedepd.runs.jobs import Job, run_jobs
 from fedepd.runs.run import RunResult, run
@@ -98,6 +101,47 @@ def test_training_beats_the_largest_class(graph: Graph) -> None:
     result = run(graph, "fedavg", rounds=15, clients=3)
     assert result.metrics["global"]["pooled"]["bacc"] > 0.2
     assert result.rounds[-1]["loss"] < result.rounds[0]["loss"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"method": "fedepd", "guard": True},
+        {"method": "fedepd", "secure": True},
+        {"method": "fedavg", "attack": "alie", "attackers": 1},
+        {"method": "fedgta", "participation": 0.5},
+    ],
+)
+def test_shards_give_the_bits_of_one_process(settings: dict[str, Any]) -> None:
+    """What every method does in shards is in test_resume. Here is what else a server may ask."""
+    graph = synthetic(nodes=150, edges=500, classes=3, smallest=20, imbalance=4.0, features=8)
+    here = run(graph, **settings, **QUICK)
+    there = run(graph, **settings, **QUICK, shards=2)
+    assert here.summary["weights_sha256"] == there.summary["weights_sha256"]
+    assert_same(here.adapted, there.adapted)
+    for name, matrix in here.confusions.items():
+        assert np.array_equal(matrix, there.confusions[name]), name
+    assert not multiprocessing.active_children()
+
+
+def test_a_killed_shard_ends_the_run_with_one_sentence(graph: Graph, tmp_path: Path) -> None:
+    def kill(each: Round) -> None:
+        for process in multiprocessing.active_children()[:1]:
+            process.kill()
+
+    with pytest.raises(FedEPDError, match=r"the process of a shard was killed \(SIGKILL\)"):
+        run(graph, "fedavg", out=tmp_path / "run", shards=2, on_round=kill, **QUICK)
+    assert not multiprocessing.active_children()
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [({"shards": 0}, "shards is 0; give at least 1"), ({"shards": 2, "workers": 2}, "give one of the two")],
+)
+def test_shards_that_cannot_be(graph: Graph, given: dict[str, int], says: str) -> None:
+    with pytest.raises(BadConfig, match=says):
+        run(graph, "fedavg", **given, **QUICK)
 
 
 def test_the_folder_is_complete(kept: RunResult, graph: Graph) -> None:

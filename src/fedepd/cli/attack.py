@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from fedepd.cli.console import console
-from fedepd.cli.parser import Parser, add_settings
+from fedepd.cli.parser import CLUSTER, Parser, add_cluster_options, add_settings, workers_of
 from fedepd.errors import BadConfig, UnknownName
 
 if TYPE_CHECKING:
     from fedepd.reproduction.study.targets import Target
 
-OWN = ("method", "preset", "data", "data_dir", "attack", "robust", "seeds", "workers", "out", "quiet")
+OWN = (
+    "method", "preset", "data", "data_dir", "attack", "robust", "seeds", "workers", "out", "quiet", *CLUSTER
+)  # fmt: skip
 """Options that are not settings of a run."""
 DEFENCES = "off,clip,median,trimmed,multi-krum"
 
@@ -27,6 +29,7 @@ def attack(arguments: list[str]) -> int:
     values = _parser().parse(arguments)
     if values.seeds < 1:
         raise BadConfig(f"seeds is {values.seeds}; give at least 1")
+    workers = workers_of(values)
     settings = {name: value for name, value in vars(values).items() if name not in OWN}
     target = _target(values)
     planned = plan(
@@ -40,7 +43,7 @@ def attack(arguments: list[str]) -> int:
     waiting, command = to_run(planned), f"fedepd attack {shlex.join(arguments)}"
     shown = display(waiting, len({each.job.out for each in planned}), values.workers, values.quiet)
     with stoppable(lambda: f"'{command}' continues from here"), shown as hooks:
-        failures = run_planned(waiting, values.workers, *hooks)
+        failures = run_planned(waiting, workers, *hooks)
     written = write_results(target.name, [target], planned, Path(values.out), command)
     for heading, table in written[0].tables.items():
         _show(
@@ -108,6 +111,7 @@ def _parser() -> Parser:
         help="folder for runs and tables (default: runs/attack)",
     )
     parser.add_argument("--quiet", action="store_true", default=False, help="show no progress")
+    add_cluster_options(parser)
     for name, cls in GROUPS.items():
         if name != "attack":
             add_settings(parser, name, cls, but=("robust", "cap_weights"))

@@ -1,4 +1,4 @@
-"""``fedepd cluster``: workers on one or several machines, for compare, reproduce and tune."""
+"""``fedepd cluster``: workers on one or several machines, for compare, reproduce, tune and attack."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def cluster(arguments: list[str]) -> int:
     parser = Parser(
         prog="fedepd cluster",
         allow_abbrev=False,
-        description="Workers on one or several machines, for compare, reproduce and tune. Needs the extra "
-        "'cluster'.",
+        description="Workers on one or several machines, for compare, reproduce, tune and attack. Needs the "
+        "extra 'cluster'.",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=Parser)
     made = actions.add_parser("certificates", help="make the files with which the machines know each other")

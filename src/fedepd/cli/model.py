@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from fedepd.cli.console import complain, console, progress_bar, say, say_json, say_table
-from fedepd.cli.parser import Parser, add_checkpoint_option
+from fedepd.cli.parser import Parser, add_checkpoint_option, add_shards_option
 from fedepd.cli.point import add_aim_options
 from fedepd.cli.subject import add_subject_options, subject_of
 from fedepd.shown import plain, shown
@@ -34,6 +34,7 @@ def resume(arguments: list[str]) -> int:
         help="number of clients trained at the same time; results do not depend on it (default: 1)",
     )
     add_checkpoint_option(parser)
+    add_shards_option(parser)
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     parser.add_argument("--json", action="store_true", help="print only one JSON object")
     values = parser.parse(arguments)
@@ -58,7 +59,7 @@ def resume(arguments: list[str]) -> int:
             done = round
 
         result = finish(
-            folder, values.data, workers=values.workers, data_dir=values.data_dir,
+            folder, values.data, workers=values.workers, shards=values.shards, data_dir=values.data_dir,
             on_round=lambda each: watch(each.number), checkpoint_every=values.checkpoint_every,
         )  # fmt: skip
     return show_result(result, values.json)

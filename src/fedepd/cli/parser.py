@@ -90,6 +90,17 @@ def add_checkpoint_option(parser: Parser) -> None:
     )
 
 
+def add_shards_option(parser: Parser) -> None:
+    parser.add_argument(
+        "--shards",
+        type=int,
+        default=1,
+        metavar="N",
+        help="number of processes that share the clients, in place of --workers, for many small clients; "
+        "results do not depend on it (default: 1)",
+    )
+
+
 def add_tuned_option(parser: Parser) -> None:
     parser.add_argument(
         "--tuned",

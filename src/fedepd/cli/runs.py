@@ -15,6 +15,7 @@ from fedepd.cli.parser import (
     add_checkpoint_option,
     add_cluster_options,
     add_settings,
+    add_shards_option,
     add_tuned_option,
     workers_of,
 )
@@ -71,6 +72,7 @@ def run(arguments: list[str]) -> int:
             values.checkpoint_every,
             source,
             told,
+            shards=values.shards,
         )
     return show_result(result, values.json)
 
@@ -82,6 +84,7 @@ RUN_ONLY = (
     "tuned",
     "out",
     "workers",
+    "shards",
     "checkpoint_every",
     "data_dir",
     "clients_dir",
@@ -121,6 +124,7 @@ def _run_parser(method: str) -> Parser:
         help="new folder to save the run in: settings, models, every round's numbers",
     )
     add_checkpoint_option(parser)
+    add_shards_option(parser)
     parser.add_argument("--json", action="store_true", default=False, help="print only one JSON object")
     add_settings(parser, f"settings of {cls_of_method.label}", cls_of_method)
     for name, cls in GROUPS.items():

@@ -114,8 +114,9 @@ class Attacked(InProcess):
         attackers: Sequence[int],
         attack: Attack,
         fields: Fields,
+        shards: int = 1,
     ) -> None:
-        super().__init__(participants, workers)
+        super().__init__(participants, workers, shards=shards)
         self.attackers, self.attack, self.fields = attackers, attack, fields
 
     def declared(self, clients: Sequence[int]) -> dict[int, Sizes]:

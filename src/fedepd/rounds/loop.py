@@ -20,6 +20,7 @@ from fedepd.rng import seeded_numpy
 from fedepd.rounds.admission import Refusal, admit, admit_confusions
 from fedepd.rounds.defence import NO_DEFENCE, Deeds, Defence, defend
 from fedepd.rounds.guard import NO_PRIVACY, OPEN, Privacy
+from fedepd.rounds.shards import cpu_time
 from fedepd.types import Reply, Sizes, Tensors
 
 GIVE_UP = 5
@@ -109,7 +110,7 @@ def train(
     empty, offended = 0, dict(offences or {})
     last = server.last_round if last_round is None else last_round
     for number in range(first_round, last + 1):
-        wall, cpu = time.perf_counter(), time.process_time()
+        wall, cpu = time.perf_counter(), cpu_time()
         asked = [k for k in clients if offended.get(k, 0) < OFFENCES]
         trusted = set(asked)
         messages = {k: method.message(tensors, k) for k in cohort(clients, server, number) if k in trusted}
@@ -157,7 +158,7 @@ def train(
             bytes_down=added(r.received for r in replies.values())
             or added(sizes_in_bytes(message) for message in messages.values()),
             seconds=time.perf_counter() - wall,
-            cpu_seconds=time.process_time() - cpu,
+            cpu_seconds=cpu_time() - cpu,
             refused=refused,
             deeds=deeds,
             excluded=tuple(k for k in sorted(clients) if offended.get(k, 0) >= OFFENCES),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,9 @@ from safetensors.numpy import save as to_bytes
 from fedepd.errors import BadData
 from fedepd.files import MAX_TENSOR_BYTES, parse_json, parse_tensors, regular_content, write_bytes
 from fedepd.rounds.evaluate import SPLITS
-from fedepd.rounds.participant import Participant
+from fedepd.rounds.in_process import InProcess
 from fedepd.runs.folder import CHECKPOINT_FIELDS, checkpoint_path, checkpoints
-from fedepd.runs.selection import Progress, below
+from fedepd.runs.selection import Progress, of_each_client
 from fedepd.shapes import TEXT, expect
 from fedepd.shown import shown
 from fedepd.types import Tensors
@@ -52,9 +51,7 @@ class Saver:
         self.folder, self.every, self.config_hash, self.due = folder, every, config_hash, due
         self._ended, self._cost = 0.0, 0.0
 
-    def after_round(
-        self, progress: Progress, participants: Iterable[Participant], seconds: tuple[float, float]
-    ) -> None:
+    def after_round(self, progress: Progress, clients: InProcess, seconds: tuple[float, float]) -> None:
         """``seconds``: wall and CPU time of the run so far, sittings before a crash included."""
         start, round = time.perf_counter(), int(progress.lines[-1]["round"])
         if not self.every or round % self.every:
@@ -62,8 +59,8 @@ class Saver:
         if not self.due and (start - self._ended) * SHARE < self._cost:
             return
         tensors, about = progress.packed()
-        for p in participants:
-            tensors |= {f"client/{p.client_id}/{name}": value for name, value in p.state.items()}
+        for k, state in clients.kept("state").items():
+            tensors |= {f"client/{k}/{name}": value for name, value in state.items()}
         save(self.folder, round, tensors, {**about, "config_hash": self.config_hash, "seconds": seconds})
         self._ended = time.perf_counter()
         self._cost = self._ended - start
@@ -117,7 +114,7 @@ def restore(
     folder: Path,
     config_hash: str,
     progress: Progress,
-    participants: Iterable[Participant],
+    clients: InProcess,
     rounds: int | None = None,
 ) -> tuple[tuple[float, float], list[str]]:
     """Continue from the newest checkpoint that can be trusted, else from the start.
@@ -133,23 +130,13 @@ def restore(
             bad.append(str(reason))
             continue
         progress.restore(tensors, about)
-        states = _states(tensors)
-        for p in participants:
-            p.state = states.get(str(p.client_id), {})
+        states = of_each_client(tensors, "client/", "/")
+        clients.restore({k: states[str(k)] for k in clients.participants if str(k) in states})
         wall, cpu = about["seconds"]
         return (wall, cpu), [
             f"{'; '.join(bad)}: continued from round {progress.lines[-1]['round']} instead"
         ] if bad else []
     return (0.0, 0.0), [f"{'; '.join(bad)}: started again from round 1"] if bad else []
-
-
-def _states(tensors: Tensors) -> dict[str, Tensors]:
-    """The tensors of each client, in one pass over all names."""
-    out: dict[str, Tensors] = {}
-    for name, value in below(tensors, "client/").items():
-        client, _, own = name.partition("/")
-        out.setdefault(client, {})[own] = value
-    return out
 
 
 def _check(tensors: Tensors, about: dict[str, Any], start: Progress, name: str, rounds: int | None) -> None:

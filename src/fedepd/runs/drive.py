@@ -14,6 +14,7 @@ from fedepd.rounds.loop import Exchange, Round, cohort, cohort_size, train
 from fedepd.rounds.noise import check_noise
 from fedepd.rounds.pooled import EVERYONE, Pooled, Summing
 from fedepd.rounds.questions import STATISTICS
+from fedepd.rounds.shards import cpu_time
 from fedepd.rounds.statistics import Statistics
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.folder import Json
@@ -142,7 +143,7 @@ def pooled(course: Course) -> Pooled:
 
 def now() -> tuple[float, float]:
     """On the wall and on the CPU clock."""
-    return time.perf_counter(), time.process_time()
+    return time.perf_counter(), cpu_time()
 
 
 def since(started: tuple[float, float]) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from scipy.special import softmax
 from fedepd.rounds.ranking import mean_average_precision, ranked_classes, ranked_together
 from fedepd.runs.drive import notices
 from fedepd.runs.folder import Json
-from fedepd.runs.selection import Progress, below
+from fedepd.runs.selection import Progress, of_each_client
 from fedepd.runs.simulation import Simulation
 from fedepd.types import Tensors
 
@@ -53,23 +53,24 @@ def selected_rows(simulation: Simulation, progress: Progress, kind: str, split: 
     selected round that nobody has kept.
     """
     best, out = progress.best[kind], []
-    for participant, measured in zip(
-        simulation.participants, best.confusions[f"{kind}_{split}"], strict=True
-    ):
-        try:
-            tensors = _tensors(simulation, progress, kind, participant.client_id)
-            matrix, logits, y = participant.tested(best.round, tensors, split)
-        except KeyError:
-            return None
-        if not np.array_equal(matrix.numpy(), measured):
+    try:
+        tested = simulation.exchange.tested(best.round, _tensors(simulation, progress, kind), split)
+    except KeyError:
+        return None
+    measured = best.confusions[f"{kind}_{split}"]
+    for client, counts in zip(simulation.exchange.participants, measured, strict=True):
+        matrix, logits, y = tested[client]
+        if not np.array_equal(matrix.numpy(), counts):
             return None
         out.append((logits.numpy().astype(np.float64), y.numpy()))
     return out
 
 
-def _tensors(simulation: Simulation, progress: Progress, kind: str, client: int) -> Tensors:
+def _tensors(simulation: Simulation, progress: Progress, kind: str) -> dict[int, Tensors]:
+    """The selected model of each client."""
     method, best = simulation.experiment.method, progress.best[kind]
+    clients, more = simulation.exchange.participants, notices(progress)
     if kind == "global":
-        return {**method.message(best.tensors, client), **notices(progress)}
-    last = {**method.message(progress.tensors, client), **notices(progress)}
-    return {**last, **below(best.tensors, f"client{client}.")}
+        return {k: {**method.message(best.tensors, k), **more} for k in clients}
+    own = of_each_client(best.tensors, "client", ".")
+    return {k: {**method.message(progress.tensors, k), **more, **own.get(str(k), {})} for k in clients}

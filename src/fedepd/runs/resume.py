@@ -28,7 +28,7 @@ from fedepd.runs.folder import (
     read_weights,
     weights_sha256,
 )
-from fedepd.runs.run import RunResult, complete
+from fedepd.runs.run import RunResult, check_workers, complete
 from fedepd.runs.simulation import Simulation, build
 from fedepd.runs.source import Data, Source
 from fedepd.shapes import ROUND_NUMBER, TABLE, TEXT, expect
@@ -51,6 +51,7 @@ def resume(
     *,
     method: Method[Any] | None = None,
     workers: int = 1,
+    shards: int = 1,
     data_dir: str | Path | None = None,
     on_round: Callable[[Round], None] | None = None,
     checkpoint_every: int = 1,
@@ -65,6 +66,7 @@ def resume(
         data: Needed only where the run was given a graph from memory, or its file has moved.
         method: Needed only where the run was given an object of a class that has no name: an equal one.
         workers: Threads that share the clients. Their number changes no bit.
+        shards: Processes that share the clients, in place of threads.
         data_dir: The folder with the datasets' files, if it has moved.
         on_round: Called with each finished round.
         checkpoint_every: After so many rounds the folder gets what the next ``resume`` needs; 0: never.
@@ -94,13 +96,14 @@ def resume(
         3
     """
     folder, started = Path(folder), now()
+    check_workers(workers, shards, checkpoint_every)
     if is_finished(folder):
         raise BadConfig(
             f"the run in '{folder}' is already finished; "
             f"read its {SUMMARY} or start another with 'fedepd run'"
         )
     with held(folder):
-        simulation = rebuild(folder, data, data_dir, workers, method)
+        simulation = rebuild(folder, data, data_dir, workers, method, shards)
         notes = read_config(folder).get("notes", [])
         return complete(simulation, folder, on_round, checkpoint_every, started, notes)
 
@@ -131,11 +134,12 @@ def rebuild(
     data_dir: str | Path | None = None,
     workers: int = 1,
     method: Method[Any] | None = None,
+    shards: int = 1,
 ) -> Simulation:
     """The simulation of a run folder as it was before its first round, on the very same data."""
     config = read_config(folder)
     experiment = experiment_of(config, method=method)
-    simulation = build(experiment, load_data(folder, data, data_dir), workers)
+    simulation = build(experiment, load_data(folder, data, data_dir), workers, shards=shards)
     was, found = config["dataset"]["sha256"], simulation.config["dataset"]["sha256"]
     if was != found:
         changed = f"sha256 {was[:12]}, now {found[:12]}"

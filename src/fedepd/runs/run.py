@@ -127,6 +127,7 @@ def run(
     preset: str = "default",
     out: str | Path | None = None,
     workers: int = 1,
+    shards: int = 1,
     data_dir: str | Path | None = None,
     on_round: Callable[[Round], None] | None = None,
     checkpoint_every: int = 1,
@@ -140,6 +141,7 @@ def run(
         preset: A named set of the method's values, such as "printed" of "fedepd". An object has none.
         out: A new folder for everything behind the numbers. Without it nothing is written.
         workers: Threads that share the clients. Their number changes no bit.
+        shards: Processes that share the clients, in place of threads: for many small clients (docs/speed.md).
         data_dir: The folder with the datasets' files, if it is not ``$FEDEPD_DATA``.
         on_round: Called with each finished round.
         checkpoint_every: After so many rounds the folder gets what ``fedepd.resume`` needs; 0: never.
@@ -168,11 +170,11 @@ def run(
         Experiment.make(method, preset, **{"backbone": AUTO, **settings}),
         "backbone" in settings,
     )
-    folder = Path(out) if out is not None else None
+    folder, source = Path(out) if out is not None else None, None
     if isinstance(data, (str, Path)):
         source = Source.make(data, data_dir)
-        return execute(experiment, source.load(), folder, workers, on_round, checkpoint_every, source, told)
-    return execute(experiment, data, folder, workers, on_round, checkpoint_every, None, told)
+        data = source.load()
+    return execute(experiment, data, folder, workers, on_round, checkpoint_every, source, told, shards=shards)
 
 
 def execute(
@@ -185,15 +187,14 @@ def execute(
     source: Source | None = None,
     told: bool = True,
     notes: Sequence[str] = (),
+    shards: int = 1,
 ) -> RunResult:
     """A new run.
 
     ``source`` says in the folder where ``data`` came from. ``told``: whether a person named the backbone.
     ``notes``: sentences for the summary.
     """
-    for name, value, least in (("workers", workers, 1), ("checkpoint_every", checkpoint_every, 0)):
-        if value < least:
-            raise BadConfig(f"{name} is {value}; give at least {least}")
+    check_workers(workers, shards, checkpoint_every)
     if (
         experiment.split.vault
         and not isinstance(data, Graph)
@@ -210,7 +211,7 @@ def execute(
 
         experiment, initial, found = with_start(experiment, data)
         notes += found
-    simulation = replace(build(experiment, data, workers, choose=told), initial=initial)
+    simulation = replace(build(experiment, data, workers, told, shards), initial=initial)
     if simulation.note:
         notes.append(simulation.note)
     if out is not None and "class" in described(experiment.model.backbone):
@@ -223,6 +224,14 @@ def execute(
             record.write_tensors(out / START, initial)
         record.write_config(out, {**simulation.config, "source": source and asdict(source), "notes": notes})
         return complete(simulation, out, on_round, checkpoint_every, started, notes)
+
+
+def check_workers(workers: int, shards: int, checkpoint_every: int) -> None:
+    """Refuse what is no number of threads, processes or rounds."""
+    given = {"workers": (workers, 1), "shards": (shards, 1), "checkpoint_every": (checkpoint_every, 0)}
+    for name, (value, least) in given.items():
+        if value < least:
+            raise BadConfig(f"{name} is {value}; give at least {least}")
 
 
 def complete(
@@ -245,7 +254,7 @@ def complete(
         if out is not None:
             record.write_setting(out, simulation.facts(progress.tensors), simulation.cut())
             rounds = simulation.experiment.protocol.rounds
-            spent, found = checkpoint.restore(out, config_hash, progress, simulation.participants, rounds)
+            spent, found = checkpoint.restore(out, config_hash, progress, simulation.exchange, rounds)
             notes = [*notes, *found]
             started = started[0] - spent[0], started[1] - spent[1]
             record.write_rounds(out, progress.lines)
@@ -253,7 +262,7 @@ def complete(
             saver = checkpoint.Saver(out, checkpoint_every, config_hash, due=noisy)
             after += [
                 lambda _, line: record.add_round(out, line),
-                lambda *_: saver.after_round(progress, simulation.participants, since(started)),
+                lambda *_: saver.after_round(progress, simulation.exchange, since(started)),
             ]
         if on_round is not None:
             after.append(lambda each, _: on_round(each))
@@ -266,10 +275,11 @@ def complete(
         if adapts(simulation.experiment):
             adapt(simulation.course(), progress)
         ranking = ranked(simulation, progress)
+        summary = summarise(simulation, progress, started, notes, ranking)
+        adapted = simulation.adapted_models()
+        clients = simulation.facts(progress.tensors)
     finally:
         simulation.exchange.close()
-    summary, adapted = summarise(simulation, progress, started, notes, ranking), simulation.adapted_models()
-    clients = simulation.facts(progress.tensors)
     if out is not None:
         record.write_results(out, clients, progress, summary, adapted, ranking)
         checkpoint.remove(out)

@@ -238,6 +238,15 @@ def below(tensors: Tensors, prefix: str) -> Tensors:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
+def of_each_client(tensors: Tensors, prefix: str, end: str) -> dict[str, Tensors]:
+    """The tensors of every client, in one pass: "client3.bias" is "bias" of "3" for "client" and "."."""
+    out: dict[str, Tensors] = {}
+    for name, value in below(tensors, prefix).items():
+        client, _, own = name.partition(end)
+        out.setdefault(client, {})[own] = value
+    return out
+
+
 def stack(confusions: dict[int, dict[str, Any]]) -> Confusions:
     clients = sorted(confusions)
     return {name: np.stack([confusions[k][name].numpy() for k in clients]) for name in confusions[clients[0]]}

@@ -75,8 +75,7 @@ class Simulation:
         if budget is None:
             return course
         spending = Spending(budget, folder)
-        for p in self.participants:
-            p.releases = spending.made
+        self.exchange.released(spending.made)
         return replace(course, spending=spending)
 
     def start(self) -> Progress:
@@ -84,7 +83,7 @@ class Simulation:
 
     def facts(self, tensors: Tensors) -> list[dict[str, Any]]:
         """What each client holds, with the server's tensors."""
-        return [p.facts(tensors) for p in self.participants]
+        return self.exchange.facts(tensors)
 
     def cut(self) -> dict[str, Tensor]:
         """Who owns which node, and its part in the split: 0 train, 1 validation, 2 test, 3 none."""
@@ -101,11 +100,11 @@ class Simulation:
 
     def personal_models(self) -> Tensors:
         """Every client's own model, as "client3.encoder.weight"; moments stay out."""
-        return _of_clients({p.client_id: p.own for p in self.participants})
+        return _of_clients(self.exchange.kept("own"))
 
     def adapted_models(self) -> Tensors:
         """The same for what every client keeps of its adapted model. Empty where none was adapted."""
-        return _of_clients({p.client_id: p.adapted for p in self.participants})
+        return _of_clients(self.exchange.kept("adapted"))
 
 
 def _of_clients(states: Mapping[int, Tensors]) -> Tensors:
@@ -117,11 +116,15 @@ def _of_clients(states: Mapping[int, Tensors]) -> Tensors:
     }
 
 
-def build(experiment: Experiment, data: Data, workers: int = 1, choose: bool | None = None) -> Simulation:
+def build(
+    experiment: Experiment, data: Data, workers: int = 1, choose: bool | None = None, shards: int = 1
+) -> Simulation:
     """Everything before the first round.
 
     ``choose``: a backbone that is auto is chosen here; True if a person asked for that. None: it is refused.
     """
+    if workers > 1 and shards > 1:
+        raise BadConfig(f"workers is {workers} and shards is {shards}; give one of the two")
     if choose is None:
         experiment.model.check_chosen()
     experiment.check_scope()
@@ -184,11 +187,11 @@ def build(experiment: Experiment, data: Data, workers: int = 1, choose: bool | N
     )
     server = Server(info, experiment.model, training, seed, 0, rounds)
     check_budget(experiment, server)
-    exchange = InProcess(participants, workers)
+    exchange = InProcess(participants, workers, shards=shards)
     if attack.on:
         fields, _ = first_fields(experiment, server)
         attack.check(experiment.method.label, fields)
-        exchange = Attacked(participants, workers, attackers, attack, fields)
+        exchange = Attacked(participants, workers, attackers, attack, fields, shards)
     config = _described(experiment, graph, identity or graph_sha256(graph))
     return Simulation(
         experiment, graph, part, clients, server, exchange, config, unseen, statistics, note=note
