@@ -6,9 +6,11 @@ Without a C compiler, the package computes with torch alone.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,9 @@ class CompileKernels(BuildHookInterface[Any]):
             return
         part.replace(library)
         build_data["artifacts"].append("src/fedepd/network/_kernels.so")
-        build_data["pure_python"], build_data["infer_tag"] = False, True
+        # The library is loaded by ctypes and knows nothing of Python, so one wheel serves every version of it.
+        platform = re.sub("[-.]", "_", sysconfig.get_platform())
+        build_data["pure_python"], build_data["tag"] = False, f"py3-none-{platform}"
 
 
 def _compile(command: list[str]) -> str:

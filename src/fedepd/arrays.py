@@ -11,7 +11,7 @@ import math
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
@@ -153,15 +153,32 @@ def _check_growth(unfolded: int, size: int, limit: int | None, what: str, cure: 
         raise BadData(f"{what} would unpack to more than {limit:,} bytes; {cure}")
 
 
+class Header(NamedTuple):
+    """What an array's file says about the array."""
+
+    shape: tuple[int, ...]
+    by_columns: bool
+    """Whether the first index changes fastest, as in Fortran."""
+    dtype: np.dtype[Any]
+    begin: int
+    """Bytes before the first number."""
+
+
 def check_header(file: IO[bytes], size: int, what: str, cure: str) -> int:
     """The bytes that an array will take in memory, in the type it is kept in.
 
     ``size`` is the size of its file in bytes. Header and size must agree.
     """
+    shape, _, dtype, _ = read_header(file, size, what, cure)
+    return math.prod(shape) * max(dtype.itemsize, 8 if dtype.kind in "iu" else 4)
+
+
+def read_header(file: IO[bytes], size: int, what: str, cure: str) -> Header:
+    """The header of an array of numbers or text in a file of ``size`` bytes. Header and size must agree."""
     start = io.BytesIO(file.read(HEADER))
     version = npy.read_magic(start)
-    read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, _, dtype = read_header(start)
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, by_columns, dtype = read(start)
     if dtype.hasobject:
         raise BadData(
             f"{what} holds Python objects, which are never loaded; save it as a numeric or unicode array"
@@ -173,7 +190,7 @@ def check_header(file: IO[bytes], size: int, what: str, cure: str) -> int:
         raise BadData(
             f"{what} declares shape {shown(list(shape))} but holds {size} bytes; the file is damaged, {cure}"
         )
-    return items * max(dtype.itemsize, 8 if dtype.kind in "iu" else 4)
+    return Header(shape, by_columns, dtype, start.tell())
 
 
 def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:

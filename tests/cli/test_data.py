@@ -21,6 +21,7 @@ import pytest
 import torch
 
 from fedepd.cli import main
+from fedepd.cli.data_check import import_notes
 from fedepd.clients.clients_dir import folder_names, joined, read_clients
 from fedepd.datasets import read_npz, write_npz
 from fedepd.datasets.synthetic import synthetic
@@ -443,3 +444,28 @@ def test_show_tells_how_clients_differ(here: Path, capsys: pytest.CaptureFixture
     said = capsys.readouterr().out
     assert "divergence" in said
     assert main(["data", "show", "g.npz", "--by", "nothing"]) == 2
+
+
+def test_pack_writes_a_folder_that_is_the_same_graph(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever a file holds beside its graph is packed too: here the notes of an import."""
+    assert main(IMPORT) == 0
+    assert main(["data", "pack", "bank.npz", "bank"]) == 0
+    capsys.readouterr()
+    shown = []
+    for name in ("bank.npz", "bank"):
+        assert main(["data", "show", name, "--json"]) == 0
+        shown.append(json.loads(capsys.readouterr().out))
+    assert shown[0] == shown[1]
+    assert import_notes("bank") == import_notes("bank.npz") != []
+    assert main(["data", "pack", "bank.npz", "bank"]) == 2
+    assert "is not empty" in capsys.readouterr().err
+    assert main(["data", "pack", "nothing.npz", "other"]) == 2
+    assert not Path("other").exists()
+
+
+def test_a_run_on_a_packed_graph_has_the_same_weights(here: Path) -> None:
+    write_npz(synthetic(nodes=120, edges=300, classes=3, smallest=None, imbalance=4), here / "g.npz")
+    assert main(["data", "pack", "g.npz", "g"]) == 0
+    found = [run(name, "fedavg", rounds=1, clients=2, hidden=8).summary for name in ("g.npz", "g")]
+    for name in ("weights_sha256", "config_hash"):
+        assert found[0][name] == found[1][name]

@@ -316,7 +316,7 @@ def _array(array: Any) -> dict[str, Any]:
 
 
 def folders() -> Iterator[tuple[str, str, bytes]]:
-    """A run, its model and a folder of clients, as the package itself writes them."""
+    """A run, its model, a folder of clients and a packed graph, as the package itself writes them."""
     from fedepd.cli import main
 
     with tempfile.TemporaryDirectory() as place:
@@ -332,7 +332,8 @@ def folders() -> Iterator[tuple[str, str, bytes]]:
             main(["data", "split", str(folder / "a.npz"), "--clients", "2", "-o", str(folder / "clients")])
             == 0
         )
-        for name in ("run", "model", "clients"):
+        assert main(["data", "pack", str(folder / "a.npz"), str(folder / "packed")]) == 0
+        for name in ("run", "model", "clients", "packed"):
             paths = [
                 path
                 for path in sorted((folder / name).rglob("*"))

@@ -38,6 +38,7 @@ def build(folder: Path) -> tuple[bool, list[str]]:
     hook().CompileKernels(str(folder), {}, None, None, str(folder), "wheel", app).initialize("standard", data)
     made = (source / "_kernels.so").is_file()
     assert made == bool(data["artifacts"])
+    assert data.get("tag", "").startswith("py3-none-") == made, "any Python of this platform takes the wheel"
     assert not (source / "_kernels.part").exists()
     return made, warnings
 

@@ -40,7 +40,7 @@ def _parser(action: str, *options: str) -> Parser:
     """A parser for one action, with those of the shared options that it has."""
     parser = Parser(prog=f"fedepd data {action}", allow_abbrev=False, description=ACTIONS[action][0])
     if "name" in options:
-        parser.add_argument("name", metavar="NAME" if action == "fetch" else "NAME|FILE.npz")
+        parser.add_argument("name", metavar="NAME" if action == "fetch" else "NAME|FILE.npz|FOLDER")
     if "data_dir" in options:
         parser.add_argument(
             "--data-dir",
@@ -170,6 +170,25 @@ def _split(arguments: list[str]) -> int:
     return 0
 
 
+def _pack(arguments: list[str]) -> int:
+    parser = _parser("pack", "name", "data_dir")
+    parser.add_argument("folder", metavar="FOLDER", help="new folder, which is then a graph for every --data")
+    values = parser.parse(arguments)
+    from pathlib import Path
+
+    from fedepd.clients.client_file import CLIENT_ARRAYS
+    from fedepd.datasets import is_graph_file, load
+    from fedepd.datasets.npz import arrays_of, pack
+    from fedepd.folders import check_new_folder
+
+    check_new_folder(Path(values.folder))
+    graph = load(values.name, values.data_dir)
+    more = arrays_of(values.name, (), (*CLIENT_ARRAYS, "notes")) if is_graph_file(values.name) else {}
+    pack(graph, values.folder, more)
+    say(values.folder)
+    return 0
+
+
 ACTIONS: dict[str, tuple[str, Action]] = {
     "list": ("list the datasets and say which are on this machine", _list),
     "show": (
@@ -179,5 +198,6 @@ ACTIONS: dict[str, tuple[str, Action]] = {
     "fetch": ("download a dataset", _fetch),
     "import": ("make a graph file from tables or from files of other programs", import_),
     "check": ("check a graph before training; exit code 0: fine, 1: warnings, 2: not usable", _check),
+    "pack": ("write a graph as a folder whose features are read from disk as they are needed", _pack),
     "split": ("write the part of the graph that each client holds, one folder per client", _split),
 }

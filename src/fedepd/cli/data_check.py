@@ -61,13 +61,14 @@ def check_graph(name: str, data_dir: str | None, as_json: bool, vault: float = 0
 
 def import_notes(name: str) -> list[str]:
     """What ``fedepd data import`` wrote into the file; empty if it did not write it."""
-    from fedepd.arrays import read_arrays
+    from fedepd.datasets.npz import arrays_of
+    from fedepd.datasets.packed import is_packed
     from fedepd.errors import BadData
 
-    if not name.endswith(".npz") or not Path(name).is_file():
+    if not is_packed(name) and (not name.endswith(".npz") or not Path(name).is_file()):
         return []
     try:
-        found = read_arrays(name, (), ("notes",)).get("notes")
+        found = arrays_of(name, (), ("notes",)).get("notes")
     except BadData:
         return []
     if found is None or found.ndim != 1 or found.dtype.kind != "U":

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from fedepd.clients.imputing import open_rules
 from fedepd.clients.split import SplitConfig, split_client
-from fedepd.datasets.npz import Arrays, read_arrays, read_npz, write_npz
+from fedepd.datasets.npz import Arrays, arrays_of, read_npz, write_npz
 from fedepd.errors import BadConfig, BadData
 from fedepd.shown import shown
 from fedepd.types import ClientData, Graph, Unscaled
@@ -34,6 +34,8 @@ __all__ += ["read_client_file", "read_file", "write_client_file", "write_unsplit
 TRAIN, VAL, TEST, NONE = range(4)
 LARGEST = float(np.finfo(np.float32).max)
 """The largest number that may be scaled. Features are float32."""
+CLIENT_ARRAYS = ("split", "global_ids", "unscaled", "scaled")
+"""What a client's file may hold beside its graph."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +95,7 @@ def read_file(path: str | Path) -> ClientFile:
     """The content of a client's npz file. Raises ``BadData`` if the file cannot be used."""
     path = Path(path)
     graph = read_npz(path, part=True)
-    arrays = read_arrays(path, (), ("split", "global_ids", "unscaled", "scaled"))
+    arrays = arrays_of(path, (), CLIENT_ARRAYS)
     for name in ("split", "global_ids"):
         if name not in arrays:
             continue

@@ -19,6 +19,7 @@ from fedepd.datasets.fetch import fetch
 from fedepd.datasets.folder import data_folder
 from fedepd.datasets.npz import read_npz, write_npz
 from fedepd.datasets.official import RAW_FILES, read_official
+from fedepd.datasets.packed import is_packed
 from fedepd.datasets.published import TABLE1, Table1, check_table1
 from fedepd.datasets.pyg import PREFIX, SOURCES, read_pyg
 from fedepd.datasets.synthetic import synthetic, twin
@@ -165,12 +166,12 @@ class Listed:
 
 
 def load(name_or_path: str | Path, data_dir: str | Path | None = None) -> Graph:
-    """Read a graph by its name or from an npz file.
+    """Read a graph by its name, from an npz file or from a packed folder.
 
     Args:
-        name_or_path: An npz file, a key of ``fedepd.DATASETS``, the NAME of a file ``graphs/NAME.npz`` or
-            ``longtail/graphs/NAME.npz`` in the data folder, or a dataset of torch_geometric, as
-            ``pyg:Planetoid/PubMed``.
+        name_or_path: An npz file, a folder of ``fedepd data pack``, a key of ``fedepd.DATASETS``, the NAME of
+            a file ``graphs/NAME.npz`` or ``longtail/graphs/NAME.npz`` in the data folder, or a dataset of
+            torch_geometric, as ``pyg:Planetoid/PubMed``.
         data_dir: The data folder, if it is not ``$FEDEPD_DATA``.
 
     Returns:
@@ -187,7 +188,7 @@ def load(name_or_path: str | Path, data_dir: str | Path | None = None) -> Graph:
         (1500, 10)
     """
     name, folder = str(name_or_path), data_folder(data_dir)
-    if name.endswith(".npz") or os.path.isfile(name):  # Path.is_file raises on some names, this does not
+    if is_graph_file(name):
         return read_npz(name)
     if name.startswith(PREFIX):
         return read_pyg(name, folder)
@@ -206,6 +207,12 @@ def load(name_or_path: str | Path, data_dir: str | Path | None = None) -> Graph:
             f"put {', '.join(missing)} there or run 'fedepd data fetch {name}'"
         )
     return dataset.read(folder)
+
+
+def is_graph_file(name: str) -> bool:
+    """Whether it stands for an npz file or a packed folder, not for the name of a dataset."""
+    # Path.is_file raises on some names, os.path.isfile does not.
+    return name.endswith(".npz") or os.path.isfile(name) or is_packed(name)
 
 
 def available(data_dir: str | Path | None = None) -> list[Listed]:
@@ -294,5 +301,5 @@ def _parts_sha256(first: str, parts: dict[str, Tensor]) -> str:
     digest = hashlib.sha256(first.encode())
     for name, part in parts.items():
         digest.update(f"{name} {part.dtype} {list(part.shape)}".encode())
-        digest.update(part.contiguous().numpy().tobytes())
+        digest.update(part.contiguous().numpy().data)
     return digest.hexdigest()

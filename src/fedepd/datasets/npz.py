@@ -1,4 +1,4 @@
-"""A graph as one npz file.
+"""A graph as one npz file, or as a folder of the same arrays.
 
 Required arrays: ``edge_index``, ``y`` and the features. Features are dense (``x``) or CSR (``x_data``,
 ``x_indices``, ``x_indptr``, ``x_shape``).
@@ -14,7 +14,7 @@ Nothing is unpickled. Memory is allocated only after the declared sizes have bee
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedepd.arrays import Arrays, check_text, read_arrays, spelled
+from fedepd.datasets.packed import is_packed, read_packed, write_packed
 from fedepd.errors import BadData
 from fedepd.files import swapped_in
 from fedepd.memory import FREE, RATIO
@@ -33,7 +34,7 @@ from fedepd.shown import shown
 from fedepd.types import HIDDEN, Graph
 
 __all__ = ["CSR_PARTS", "MAX_CLASSES", "OPTIONAL", "Arrays", "checked_csr", "floats", "integers"]
-__all__ += ["read_arrays", "read_npz", "read_unlabelled", "write_npz"]
+__all__ += ["arrays_of", "pack", "read_arrays", "read_npz", "read_unlabelled", "write_npz"]
 
 CSR_PARTS = ("x_data", "x_indices", "x_indptr", "x_shape")
 OPTIONAL = (
@@ -63,22 +64,28 @@ A model has a row of weights for each column.
 """
 
 
+def arrays_of(path: str | Path, required: Iterable[str], optional: Iterable[str] = ()) -> Arrays:
+    """The named arrays of an npz file, or of a folder that ``pack`` made."""
+    return read_packed(path, required, optional) if is_packed(path) else read_arrays(path, required, optional)
+
+
 def read_npz(path: str | Path, part: bool = False) -> Graph:
-    """The graph in an npz file. With ``part``, the file holds what one client has of a larger graph."""
+    """The graph in an npz file or a packed folder.
+
+    With ``part``, the file holds what one client has of a larger graph.
+    """
     path = Path(path)
-    arrays = read_arrays(path, required=("edge_index", "y"), optional=OPTIONAL)
+    arrays = arrays_of(path, ("edge_index", "y"), OPTIONAL)
     try:
-        return _graph(arrays, shown(path.stem, 300), part)
+        return _graph(arrays, shown(path.resolve().name if is_packed(path) else path.stem, 300), part)
     except BadData as error:
         raise BadData(f"file '{spelled(path)}': {error}") from None
 
 
 def read_unlabelled(path: str | Path, num_classes: int) -> Graph:
-    """The graph in an npz file whose nodes are to be classified. Labels are not needed and not read."""
+    """The graph in a file or folder whose nodes are to be classified. Labels are not needed and not read."""
     path = Path(path)
-    arrays = read_arrays(
-        path, ("edge_index",), ("x", *CSR_PARTS, "node_ids", "schema", "roles", "edge_weight")
-    )
+    arrays = arrays_of(path, ("edge_index",), ("x", *CSR_PARTS, "node_ids", "schema", "roles", "edge_weight"))
     try:
         y = np.full(_features(arrays).shape[0], HIDDEN)
         return _graph(
@@ -95,6 +102,46 @@ def write_npz(graph: Graph, path: str | Path, more: Mapping[str, NDArray[Any]] |
     stored beside the graph.
     """
     path = Path(path)
+    arrays = {**graph_arrays(graph), **(more or {})}
+    try:
+        with swapped_in(path) as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+            if 2 * sum(array.nbytes for array in arrays.values()) > max(FREE, RATIO * file.tell()):
+                # Choice: an honest graph that compresses like a zip bomb is stored uncompressed. Otherwise
+                # readers would refuse it.
+                file.seek(0)
+                file.truncate()
+                np.savez(file, allow_pickle=False, **arrays)
+    except OSError as error:
+        cure = "give a file in an existing folder that you may write to"
+        raise BadData(f"cannot write '{spelled(path)}' ({error.strerror}); {cure}") from None
+
+
+def pack(graph: Graph, folder: str | Path, more: Mapping[str, NDArray[Any]] | None = None) -> None:
+    """Write a graph as a new folder, which ``read_npz`` reads too. Dense features then stay on disk.
+
+    Args:
+        graph: The graph.
+        folder: A folder that does not exist or is empty.
+        more: Further arrays, by name, that are stored beside the graph.
+
+    Raises:
+        BadConfig: The folder holds something, or cannot be written.
+
+    Examples:
+        >>> import tempfile, fedepd
+        >>> from fedepd.datasets.npz import pack
+        >>> graph = fedepd.load("synthetic")
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     pack(graph, f"{place}/graph")
+        ...     fedepd.load(f"{place}/graph").num_nodes
+        1500
+    """
+    write_packed({**graph_arrays(graph), **(more or {})}, folder)
+
+
+def graph_arrays(graph: Graph) -> Arrays:
+    """The arrays of a graph, by the names that files give them."""
     arrays: Arrays = {
         "edge_index": graph.edge_index.numpy(),
         "y": graph.y.numpy(),
@@ -127,19 +174,7 @@ def write_npz(graph: Graph, path: str | Path, more: Mapping[str, NDArray[Any]] |
         arrays["roles"] = np.array([graph.roles], dtype=np.str_)
     if graph.edge_weight is not None:
         arrays["edge_weight"] = graph.edge_weight.numpy()
-    arrays |= more or {}
-    try:
-        with swapped_in(path) as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
-            if 2 * sum(array.nbytes for array in arrays.values()) > max(FREE, RATIO * file.tell()):
-                # Choice: an honest graph that compresses like a zip bomb is stored uncompressed. Otherwise
-                # readers would refuse it.
-                file.seek(0)
-                file.truncate()
-                np.savez(file, allow_pickle=False, **arrays)
-    except OSError as error:
-        cure = "give a file in an existing folder that you may write to"
-        raise BadData(f"cannot write '{spelled(path)}' ({error.strerror}); {cure}") from None
+    return arrays
 
 
 def _graph(arrays: Mapping[str, NDArray[Any]], name: str, part: bool) -> Graph:
@@ -214,7 +249,7 @@ def integers(arrays: Mapping[str, NDArray[Any]], name: str, also: str = "") -> N
         raise BadData(f"{name} has type {array.dtype}; it must hold integers")
     if array.size and int(array.max()) > np.iinfo(np.int64).max:
         raise BadData(f"{name} holds {array.max()}, which does not fit int64; correct the numbers")
-    return array.astype(np.int64)
+    return array.astype(np.int64, copy=False)
 
 
 def _names(arrays: Mapping[str, NDArray[Any]], name: str) -> tuple[str, ...]:
@@ -256,7 +291,7 @@ def floats(arrays: Mapping[str, NDArray[Any]], name: str) -> NDArray[np.float32]
     if arrays[name].dtype.kind not in "fiub":
         raise BadData(f"{name} has type {arrays[name].dtype}; it must hold real numbers")
     with np.errstate(over="ignore"):  # a number too large for float32 becomes infinite and is refused later
-        return arrays[name].astype(np.float32)
+        return arrays[name].astype(np.float32, copy=False)
 
 
 def checked_csr(arrays: Mapping[str, NDArray[Any]], prefix: str) -> sp.csr_matrix:

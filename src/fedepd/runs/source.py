@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedepd.clients.client_file import ClientFile
 from fedepd.clients.clients_dir import read_files
-from fedepd.datasets import data_folder, load
+from fedepd.datasets import data_folder, is_graph_file, load
 from fedepd.files import absolute
 from fedepd.types import ClientData, Graph
 
@@ -38,7 +37,7 @@ class Source:
         """With absolute paths, so that it is found from any folder."""
         if clients_dir is not None:
             return cls(clients_dir=str(absolute(clients_dir)))
-        is_file = data is not None and (str(data).endswith(".npz") or os.path.isfile(data))
+        is_file = data is not None and is_graph_file(str(data))
         return cls(str(absolute(str(data))) if is_file else str(data), str(absolute(data_folder(data_dir))))
 
     def load(self) -> Graph | list[ClientFile]:
