@@ -16,6 +16,7 @@ from fedepd.network.sparse import (
     Sparse,
     adjacency,
     csr_tensor,
+    factor_of,
     inverse_degrees,
     is_weighted,
     neighbour_mean,
@@ -264,3 +265,28 @@ def test_dots_of_rows_dense_and_sparse() -> None:
     """(1, 2)·(3, 4) = 11, (0, 5)·(6, 7) = 35."""
     a, b = np.array([[1.0, 2.0], [0.0, 5.0]]), np.array([[3.0, 4.0], [6.0, 7.0]])
     assert row_dots(a, b).tolist() == row_dots(sp.csr_matrix(a), sp.csr_matrix(b)).tolist() == [11, 35]
+
+
+@pytest.mark.parametrize(
+    ("entries", "shape", "dense"),
+    [
+        (9, (4, 5), False),  # 9 of 20 entries: below one half
+        (10, (4, 5), True),  # exactly one half
+        (20, (4, 5), True),
+        (0, (4, 5), False),
+        (0, (0, 5), False),  # no entry that could be counted
+    ],
+)
+def test_features_are_dense_from_one_half_on(entries: int, shape: tuple[int, int], dense: bool) -> None:
+    values = np.zeros(shape, dtype=np.float32)
+    values.reshape(-1)[:entries] = np.arange(1, entries + 1)
+    factor = factor_of(csr_tensor(sp.csr_matrix(values)))
+    assert isinstance(factor, torch.Tensor) == dense
+    found = factor if isinstance(factor, torch.Tensor) else factor.matrix.to_dense()
+    assert found.dtype == torch.float32
+    assert torch.equal(found, torch.from_numpy(values))
+
+
+def test_dense_features_stay_as_they_are() -> None:
+    x = torch.zeros(3, 2)
+    assert factor_of(x) is x

@@ -9,7 +9,7 @@ from fedepd.cli.console import console, mention
 from fedepd.cli.parser import Parser
 from fedepd.errors import UnknownName
 
-TWINS = ("twin:corafull", "twin:electronics", "twin:arxiv")
+TWINS = ("twin:corafull", "twin:electronics", "twin:arxiv", "twin:computers")
 
 
 def bench(arguments: list[str]) -> int:
@@ -29,7 +29,7 @@ def bench(arguments: list[str]) -> int:
         "--data",
         nargs="+",
         metavar="NAME",
-        help="graphs (default: three synthetic twins of Table 1 and the real graphs on this machine)",
+        help="graphs (default: four synthetic twins and the real graphs on this machine)",
     )
     parser.add_argument(
         "--methods",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from fedepd.cli.console import complain, say
+from fedepd.cli.help import asks_for_help, show_help
 from fedepd.errors import FedEPDError, UnknownName
 from fedepd.shown import shown
 
@@ -119,6 +120,12 @@ def _main(arguments: list[str]) -> int:
         return 0
     if arguments[0] not in COMMANDS:
         raise UnknownName("command", arguments[0], COMMANDS)
+    if asks_for_help(arguments):
+        return show_help(arguments, lambda: _command(arguments))
+    return _command(arguments)
+
+
+def _command(arguments: list[str]) -> int:
     module, function = COMMANDS[arguments[0]][1].split(":")
     command: Callable[[list[str]], int] = getattr(import_module(module), function)
     return command(arguments[1:])

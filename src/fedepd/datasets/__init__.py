@@ -20,7 +20,7 @@ from fedepd.datasets.folder import data_folder
 from fedepd.datasets.npz import read_npz, write_npz
 from fedepd.datasets.official import RAW_FILES, read_official
 from fedepd.datasets.packed import is_packed
-from fedepd.datasets.published import TABLE1, Table1, check_table1
+from fedepd.datasets.published import SHAPES, TABLE1, Table1, check_table1
 from fedepd.datasets.pyg import PREFIX, SOURCES, read_pyg
 from fedepd.datasets.synthetic import synthetic, twin
 from fedepd.errors import BadConfig, BadData, FedEPDError, UnknownName
@@ -135,7 +135,7 @@ _OURS: dict[str, Dataset] = {
     "email": _official("email", "Email: messages between members of 42 departments"),
     **{
         f"twin:{name}": _synthetic(partial(twin, name), f"synthetic graph with the sizes of {row.title}")
-        for name, row in TABLE1.items()
+        for name, row in SHAPES.items()
     },
 }
 DATASETS: Registry[Dataset] = Registry("fedepd.datasets", "dataset", _OURS, plugin_dataset)

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from fedepd.datasets.published import TABLE1
+from fedepd.datasets.published import SHAPES
 from fedepd.errors import BadConfig
 from fedepd.network.sparse import csr_tensor
 from fedepd.rng import seeded_numpy
@@ -261,6 +261,7 @@ TWINS: dict[str, dict[str, Any]] = {
     "clothing": {"homophily": 0.75, "smallest": 101, "sparse": True, "words_per_node": 33.0},
     "roman_empire": {"homophily": 0.05, "smallest": 312},
     "email": {"homophily": 0.34, "smallest": 1},
+    "computers": {"homophily": 0.78, "smallest": 291, "sparse": True, "words_per_node": 585.0, "signal": 1.0},
 }
 """What a twin shares with its original beyond Table 1.
 
@@ -272,8 +273,8 @@ TAIL_OF_HEAD = 0.6
 
 
 def twin(name: str, seed: int = 0) -> Graph:
-    """A graph with the sizes and the imbalance ratio of one row of Table 1."""
-    row, more = TABLE1[name], dict(TWINS[name])
+    """A graph with the sizes and the imbalance ratio of one row of Table 1, or of Amazon-Computers."""
+    row, more = SHAPES[name], dict(TWINS[name])
     sizes = planned_sizes(row.nodes, row.classes, row.imbalance_ratio, more.get("smallest"))
     mean_rank = (np.linspace(0, 1, row.classes) * sizes).sum() / row.nodes
     head = min(0.98, more.pop("homophily") / (1 - (1 - TAIL_OF_HEAD) * mean_rank))

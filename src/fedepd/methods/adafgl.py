@@ -30,7 +30,7 @@ from fedepd.methods.parts.corrected import Form, View, homophily, messages, part
 from fedepd.methods.steps import average, cross_entropy, fit, model_part, reply, with_prefix
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Dropout, Inputs, glorot, times
-from fedepd.network.sparse import Sparse, adjacency, normalised, spmm, to_scipy
+from fedepd.network.sparse import Sparse, adjacency, factor_of, normalised, spmm
 from fedepd.network.training import Loss
 from fedepd.options import ladder, option
 from fedepd.rng import seeded_numpy
@@ -125,8 +125,7 @@ class AdaFGL(Method[Prepared]):
         return min(self.stage_one_rounds(last_round) + 1, last_round)
 
     def prepare(self, data: ClientData, model: Backbone) -> Prepared:
-        x = data.graph.x
-        features = Sparse.of(to_scipy(x)) if data.graph.is_sparse else x
+        features = factor_of(data.graph.x)
         return Prepared(model.inputs(data), features, adjacency(data.graph.edge_index, data.graph.num_nodes))
 
     def client_step(

@@ -36,7 +36,7 @@ from fedepd.network.attention import Edges, Rows, attend, edge_softmax
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Inputs, convolves_first, glorot, layer_names
 from fedepd.network.convolution import Convolution, side_by_side
-from fedepd.network.sparse import Sparse, adjacency, to_scipy
+from fedepd.network.sparse import Sparse, adjacency, factor_of, to_scipy
 from fedepd.options import ladder, option
 from fedepd.types import ClientData, Field, Fields, Reply, Tensors, same_fields
 
@@ -128,7 +128,7 @@ class FedGACReading(Method[Prepared]):
         graph, counts = data.graph, class_counts(data)
         train = data.train_mask.nonzero().reshape(-1)
         return Prepared(
-            features=Sparse.of(to_scipy(graph.x)) if graph.is_sparse else graph.x,
+            features=factor_of(graph.x),
             score_scale=1 / row_sums(graph.x)
             if self.score_rows == "sum1"
             else torch.ones(graph.num_nodes, 1),

@@ -39,7 +39,7 @@ from fedepd.methods.steps import (
 )
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Inputs, glorot
-from fedepd.network.sparse import Sparse, spmm, to_scipy
+from fedepd.network.sparse import Sparse, factor_of, spmm
 from fedepd.network.training import Objective
 from fedepd.options import ladder, option
 from fedepd.types import ClientData, Field, Fields, Reply, TaskInfo, Tensors, same_fields
@@ -137,8 +137,7 @@ class FedSpray(Method[Prepared]):
         return counts / counts.sum(-1, keepdim=True).clamp(min=1)
 
     def prepare(self, data: ClientData, model: Backbone) -> Prepared:
-        inputs, x = model.inputs(data), data.graph.x
-        features = Sparse.of(to_scipy(x)) if data.graph.is_sparse else x
+        inputs, features = model.inputs(data), factor_of(data.graph.x)
         rows = features.rows(inputs.train) if isinstance(features, Sparse) else features[inputs.train]
         return Prepared(inputs, features, rows, class_counts(data))
 

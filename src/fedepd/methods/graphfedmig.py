@@ -45,7 +45,7 @@ from fedepd.methods.steps import (
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Inputs, convolves_first, glorot
 from fedepd.network.convolution import Convolution, side_by_side
-from fedepd.network.sparse import Sparse, to_scipy
+from fedepd.network.sparse import Sparse, factor_of
 from fedepd.network.training import Gradient, Loss
 from fedepd.options import ladder, option
 from fedepd.types import ClientData, Field, Fields, Reply, TaskInfo, Tensors, same_fields
@@ -143,10 +143,7 @@ class GraphFedMig(Method[Prepared]):
         }
 
     def prepare(self, data: ClientData, model: Backbone) -> Prepared:
-        x = data.graph.x
-        return Prepared(
-            model.inputs(data), Sparse.of(to_scipy(x)) if data.graph.is_sparse else x, class_counts(data)
-        )
+        return Prepared(model.inputs(data), factor_of(data.graph.x), class_counts(data))
 
     def client_step(
         self, client: Client[Prepared], message: Tensors, state: Tensors

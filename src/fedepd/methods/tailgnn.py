@@ -43,7 +43,7 @@ from fedepd.methods.steps import (
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Dropout, Inputs, glorot
 from fedepd.network.convolution import Convolution
-from fedepd.network.sparse import Sparse, adjacency, neighbour_mean, to_scipy
+from fedepd.network.sparse import Sparse, adjacency, factor_of, neighbour_mean
 from fedepd.network.training import Objective, descend
 from fedepd.options import ladder, option
 from fedepd.types import ClientData, Field, Fields, Reply, TaskInfo, Tensors, same_fields
@@ -129,7 +129,7 @@ class TailGNN(Method[Prepared]):
         heads = train[places]
         return Prepared(
             inputs=inputs,
-            features=Sparse.of(to_scipy(graph.x)) if graph.is_sparse else graph.x,
+            features=factor_of(graph.x),
             adj=adj,
             whole=View.of(model, everyone, adj, degrees, tail),
             reached=View.of(model, everyone, adj, degrees, tail & reached_by(model, adj, train)),

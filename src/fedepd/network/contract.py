@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.network import kernels
-from fedepd.network.sparse import Sparse, normalised, spmm, to_scipy
+from fedepd.network.sparse import Sparse, factor_of, normalised, spmm, to_scipy
 from fedepd.options import check_derived, class_name, field_types, is_plain
 from fedepd.shown import shown
 from fedepd.types import Tensors
@@ -142,7 +142,7 @@ class Network(ABC):
 
     def features(self, model: Backbone, x: Tensor, operator: Sparse) -> Sparse | Tensor:
         """What the first layer reads of X [n, d], prepared once."""
-        return Sparse.of(to_scipy(x)) if x.layout == torch.sparse_csr else x
+        return factor_of(x)
 
     def extra(self, model: Backbone, adj: sp.csr_matrix, train: Tensor) -> Any:
         """Whatever else the network reads of the graph, prepared once: ``inputs.extra``."""
