@@ -34,8 +34,10 @@ OWNERS = (
 MAX_OWNERS = 100
 MAX_ROWS = 2_000_000
 """Larger tables are not searched."""
-GIVEN = ("owner", "source", "target", "split_by", "day", "impute", "date_parts", "edge_features")
-GIVEN += ("edge_weight", "edge_weight_as")
+GIVEN = (
+    *("owner", "source", "target", "split_by", "day", "impute", "date_parts"),
+    *("edge_features", "edge_weight", "edge_weight_as"),
+)
 """Options that stay as they were."""
 
 
