@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -37,11 +38,32 @@ def test_the_options_that_tables_need(tmp_path: Path) -> None:
 def test_decimal_commas_are_seen_and_what_was_given_stays(tmp_path: Path) -> None:
     nodes, edges = tables(tmp_path, ",")
     roles = Roles(impute="mean", unknown_ends="external", split_by="opened", edge_features=True)
+    roles = replace(roles, edge_weight="amount", edge_weight_as="none")
     found = suggested(nodes, edges, roles)
     assert found is not None
     assert found["decimal"] == ","
     kept = {"impute": "mean", "unknown-ends": "external", "split-by": "opened", "edge-features": ""}
+    kept |= {"edge-weight": "amount", "edge-weight-as": "none"}
     assert found.items() >= kept.items()
+
+
+def test_who_holds_the_rows_is_seen_by_the_columns_name(tmp_path: Path) -> None:
+    """Only where every row has an owner, and the column was not asked for as a feature."""
+    nodes, edges = tables(tmp_path)
+    plain = nodes.read_text()
+    nodes.write_text(plain.replace("segment", "Branch"))
+    found = suggested(nodes, edges, Roles())
+    assert found is not None
+    assert found["owner"] == "Branch"
+    assert "one-hot" not in found  # no other column holds categories
+    for roles in (
+        Roles(one_hot=("Branch",)),
+        Roles(leave_out=("Branch",)),
+        Roles(features=("Branch", "fee")),
+    ):
+        assert "owner" not in (suggested(nodes, edges, roles) or {"owner": ""})
+    nodes.write_text(plain.replace("segment", "Branch").replace(";r1;", ";;"))
+    assert "owner" not in (suggested(nodes, edges, Roles()) or {"owner": ""})
 
 
 def test_nothing_is_suggested_where_nothing_is_known(tmp_path: Path) -> None:

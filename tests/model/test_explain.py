@@ -172,7 +172,10 @@ def test_alerts_are_those_of_the_operating_point(model: Model, graph: Graph, exp
     assert (case.label, case.alert, before.alert) == ("4", True, None)
     assert case.log_odds == before.log_odds  # the temperature is that of the likeliest class, as predicted
     assert case.as_json()["alert"] is True
+    assert case.as_json()["chance"] == pytest.approx(case.probability)  # the rule has no line of its own
+    assert pointed.case(wanted[5][0], 5).chance is None  # it is alerted to another class
     assert ", an alert; an average node" in case.sentences()[0]
     page = render([case], pointed.model, "graph")
     assert f"to 4 from a probability of {point.rules[0].threshold:.4g} on." in page
     assert ">Alert</" in page
+    assert ">Chance</" in page

@@ -19,9 +19,25 @@ from fedepd.errors import FedEPDError
 
 LABELS = ("label", "class", "target", "y", "fraud", "is_fraud", "isfraud", "category", "type")
 """How columns of classes are often called."""
+OWNERS = (
+    "owner",
+    "client",
+    "site",
+    "branch",
+    "bank",
+    "hospital",
+    "institution",
+    "organisation",
+    "organization",
+)
+"""How columns of those who hold the rows are often called."""
+MAX_OWNERS = 100
 MAX_ROWS = 2_000_000
 """Larger tables are not searched."""
-GIVEN = ("owner", "source", "target", "split_by", "day", "impute", "edge_features", "date_parts")
+GIVEN = (
+    *("owner", "source", "target", "split_by", "day", "impute", "date_parts"),
+    *("edge_features", "edge_weight", "edge_weight_as"),
+)
 """Options that stay as they were."""
 
 
@@ -78,7 +94,10 @@ def _options(look: _Look) -> dict[str, str] | None:
         return None
     if look.decimal == ",":
         out["decimal"] = ","
-    taken = {own, label, roles.owner}
+    owner = roles.owner or _owner(look, {own, label})
+    if owner is not None:
+        out["owner"] = owner
+    taken = {own, label, owner}
     names = [name for name in roles.features or nodes.columns if name in nodes.columns and name not in taken]
     out |= dict(_of_columns(look, [name for name in names if name not in roles.leave_out]))
     left = [*roles.leave_out, *(name for name in out.pop("too long", "").split("\0") if name)]
@@ -166,3 +185,20 @@ def _label(look: _Look) -> str | None:
         return look.roles.label
     found = [name for name in look.nodes.columns if name.lower() in LABELS]
     return found[0] if len(found) == 1 else None
+
+
+def _owner(look: _Look, taken: set[str]) -> str | None:
+    """The only column with a usual name of owners that every row has, unless it was given another role."""
+    roles = look.roles
+    named = roles.one_hot if isinstance(roles.one_hot, tuple) else ()
+    other = {*taken, *(roles.features or ()), *roles.leave_out, *named}
+    found = [
+        name
+        for name, column in look.nodes.columns.items()
+        if name.lower() in OWNERS and name not in other and _tells_owners(set(column.texts()), look.words)
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _tells_owners(cells: set[str], words: frozenset[str]) -> bool:
+    return 2 <= len(cells) <= MAX_OWNERS and not cells & words

@@ -145,6 +145,13 @@ class Explainer:
         said = {node: self.case(node, label).in_short() for node, label in chosen}
         return replace(predictions, why=tuple(said.get(node, "") for node in predictions.node_ids))
 
+    def _chance(self, place: int, label: int) -> float | None:
+        said = self.predictions
+        if said.alerts is None or said.chances is None:
+            return None
+        alerted = bool(said.alerts[place]) and int(said.classes[place]) == label
+        return float(said.chances[place]) if alerted else None
+
     def class_number(self, name: str) -> int:
         """The class with this name."""
         if name not in self.model.label_names:
@@ -180,6 +187,7 @@ class Explainer:
             without=self._without(around, x, place, chosen, reasons),
             edges=tuple((self.ids[around.nodes[a]], self.ids[around.nodes[b]]) for a, b in around.edges.T),
             alert=None if self.predictions.alerts is None else bool(self.predictions.alerts[place]),
+            chance=self._chance(place, chosen),
             by=self.by,
         )
 

@@ -53,6 +53,7 @@ def render(cases: Sequence[Case], model: Model, name: str) -> str:
 
 def _overview(cases: Sequence[Case]) -> str:
     rows = []
+    chances = any(case.chance is not None for case in cases)
     for case in cases:
         first = "; ".join(each.words() for each in case.reasons[:2])
         rows.append(
@@ -61,6 +62,7 @@ def _overview(cases: Sequence[Case]) -> str:
                 Cell(shown(case.label)),
                 Cell(f"{case.probability:.3f}", case.probability),
                 *([] if case.alert is None else [Cell("yes" if case.alert else "no")]),
+                *([_chance(case)] if chances else []),
                 Cell(first),
                 Cell(f"{case.without[1]:.3f}", case.without[1]),
             ]
@@ -68,9 +70,16 @@ def _overview(cases: Sequence[Case]) -> str:
     most = "that speak most for the class" if all(case.adds_up for case in cases) else "of most importance"
     note = f"Without: the probability if the three reasons {most} were usual or absent."
     alert = ["Alert"] if any(case.alert is not None for case in cases) else []
+    if chances:
+        note = f"Chance: how likely the alert is right, by validation nodes. {note}"
+        alert.append("Chance")
     header = ["Node", "Class", "Probability", *alert, "First reasons", "Without"]
     table = Table("cases", header, [rows], note)
     return f"<section><h2>All cases</h2>{html_table(table)}</section>\n"
+
+
+def _chance(case: Case) -> Cell:
+    return Cell("–") if case.chance is None else Cell(f"{case.chance:.2f}", case.chance)
 
 
 def _case(case: Case, place: str) -> str:

@@ -74,6 +74,8 @@ class Case:
     """The edges among the node and its neighbours, by ids."""
     alert: bool | None = None
     """Whether the model's operating point alerts the node. None: it has no point."""
+    chance: float | None = None
+    """How likely the alert is right. None: it is no alert to this class, or nobody knows."""
     by: str = "gradients"
     """How the reasons were found. Those by "gnnexplainer" are importances without sign or sum."""
 
@@ -91,6 +93,7 @@ class Case:
         return {
             **{name: getattr(self, name) for name in ("node", "label", "probability", "log_odds")},
             **({} if self.alert is None else {"alert": self.alert}),
+            **({} if self.chance is None else {"chance": self.chance}),
             "base_probability": self.base_probability,
             "base_log_odds": self.base_log_odds,
             **({} if self.adds_up else {"by": self.by, "note": f"These are {IMPORTANCES}."}),
