@@ -198,6 +198,7 @@ def test_a_stopped_comparison_says_how_to_go_on(
     )
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_compare_and_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "both"
     assert (

@@ -61,6 +61,7 @@ def test_what_tune_finds_can_be_run(tmp_path: Path, data: str, capsys: pytest.Ca
     assert found["split"] == {**found["split"], "vault": 0.2, "score_on": "vault"}
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_a_comparison_tunes_the_methods_that_the_file_names(tmp_path: Path, data: str, tuned: str) -> None:
     out = tmp_path / "compare"
     words = ["fedavg", "fedlc", "--data", data, "--seeds", "1", "--tuned", tuned, *QUICK, "--out", str(out)]

@@ -267,6 +267,7 @@ def test_secure_runs_add_up_to_the_same_model_in_any_number_of_threads() -> None
     )
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_a_report_of_a_secure_run_has_no_scores_of_single_clients(tmp_path: Path) -> None:
     fedepd.run("synthetic", "fedavg", rounds=1, clients=3, secure=True, out=tmp_path / "run")
     page = fedepd.build_report(tmp_path / "run").read_text()

@@ -62,6 +62,7 @@ def graph() -> fedepd.Graph:
     return synthetic(nodes=200, edges=600, classes=3, imbalance=4, smallest=25)
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_an_object_is_run_and_its_folder_says_what_it_was(graph: fedepd.Graph, tmp_path: Path) -> None:
     result = fedepd.run(graph, Mine(tau=3), out=tmp_path / "run", **TINY)
     config = json.loads((tmp_path / "run" / "config.json").read_text())

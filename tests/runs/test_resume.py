@@ -236,10 +236,10 @@ def test_every_method_goes_on(file: Path, tmp_path: Path, monkeypatch: pytest.Mo
     So the checkpoint has it. The run is begun in one process and goes on in two shards: the bits are the same
     for every method, personal models included.
     """
-    monkeypatch.setitem(TINY, "rounds", 6)
+    monkeypatch.setitem(TINY, "rounds", 4)
     for method in fedepd.METHODS:
         run(file, method, out=tmp_path / method / "whole", **TINY)
-        folder = interrupted(file, tmp_path / method / "run", monkeypatch, method, round=4)
+        folder = interrupted(file, tmp_path / method / "run", monkeypatch, method, round=2)
         resume(folder, shards=2)
         assert outcome(folder) == outcome(tmp_path / method / "whole"), method
 

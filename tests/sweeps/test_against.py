@@ -66,6 +66,7 @@ def test_mistakes_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_figures")
 def test_from_the_command_to_the_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     graph = synthetic(
         nodes=200, edges=800, classes=3, imbalance=4.0, smallest=None, features=8, communities=6
