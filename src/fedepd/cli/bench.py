@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 from fedepd.cli.console import console, mention
 from fedepd.cli.parser import Parser
@@ -13,10 +14,52 @@ TWINS = ("twin:corafull", "twin:electronics", "twin:arxiv", "twin:computers")
 
 
 def bench(arguments: list[str]) -> int:
-    from fedepd.bench import suite
+    from fedepd.bench import history, openfgl, suite
     from fedepd.datasets import available
     from fedepd.methods import METHODS
     from fedepd.network.backbones import BACKBONES
+
+    values = _parser().parse(arguments)
+    for method in values.methods:
+        if method not in METHODS:
+            raise UnknownName("method", method, METHODS)
+    for backbone in values.backbones:
+        if backbone not in BACKBONES:
+            raise UnknownName("backbone", backbone, BACKBONES)
+    at_hand = [
+        row.name
+        for row in available()
+        if row.present and not row.down_sampled and ":" not in row.name and row.name != "synthetic"
+    ]
+    earlier = history.read_history(Path(values.out)) if values.history else []
+    data = values.data or (["synthetic"] if values.quick else [*TWINS, *at_hand])
+    table, growth = suite.bench(
+        Path(values.out),
+        data,
+        values.methods,
+        values.rounds,
+        values.scaling,
+        values.quick,
+        mention,
+        values.backbones,
+    )
+    _print_table(table)
+    for name in dict.fromkeys(data):
+        if told := openfgl.beside(name, values.methods):
+            console().print(told, highlight=False)
+    if values.history:
+        _print_changes(Path(values.out), earlier, history.record_of(table, values.rounds))
+    for (axis, method), slope in suite.exponents(growth).items():
+        console().print(
+            f"{method}: seconds per round grow with the number of {axis} to the power {slope:.2f}",
+            highlight=False,
+        )
+    console().print(f"kept in {values.out}", highlight=False)
+    return 0
+
+
+def _parser() -> Parser:
+    from fedepd.methods import METHODS
 
     parser = Parser(
         prog="fedepd bench",
@@ -64,37 +107,23 @@ def bench(arguments: list[str]) -> int:
         metavar="FOLDER",
         help="folder for the CSV and the picture (default: benchmarks/out)",
     )
-    values = parser.parse(arguments)
-    for method in values.methods:
-        if method not in METHODS:
-            raise UnknownName("method", method, METHODS)
-    for backbone in values.backbones:
-        if backbone not in BACKBONES:
-            raise UnknownName("backbone", backbone, BACKBONES)
-    at_hand = [
-        row.name
-        for row in available()
-        if row.present and not row.down_sampled and ":" not in row.name and row.name != "synthetic"
-    ]
-    data = values.data or (["synthetic"] if values.quick else [*TWINS, *at_hand])
-    table, growth = suite.bench(
-        Path(values.out),
-        data,
-        values.methods,
-        values.rounds,
-        values.scaling,
-        values.quick,
-        mention,
-        values.backbones,
+    parser.add_argument(
+        "--history",
+        action="store_true",
+        help="keep the figures with their commit in history.jsonl of --out, and say what has changed",
     )
-    _print_table(table)
-    for (axis, method), slope in suite.exponents(growth).items():
-        console().print(
-            f"{method}: seconds per round grow with the number of {axis} to the power {slope:.2f}",
-            highlight=False,
-        )
-    console().print(f"kept in {values.out}", highlight=False)
-    return 0
+    return parser
+
+
+def _print_changes(folder: Path, earlier: list[dict[str, Any]], record: dict[str, Any]) -> None:
+    from fedepd.bench.history import alike, changes, keep
+
+    keep(folder, record)
+    before = len(alike(earlier, record))
+    unchanged = f"nothing changed beyond noise against {before} run{'s' * (before != 1)} before"
+    first = "the history has no earlier run on this machine with as many rounds"
+    for line in changes(earlier, record) or [unchanged if before else first]:
+        console().print(line, highlight=False)
 
 
 def _print_table(rows: list[dict[str, object]]) -> None:
