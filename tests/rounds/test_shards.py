@@ -57,7 +57,7 @@ def test_a_failure_is_raised_here_as_it_was_there_and_the_next_question_is_answe
         if name == "refuse":
             raise BadData("too small; give more")
         if name == "lack":
-            return {}["x"]
+            return dict[str, int]()["x"]
         if name == "err":
             raise ZeroDivisionError("by zero")
         return client

@@ -139,7 +139,7 @@ def test_a_killed_shard_ends_the_run_with_one_sentence(graph: Graph, tmp_path: P
     ("given", "says"),
     [({"shards": 0}, "shards is 0; give at least 1"), ({"shards": 2, "workers": 2}, "give one of the two")],
 )
-def test_shards_that_cannot_be(graph: Graph, given: dict[str, int], says: str) -> None:
+def test_shards_that_cannot_be(graph: Graph, given: dict[str, Any], says: str) -> None:
     with pytest.raises(BadConfig, match=says):
         run(graph, "fedavg", **given, **QUICK)
 

@@ -173,8 +173,12 @@ def run(
     folder, source = Path(out) if out is not None else None, None
     if isinstance(data, (str, Path)):
         source = Source.make(data, data_dir)
-        data = source.load()
-    return execute(experiment, data, folder, workers, on_round, checkpoint_every, source, told, shards=shards)
+        loaded: Data = source.load()
+    else:
+        loaded = data
+    return execute(
+        experiment, loaded, folder, workers, on_round, checkpoint_every, source, told, shards=shards
+    )
 
 
 def execute(
