@@ -41,7 +41,7 @@ class CompileKernels(BuildHookInterface[Any]):
             return
         part.replace(library)
         build_data["artifacts"].append("src/fedepd/network/_kernels.so")
-        # The library is loaded by ctypes and knows nothing of Python, so one wheel serves every version of it.
+        # ctypes loads the library, which knows nothing of Python. So one wheel serves every version of it.
         platform = re.sub("[-.]", "_", sysconfig.get_platform())
         build_data["pure_python"], build_data["tag"] = False, f"py3-none-{platform}"
 

@@ -70,8 +70,8 @@ def make(folder: Path, nodes: int, edges: int, classes: int, features: int, clie
     owner = np.arange(clients).repeat(size)
     edge_index = np.concatenate(parts, axis=1)
     parts.clear()
-    arrays = {"x": x, "y": y, "edge_index": edge_index, "owner": owner, "num_classes": np.array(classes)}
-    write_packed(arrays, folder)
+    count: NDArray[np.int64] = np.array(classes)
+    write_packed({"x": x, "y": y, "edge_index": edge_index, "owner": owner, "num_classes": count}, folder)
 
 
 def available() -> float:

@@ -19,6 +19,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -70,13 +71,15 @@ def absolute(path: str | Path) -> Path:
         raise BadConfig(f"'{shown(path, 300)}' is not a usable path; check its name") from cause
 
 
-def open_regular(path: str | Path) -> IO[bytes]:
+def open_regular(path: str | Path, follow: bool = True) -> BufferedReader:
     """Open a regular file for reading. Raises an OSError that says why if that fails.
 
-    A pipe or a device is refused at once, so that nothing waits for it.
+    A pipe or a device is refused at once, so that nothing waits for it. Without ``follow``, a link is refused
+    too.
     """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        handle = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
     except ValueError as cause:
         raise OSError(errno.EINVAL, "the name cannot be used") from cause
     if not stat.S_ISREG(os.fstat(handle).st_mode):

@@ -378,7 +378,7 @@ def check_graph(graph: Graph, part: bool = False) -> None:
             f"{where}: {graph.x.shape[1]:,} features are more than {MOST_NODES:,}; leave out empty columns"
         )
     values = graph.x.values() if graph.is_sparse else graph.x
-    if not all(bool(torch.isfinite(part).all()) for part in values.split(CHECKED)):
+    if not all(bool(torch.isfinite(part).all()) for part in torch.split(values, CHECKED)):
         raise BadData(f"{where}: x holds NaN or infinite values; replace or drop them first")
     if n and (int(graph.y.min()) < HIDDEN or int(graph.y.max()) >= graph.num_classes):
         raise BadData(

@@ -104,12 +104,12 @@ def rewritten(**changed: Any) -> Callable[[Path], None]:
     return change
 
 
-def other_x(array: Any) -> Callable[[Path], None]:
+def other_x(array: Any) -> Callable[[Path], object]:
     return lambda folder: np.save(folder / "x.npy", array)
 
 
-def in_x(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
-    return lambda folder: (folder / "x.npy").write_bytes(change((folder / "x.npy").read_bytes())) and None
+def in_x(change: Callable[[bytes], bytes]) -> Callable[[Path], object]:
+    return lambda folder: (folder / "x.npy").write_bytes(change((folder / "x.npy").read_bytes()))
 
 
 def linked(folder: Path) -> None:
@@ -136,7 +136,7 @@ def huge_file(folder: Path) -> None:
     rewritten(shape=[4, 600_000_000_000])(folder)
 
 
-HARM: dict[str, tuple[Callable[[Path], None], str]] = {
+HARM: dict[str, tuple[Callable[[Path], object], str]] = {
     "wrong type": (other_x(np.eye(4, 2)), "has the dtype <f8, but graph.json gives <f4"),
     "wrong shape": (other_x(np.eye(3, 2, dtype=np.float32)), r"has the shape \[3, 2\], but"),
     "by columns": (other_x(np.asfortranarray(np.eye(4, 2, dtype=np.float32))), "stored by columns"),
@@ -151,8 +151,8 @@ HARM: dict[str, tuple[Callable[[Path], None], str]] = {
     "link": (linked, "it is a link"),
     "pipe": (piped, "it is not a regular file"),
     "missing": (lambda folder: (folder / "x.npy").unlink(), "cannot be read"),
-    "table of text": (lambda folder: (folder / TABLE).write_text("no") and None, "not valid JSON"),
-    "table of another kind": (lambda folder: (folder / TABLE).write_text("[]") and None, "not a table"),
+    "table of text": (lambda folder: (folder / TABLE).write_text("no"), "not valid JSON"),
+    "table of another kind": (lambda folder: (folder / TABLE).write_text("[]"), "not a table"),
     "no sha256": (rewritten(sha256="12"), "not a sha256"),
     "negative shape": (rewritten(shape=[-1, 2]), "not a whole number"),
     "type of no array": (rewritten(dtype=7), "not a text"),

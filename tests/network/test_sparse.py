@@ -178,8 +178,8 @@ def test_a_matrix_of_sorted_edges_is_scipys_bit_by_bit(
         monkeypatch.setattr(kernels, "_library", None)
     rng = np.random.default_rng(3)
     keys = np.unique(rng.integers(30 * 30, size=200))
-    edges = np.stack(np.divmod(keys, 30))
-    edges = torch.from_numpy(edges[:, edges[0] < edges[1]])
+    pairs = np.stack(np.divmod(keys, 30))
+    edges = torch.from_numpy(pairs[:, pairs[0] < pairs[1]])
     weight = torch.rand(edges.shape[1]) + 0.1 if weighted else None
     order = torch.from_numpy(rng.permutation(edges.shape[1]))
     ours = adjacency(edges, 31, weight)

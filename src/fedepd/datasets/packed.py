@@ -12,10 +12,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import stat
 from collections.abc import Iterable, Mapping
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from fedepd import memory
 from fedepd.arrays import MAX_MEMBERS, Arrays, Header, read_header, reason, spelled
 from fedepd.errors import BadData
-from fedepd.files import DAMAGE, read_json, replacing, size_of, write_json
+from fedepd.files import DAMAGE, open_regular, read_json, replacing, size_of, write_json
 from fedepd.folders import check_new_folder, new_folder
 from fedepd.shapes import EVERY, SHA256, TEXT, WHOLE, expect, whole
 from fedepd.shown import shown
@@ -106,25 +106,21 @@ def _check_row(header: Header, row: Mapping[str, Any], what: str) -> None:
         raise BadData(f"{what} is stored by columns; {AGAIN}")
 
 
-def _opened(path: Path, what: str) -> IO[bytes]:
+def _opened(path: Path, what: str) -> BufferedReader:
     """A regular file that is no link."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        return open_regular(path, follow=False)
     except OSError as cause:
         why = "it is a link" if cause.errno == errno.ELOOP else cause.strerror
         raise BadData(f"{what} cannot be read ({why}); {AGAIN}") from None
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise BadData(f"{what} cannot be read (it is not a regular file); {AGAIN}")
-    return os.fdopen(handle, "rb")
 
 
-def _sha256(file: IO[bytes]) -> str:
+def _sha256(file: BufferedReader) -> str:
     file.seek(0)
     return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _array(file: IO[bytes], header: Header, mapped: bool) -> NDArray[Any]:
+def _array(file: BufferedReader, header: Header, mapped: bool) -> NDArray[Any]:
     if mapped and 0 not in header.shape:
         # Copy-on-write: torch has no tensors that cannot be written.
         found: NDArray[Any] = np.memmap(file, header.dtype, "c", header.begin, header.shape)

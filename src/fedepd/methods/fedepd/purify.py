@@ -139,7 +139,7 @@ def _scale_rows(graph: Graph, scale: Floats | None = None) -> Any:
 
 
 def _row_norms(x: Any) -> Floats:
-    return np.sqrt(row_dots(x, x))
+    return np.asarray(np.sqrt(row_dots(x, x)))
 
 
 def _square_distances(a: Any, b: Any) -> Floats:
