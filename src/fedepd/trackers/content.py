@@ -87,7 +87,8 @@ def _drawings(run: Run) -> Iterator[tuple[str, plots.Drawing]]:
     yield "accuracy-by-class", plots.per_class(alone)
     yield "head-medium-tail", plots.tier_bars(alone)
     yield "convergence", plots.convergence_lines(alone)
-    yield "partition", plots.partition_heatmap(run)
+    if run.partition["client_class"].any():  # the server does not know it, if it saw sums only
+        yield "partition", plots.partition_heatmap(run)
     for name, svg in (
         ("confusion", matrices.confusion_map(alone[0])),
         ("precision-recall", curves.precision_recall(alone[0])),

@@ -50,7 +50,8 @@ class MLflow:
     def client(self) -> Any:
         from mlflow import MlflowClient
 
-        logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells about every table it makes
+        for name in ("alembic", "mlflow"):  # they tell about every table that they make
+            logging.getLogger(name).setLevel(logging.WARNING)
         return MlflowClient(tracking_uri=self.uri)
 
     @cached_property

@@ -21,12 +21,14 @@ PRIVATE = {"WANDB_MODE": "offline", "WANDB_ERROR_REPORTING": "false"}
 OFF = {
     "console": "off",  # what the program prints
     "disable_git": True,
+    "host": "fedepd",  # in place of the name of the machine
     "disable_code": True,
     "save_code": False,
     "silent": True,
     "x_disable_stats": True,  # load of the machine
     "x_disable_meta": True,  # names of machine, user and program
     "x_disable_machine_info": True,
+    "x_save_requirements": False,  # all installed packages
 }
 """What Weights & Biases would note beside what it is given. The run folder does not hold it."""
 
