@@ -11,7 +11,7 @@ import fedepd
 ROOT = Path(fedepd.__file__).parent
 ORDER = (
     ("foundation",), ("network",), ("datasets",), ("clients",), ("methods",), ("rounds",), ("runs",),
-    ("report",), ("privacy",),
+    ("report",), ("privacy", "trackers"),
     ("model", "deploy", "bench", "reproduction", "tune", "cluster", "sweeps"), ("cli", "testing"),
 )  # fmt: skip
 """Bottom to top. Rooms of one level do not know each other."""
@@ -19,6 +19,7 @@ LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 ALLOWED = {
     ("fedepd.types", "fedepd.datasets.interop"): "Graph.from_networkx, which users look for on the noun",
     ("fedepd.types", "fedepd.datasets.tables"): "Graph.from_pandas, likewise",
+    ("fedepd.runs.run", "fedepd.trackers.follow"): "fedepd.run(track=...), which draws the report's figures",
 }
 ENTRANCES = ("fedepd", "fedepd.__main__")
 """The public names and the command come from anywhere."""

@@ -45,6 +45,10 @@ COMMANDS = {
         "fedepd.cli.audit:audit",
     ),
     "report": ("make report.html from a run folder or a folder of runs", "fedepd.cli.runs:report"),
+    "track": (
+        "send finished runs to TensorBoard, MLflow or Weights & Biases",
+        "fedepd.cli.track:track",
+    ),
     "evaluate": (
         "score a run's model on the whole graph, with the edges between clients",
         "fedepd.cli.evaluate:evaluate",

@@ -110,6 +110,16 @@ def add_tuned_option(parser: Parser) -> None:
     )
 
 
+def add_track_option(parser: Parser) -> None:
+    parser.add_argument(
+        "--track",
+        default=None,
+        metavar="TRACKER",
+        help="with --out: also log settings, every round, test scores and figures to tensorboard:DIR, "
+        "mlflow:URI, wandb or wandb:PROJECT (wandb writes files only, unless $WANDB_MODE says otherwise)",
+    )
+
+
 def add_cluster_options(parser: Parser) -> None:
     group = parser.add_argument_group("cluster", "the runs on other machines; see 'fedepd cluster'")
     group.add_argument(

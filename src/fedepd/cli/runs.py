@@ -16,6 +16,7 @@ from fedepd.cli.parser import (
     add_cluster_options,
     add_settings,
     add_shards_option,
+    add_track_option,
     add_tuned_option,
     workers_of,
 )
@@ -34,6 +35,7 @@ def run(arguments: list[str]) -> int:
     from fedepd.runs.settings import read_toml
     from fedepd.runs.source import Source
     from fedepd.runs.tuned import TunedFile
+    from fedepd.trackers.follow import following
 
     named = arguments.pop(0) if arguments and not arguments[0].startswith("-") else None
     config_path = _value_of(arguments, "--config")
@@ -61,6 +63,7 @@ def run(arguments: list[str]) -> int:
     with (
         stoppable(lambda: by_resuming(out)),
         progress_bar(title, experiment.protocol.rounds, values.quiet) as advance,
+        following(values.track, out, warn=tracker_warning),
     ):
         graph = source.load()
         result = execute(
@@ -90,6 +93,7 @@ RUN_ONLY = (
     "clients_dir",
     "json",
     "quiet",
+    "track",
 )
 
 
@@ -156,6 +160,7 @@ def add_data_options(parser: Parser) -> None:
         help="file of settings; options on the command line override it",
     )
     add_tuned_option(parser)
+    add_track_option(parser)
     parser.add_argument(
         "--workers",
         type=int,
@@ -227,13 +232,19 @@ def run_all(
     """Run all jobs under a progress bar, after what a reader must know about them."""
     from fedepd.cli.model import stoppable
     from fedepd.runs.jobs import run_jobs
+    from fedepd.trackers.follow import following
 
     for note in dict.fromkeys([*(note for job in jobs for note in job.notes), *notes]):
         mention(f"note: {note}")
     title = f"{len(jobs)} runs on {jobs[0].data}"
     hint = f"'fedepd resume {values.out}/RUN' finishes one of its runs"
     rounds = sum(job.rounds for job in jobs)
-    with stoppable(lambda: hint), progress_bar(title, rounds, values.quiet) as advance:
+    folders = [job.out for job in jobs]
+    with (
+        stoppable(lambda: hint),
+        progress_bar(title, rounds, values.quiet) as advance,
+        following(values.track, Path(values.out), folders, tracker_warning),
+    ):
         seen = 0
 
         def watch() -> None:
@@ -243,6 +254,10 @@ def run_all(
             seen = now
 
         run_jobs(jobs, workers, watch)
+
+
+def tracker_warning(text: str) -> None:
+    complain(f"warning: {text}")
 
 
 def _comparison(values: argparse.Namespace) -> Comparison:

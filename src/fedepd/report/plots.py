@@ -9,7 +9,8 @@ import io
 import re
 import warnings
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,7 +91,7 @@ def styles(groups: Sequence[Group]) -> dict[str, Style]:
     return result
 
 
-def per_class(groups: Sequence[Group]) -> str:
+def per_class(groups: Sequence[Group]) -> Drawing:
     """Test accuracy in ten bins of classes, from the largest to the smallest, over bars of class sizes."""
     sizes = groups[0].first.partition["class_sizes"]  # [C]
     parts, look = bins(sizes, 10), styles(groups)
@@ -163,7 +164,7 @@ def draw_sizes(axis: Any, parts: list[list[int]], sizes: Any, tiers: dict[str, l
     axis.set_xlabel("classes, largest (1) to smallest")
 
 
-def tier_bars(groups: Sequence[Group]) -> str:
+def tier_bars(groups: Sequence[Group]) -> Drawing:
     """Head, medium and tail accuracy side by side."""
     look = styles(groups)
 
@@ -194,7 +195,7 @@ def tier_bars(groups: Sequence[Group]) -> str:
     return _svg("tiers", "Head, medium and tail accuracy", 3.4, draw, groups[0].first)
 
 
-def convergence_lines(groups: Sequence[Group]) -> str:
+def convergence_lines(groups: Sequence[Group]) -> Drawing:
     """Validation macro-F1 against rounds."""
     look = styles(groups)
 
@@ -226,7 +227,7 @@ def convergence_lines(groups: Sequence[Group]) -> str:
     return _svg("convergence", "Validation macro-F1 by round", 3.8, draw, groups[0].first)
 
 
-def partition_heatmap(run: Run) -> str:
+def partition_heatmap(run: Run) -> Drawing:
     """How many nodes of each class every client holds."""
     order = class_order(run.partition["class_sizes"])
     counts = run.partition["client_class"][:, order]  # [K, C]
@@ -299,7 +300,7 @@ def purification(groups: Sequence[Group]) -> str:
     )
 
 
-def communication(groups: Sequence[Group]) -> str:
+def communication(groups: Sequence[Group]) -> Drawing:
     """Mebibytes of a whole run by message field, up and down."""
     volumes = {way: [bytes_by_field(group, way) for group in groups] for way in ("up", "down")}
     everything = [volume for both in volumes.values() for volume in both]
@@ -430,33 +431,60 @@ SVG_STYLE = '<style type="text/css">*{stroke-linejoin: round; stroke-linecap: bu
 """The style element that matplotlib writes into every figure."""
 
 
-def _svg(name: str, title: str, height: float, draw: Callable[[Any], None], run: Run) -> str:
+def _svg(name: str, title: str, height: float, draw: Callable[[Any], None], run: Run) -> Drawing:
     return svg_of(name, title, height, draw, run.path.name)
 
 
-def svg_of(name: str, title: str, height: float, draw: Callable[[Any], None], where: str) -> str:
+class Drawing(str):
+    """A figure as one SVG element. It can be drawn again as a PNG, for programs that show no SVG."""
+
+    name: str
+    """What the figure is called. Figures of one page have different names."""
+    draw: Callable[[Any], None]
+    height: float
+
+    def png(self) -> bytes:
+        """The same figure in dots, on white."""
+        file = io.BytesIO()
+        with _drawn(self.name, self.height, self.draw, {"savefig.facecolor": "white"}) as figure:
+            figure.savefig(file, format="png", dpi=110, metadata={"Software": None})
+        return file.getvalue()
+
+
+def svg_of(name: str, title: str, height: float, draw: Callable[[Any], None], where: str) -> Drawing:
     """The figure as one SVG element, with a title for screen readers and ids that are unique on the page.
 
     ``where`` tells figures of one name apart.
     """
-    from matplotlib import style
     from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
 
     file = io.StringIO()
-    with style.context(["default", {**RC, "svg.hashsalt": name}]), warnings.catch_warnings():
-        # Text stays text in the SVG, and the browser has the font.
+    with _drawn(name, height, draw, {}) as figure:
+        # Figure.savefig would draw everything twice, the first time for the layout alone.
+        FigureCanvasSVG(figure).print_svg(file, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    own = rf"\1{name}-{zlib.crc32(where.encode()):08x}-"
+    svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r'(\bid="|url\(#|href="#)', own, tag[0]), file.getvalue())
+    svg = svg.replace(SVG_STYLE, "", 1)  # it is in page.css; the page's policy allows no other style
+    drawing = Drawing(
+        svg[svg.index("<svg") :].replace(
+            "<svg ", f'<svg role="img" aria-label="{html_text(title)}" data-name="{name}" ', 1
+        )
+    )
+    drawing.name, drawing.draw, drawing.height = name, draw, height
+    return drawing
+
+
+@contextmanager
+def _drawn(name: str, height: float, draw: Callable[[Any], None], look: Mapping[str, Any]) -> Iterator[Any]:
+    """The figure, to be saved inside the context."""
+    from matplotlib import style
+    from matplotlib.figure import Figure
+
+    with style.context(["default", {**RC, **look, "svg.hashsalt": name}]), warnings.catch_warnings():
+        # Text stays text in the SVG, and the browser has the font. In a PNG such a letter is a box.
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
         # Names can be too long for the layout. The figure is still readable.
         warnings.filterwarnings("ignore", "constrained_layout not applied", UserWarning)
         figure = Figure(figsize=(8.6, height), layout="constrained")
-        canvas = FigureCanvasSVG(figure)
         draw(figure)
-        # Figure.savefig would draw everything twice, the first time for the layout alone.
-        canvas.print_svg(file, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-    own = rf"\1{name}-{zlib.crc32(where.encode()):08x}-"
-    svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r'(\bid="|url\(#|href="#)', own, tag[0]), file.getvalue())
-    svg = svg.replace(SVG_STYLE, "", 1)  # it is in page.css; the page's policy allows no other style
-    return svg[svg.index("<svg") :].replace(
-        "<svg ", f'<svg role="img" aria-label="{html_text(title)}" data-name="{name}" ', 1
-    )
+        yield figure

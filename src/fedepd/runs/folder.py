@@ -19,7 +19,15 @@ import numpy.typing as npt
 from fedepd import folders
 from fedepd.arrays import OURS, read_arrays
 from fedepd.errors import BadConfig, BadData
-from fedepd.files import MAX_JSON_BYTES, read_json, read_lines, read_tensors, regular_content, without_halves
+from fedepd.files import (
+    MAX_JSON_BYTES,
+    parse_json,
+    read_json,
+    read_lines,
+    read_tensors,
+    regular_content,
+    without_halves,
+)
 from fedepd.shapes import (
     CLASSES_OF_TIERS,
     DAMAGED,
@@ -373,7 +381,23 @@ def read_clients(folder: Path) -> list[Json]:
 def read_rounds(folder: Path) -> list[Json]:
     """What happened in each round."""
     name = called(folder, ROUNDS)
-    lines: list[Json] = read_lines(folder / ROUNDS, MAX_JSON_BYTES, DAMAGED, name)
+    return _rounds(read_lines(folder / ROUNDS, MAX_JSON_BYTES, DAMAGED, name), name)
+
+
+def rounds_after(folder: Path, known: int) -> list[Json]:
+    """The rounds after the first ``known`` ones, of a run that may still go on.
+
+    A line that is not whole yet is left for the next time.
+    """
+    try:
+        content = regular_content(folder / ROUNDS, MAX_JSON_BYTES)
+    except OSError:  # not there yet
+        return []
+    name, lines = called(folder, ROUNDS), content.split(b"\n")[known:-1]
+    return _rounds([parse_json(line, f"'{name}'", DAMAGED) for line in lines], name)
+
+
+def _rounds(lines: list[Json], name: str) -> list[Json]:
     expect(lines, [ROUND_FIELDS], f"'{name}'")
     fields = {field for line in lines for way in ("bytes_up", "bytes_down") for field in line.get(way, ())}
     # The names of fields are the only text of a line that is shown.

@@ -173,19 +173,23 @@ def _scores(run: Finished) -> Iterator[Json]:
 
 
 def _rounds(run: Finished) -> Iterator[Json]:
-    for line in run.rounds:
-        yield {
-            "round": line["round"],
-            "loss": _number(line.get("loss")),
-            "clients": len(line["clients"]) if "clients" in line else None,
-            **{name: sum(line.get(name, {}).values()) for name in ("bytes_up", "bytes_down")},
-            **{name: line.get(name) for name in ("seconds", "cpu_seconds")},
-            **{
-                f"{model}_val_{name}": _number(value)
-                for model, values in line.get("val", {}).items()
-                for name, value in values.items()
-            },
-        }
+    return map(round_row, run.rounds)
+
+
+def round_row(line: Json) -> Json:
+    """The numbers of one line of rounds.jsonl, by the names that a table has for them."""
+    return {
+        "round": line["round"],
+        "loss": _number(line.get("loss")),
+        "clients": len(line["clients"]) if "clients" in line else None,
+        **{name: sum(line.get(name, {}).values()) for name in ("bytes_up", "bytes_down")},
+        **{name: line.get(name) for name in ("seconds", "cpu_seconds")},
+        **{
+            f"{model}_val_{name}": _number(value)
+            for model, values in line.get("val", {}).items()
+            for name, value in values.items()
+        },
+    }
 
 
 def _classes(run: Finished) -> Iterator[Json]:

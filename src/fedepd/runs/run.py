@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -131,6 +132,7 @@ def run(
     data_dir: str | Path | None = None,
     on_round: Callable[[Round], None] | None = None,
     checkpoint_every: int = 1,
+    track: str | None = None,
     **settings: Any,
 ) -> RunResult:
     """Train a method on a graph that is cut into clients, and evaluate it.
@@ -145,6 +147,8 @@ def run(
         data_dir: The folder with the datasets' files, if it is not ``$FEDEPD_DATA``.
         on_round: Called with each finished round.
         checkpoint_every: After so many rounds the folder gets what ``fedepd.resume`` needs; 0: never.
+        track: With ``out``, who else gets its numbers as they come: "tensorboard:DIR", "mlflow:URI", "wandb"
+            or "wandb:PROJECT" (docs/trackers.md).
         **settings: The flat names that ``fedepd run METHOD --help`` explains, such as ``rounds`` or ``seed``.
             Without ``backbone`` it is "auto": a rule chooses the network, and a warning of the summary says
             which (docs/backbones.md).
@@ -154,7 +158,7 @@ def run(
 
     Raises:
         UnknownName: The method, preset, dataset or a setting does not exist.
-        BadConfig: A setting cannot be used, or ``out`` is not a new folder.
+        BadConfig: A setting cannot be used, ``out`` is not a new folder, or ``track`` cannot be used.
         BadData: The graph or its file cannot be used.
         ClientFailed: A client's step broke.
 
@@ -170,15 +174,22 @@ def run(
         Experiment.make(method, preset, **{"backbone": AUTO, **settings}),
         "backbone" in settings,
     )
-    folder, source = Path(out) if out is not None else None, None
-    if isinstance(data, (str, Path)):
-        source = Source.make(data, data_dir)
-        loaded: Data = source.load()
-    else:
-        loaded = data
-    return execute(
-        experiment, loaded, folder, workers, on_round, checkpoint_every, source, told, shards=shards
-    )
+    folder = Path(out) if out is not None else None
+    source = Source.make(data, data_dir) if isinstance(data, (str, Path)) else None
+    with tracked(track, folder):
+        graph = cast(Data, data) if source is None else source.load()
+        return execute(
+            experiment, graph, folder, workers, on_round, checkpoint_every, source, told, shards=shards
+        )
+
+
+def tracked(target: str | None, folder: Path | None) -> AbstractContextManager[None]:
+    """Inside this, a tracker gets what is written into the folder."""
+    if target is None:
+        return nullcontext()
+    from fedepd.trackers.follow import following
+
+    return following(target, folder)
 
 
 def execute(

@@ -14,6 +14,7 @@ from fedepd.runs.folder import check_new_run
 from fedepd.runs.frames import Frames
 from fedepd.runs.jobs import Job, run_jobs
 from fedepd.sweeps.against import against_jobs, against_names
+from fedepd.trackers.follow import following
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ def compare(
     against: str = "",
     data_dir: str | Path | None = None,
     tuned: str | Path | None = None,
+    track: str | None = None,
     **settings: Any,
 ) -> Frames:
     """Train several methods over several seeds, each run in a process of its own.
@@ -84,6 +86,8 @@ def compare(
         against: What one method is held against: "alone,pooled,no-graph,logistic,boosting" or some of them.
         data_dir: The folder with the datasets' files, if it is not ``$FEDEPD_DATA``.
         tuned: A file of ``fedepd tune``.
+        track: Who else gets the runs' numbers as they come: "tensorboard:DIR", "mlflow:URI", "wandb" or
+            "wandb:PROJECT" (docs/trackers.md).
         **settings: Of every run, by the flat names that ``fedepd compare --help`` explains.
 
     Returns:
@@ -91,7 +95,7 @@ def compare(
 
     Raises:
         UnknownName: A method, preset, dataset or setting does not exist.
-        BadConfig: A setting cannot be used, or ``out`` is not a new folder.
+        BadConfig: A setting cannot be used, ``out`` is not a new folder, or ``track`` cannot be used.
         FedEPDError: A run failed.
 
     Examples:
@@ -114,7 +118,9 @@ def compare(
             None if tuned is None else str(tuned),
             against,
         )
-        run_jobs(made.jobs(), workers)
+        jobs = made.jobs()
+        with following(track, folder, [job.out for job in jobs]):
+            run_jobs(jobs, workers)
         return frames_of(folder, at_once=out is None)
 
 
