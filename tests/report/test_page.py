@@ -175,6 +175,7 @@ def test_the_report_imports_no_training_code() -> None:
         "fedepd.longtail",
         "fedepd.metrics",
         "fedepd.runs.folder",
+        "fedepd.runs.frames",
         "fedepd.shapes",
         "fedepd.shown",
     }

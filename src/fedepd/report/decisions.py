@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+import fedepd.runs.frames as frames
 from fedepd.longtail import class_order
 from fedepd.metrics import OF_A_CLASS, Interval, class_scores, mean_with_interval, one_class_notice, wilson
 from fedepd.report.numbers import mean_std
 from fedepd.report.runs import Group, Run
 from fedepd.report.tables import NOTHING, Cell, Table, measured
-from fedepd.runs import frames
 from fedepd.shapes import TIERS
 from fedepd.shown import listed, shown
 
