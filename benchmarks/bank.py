@@ -190,7 +190,7 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, nargs="+", required=True)
     parser.add_argument("--tables", type=Path, default=None)
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--no-mu", action="store_true")
     parser.add_argument("--out", type=Path, required=True)
     values = parser.parse_args()
