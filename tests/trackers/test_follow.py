@@ -46,6 +46,11 @@ def wait_until(true: object) -> None:
         time.sleep(0.01)
 
 
+def place(file: Path, folder: Path) -> None:
+    """A copy that is there whole or not at all, as a run writes its files."""
+    shutil.copy(file, folder / "part").rename(folder / file.name)
+
+
 def test_rounds_arrive_while_the_run_goes_on(
     tmp_path: Path, memory: Memory, finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,12 +62,12 @@ def test_rounds_arrive_while_the_run_goes_on(
         for folder in (one, two):
             folder.mkdir(parents=True)
             (folder / "rounds.jsonl").write_bytes(lines[0] + lines[1][:20])
-            shutil.copy(finished / "config.json", folder)
+            place(finished / "config.json", folder)
         wait_until(lambda: len(memory.runs) == 2 and all(run.rounds for run in memory.runs))
         assert all(list(run.rounds) == [1] for run in memory.runs)
         (one / "rounds.jsonl").write_bytes(b"".join(lines))
         for name in ("clients.json", "partition.npz", "confusion.npz", "summary.json"):
-            shutil.copy(finished / name, one)
+            place(finished / name, one)
         wait_until(lambda: memory.runs[0].closed)
     assert {run.name: (list(run.rounds), run.closed) for run in memory.runs} == {
         "study/one": ([1, 2, 3], True),
@@ -94,7 +99,7 @@ def test_a_tracker_that_does_not_answer_is_left_alone(
     said: list[str] = []
     before = time.monotonic()
     with following("memory:x", tmp_path / "new", warn=said.append):
-        shutil.copytree(finished, tmp_path / "new")
+        Path(shutil.copytree(finished, tmp_path / "part")).rename(tmp_path / "new")
     assert time.monotonic() - before < 2.5
     assert len(said) == 1
     assert "has not answered" in said[0]
