@@ -44,6 +44,7 @@ COMMANDS = {
         "fedepd.cli.audit:audit",
     ),
     "report": ("make report.html from a run folder or a folder of runs", "fedepd.cli.runs:report"),
+    "board": ("show the runs of a folder on a live page, on this machine", "fedepd.cli.board:board"),
     "evaluate": (
         "score a run's model on the whole graph, with the edges between clients",
         "fedepd.cli.evaluate:evaluate",
