@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedepd
-from fedepd.errors import BadConfig, BadData
+from fedepd.errors import BadConfig
 from fedepd.files import clean, write_bytes
 from fedepd.runs.folder import (
     CALIBRATION,
@@ -28,7 +28,6 @@ from fedepd.runs.folder import (
     claim_folder,
     copy_finished,
     round_of,
-    rounds_after,
     weights_sha256,
 )
 
@@ -237,15 +236,3 @@ def test_checkpoints_are_found_newest_first_and_by_their_exact_name(tmp_path: Pa
     for other in ("checkpoint-1", "checkpoint-000011.part", "checkpoint-00000x"):
         (tmp_path / other).touch()
     assert [round_of(path) for path in checkpoints(tmp_path)] == [1_000_000, 10, 9]
-
-
-def test_new_rounds_are_read_while_a_run_goes_on(tmp_path: Path) -> None:
-    """A line that is not whole is left for the next time."""
-    assert rounds_after(tmp_path, 0) == []
-    (tmp_path / "rounds.jsonl").write_bytes(b'{"round": 1}\n{"round": 2}\n{"rou')
-    assert [line["round"] for line in rounds_after(tmp_path, 0)] == [1, 2]
-    assert [line["round"] for line in rounds_after(tmp_path, 1)] == [2]
-    assert rounds_after(tmp_path, 2) == []
-    (tmp_path / "rounds.jsonl").write_bytes(b'{"round": "x"}\n')
-    with pytest.raises(BadData, match="round"):
-        rounds_after(tmp_path, 0)

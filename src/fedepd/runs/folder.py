@@ -21,7 +21,6 @@ from fedepd.arrays import OURS, read_arrays
 from fedepd.errors import BadConfig, BadData
 from fedepd.files import (
     MAX_JSON_BYTES,
-    parse_json,
     read_json,
     read_lines,
     read_tensors,
@@ -382,19 +381,6 @@ def read_rounds(folder: Path) -> list[Json]:
     """What happened in each round."""
     name = called(folder, ROUNDS)
     return _rounds(read_lines(folder / ROUNDS, MAX_JSON_BYTES, DAMAGED, name), name)
-
-
-def rounds_after(folder: Path, known: int) -> list[Json]:
-    """The rounds after the first ``known`` ones, of a run that may still go on.
-
-    A line that is not whole yet is left for the next time.
-    """
-    try:
-        content = regular_content(folder / ROUNDS, MAX_JSON_BYTES)
-    except OSError:  # not there yet
-        return []
-    name, lines = called(folder, ROUNDS), content.split(b"\n")[known:-1]
-    return _rounds([parse_json(line, f"'{name}'", DAMAGED) for line in lines], name)
 
 
 def _rounds(lines: list[Json], name: str) -> list[Json]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from fedepd.errors import BadConfig, FedEPDError
 from fedepd.report.runs import Run, read_run
 from fedepd.runs import folder as run_folder
+from fedepd.runs.follow import Follower
 from fedepd.shown import sentence, shown
 from fedepd.trackers import content
 from fedepd.trackers.contract import Tracked, Tracker
@@ -38,8 +39,10 @@ class Followed:
     name: str
     folder: Path
     tracked: Tracked | None = None
-    rounds: int = 0
     closed: bool = False
+
+    def __post_init__(self) -> None:
+        self._rounds = Follower(self.folder)
 
     def look(self, tracker: Tracker) -> None:
         """Tell the tracker what is new."""
@@ -49,9 +52,9 @@ class Followed:
             config = run_folder.read(self.folder, run_folder.CONFIG)
             self.tracked = tracker.begin(self.name, content.settings(config))
         finished = run_folder.is_finished(self.folder)  # asked first, so that no round is missed
-        for line in run_folder.rounds_after(self.folder, self.rounds):
-            self.tracked.log(content.round_numbers(line), line["round"])
-            self.rounds += 1
+        while lines := self._rounds.more():
+            for line in lines:
+                self.tracked.log(content.round_numbers(line), line["round"])
         if finished:
             self.tracked.conclude(content.results(read_run(self.folder)))
             self.close(True)
