@@ -48,7 +48,7 @@ def wait_until(true: object) -> None:
 
 def place(file: Path, folder: Path) -> None:
     """A copy that is there whole or not at all, as a run writes its files."""
-    shutil.copy(file, folder / "part").rename(folder / file.name)
+    Path(shutil.copy(file, folder / "part")).rename(folder / file.name)
 
 
 def test_rounds_arrive_while_the_run_goes_on(

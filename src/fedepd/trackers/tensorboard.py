@@ -60,8 +60,9 @@ class Events:
 
     def _hyperparameters(self, names: list[str]) -> None:
         """The settings beside the test scores, in TensorBoard's table of runs."""
-        from torch.utils.tensorboard.summary import hparams
+        from torch.utils.tensorboard import summary
 
+        hparams: Any = summary.hparams  # torch gives no types for it
         known = {key: "none" if value is None else value for key, value in self.settings.items()}
         for part in hparams(known, dict.fromkeys(names, 0.0)):
             self.writer.file_writer.add_summary(part)
