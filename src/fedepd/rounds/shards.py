@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkProcess
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
@@ -42,7 +42,7 @@ class Shards:
         if "fork" not in multiprocessing.get_all_start_methods():
             raise BadConfig("shards need a system that can copy a process, such as Linux; leave shards out")
         self._act, self._parts = act, parts
-        self._running: list[tuple[ForkProcess, Connection]] = []
+        self._running: list[tuple[BaseProcess, Connection]] = []
 
     def each(self, name: str, given: Mapping[int, Sequence[Any]]) -> dict[int, Any]:
         """What each client answers, by client. All processes work at the same time."""
@@ -92,7 +92,7 @@ class Shards:
         self._running = []
 
 
-def _received(process: ForkProcess, pipe: Connection) -> dict[str, Any]:
+def _received(process: BaseProcess, pipe: Connection) -> dict[str, Any]:
     global _elsewhere
     try:
         answer: dict[str, Any] = from_bytes(pipe.recv_bytes())
@@ -102,7 +102,7 @@ def _received(process: ForkProcess, pipe: Connection) -> dict[str, Any]:
     return answer
 
 
-def _ended(process: ForkProcess) -> FedEPDError:
+def _ended(process: BaseProcess) -> FedEPDError:
     process.join()
     code = process.exitcode or 0
     how = f"was killed ({signal.Signals(-code).name})" if code < 0 else f"ended with exit code {code}"
