@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fedepd.errors import BadConfig
-from fedepd.folders import LOCK, check_new_folder, claim_folder, held, new_folder
+from fedepd.folders import LOCK, check_new_folder, claim_folder, held, is_held, new_folder
 
 hostile = pytest.mark.hostile
 SERVER = multiprocessing.get_context("fork")
@@ -62,6 +62,21 @@ def test_a_killed_process_leaves_nothing_that_stops_the_next(tmp_path: Path) -> 
     with held(tmp_path):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_who_asks_whether_a_folder_is_held_hinders_nobody(tmp_path: Path) -> None:
+    assert not is_held(tmp_path)
+    process, pipe = another(tmp_path)
+    assert pipe.recv() == "held"
+    assert is_held(tmp_path)
+    assert is_held(tmp_path)
+    process.kill()
+    process.join()
+    assert (tmp_path / LOCK).exists()
+    assert not is_held(tmp_path)  # the file alone is no lock
+    (tmp_path / LOCK).unlink()
+    (tmp_path / LOCK).symlink_to("elsewhere")
+    assert not is_held(tmp_path)
 
 
 def test_a_second_holder_in_this_process_does_not_undo_the_first(tmp_path: Path) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
 from fedepd.errors import BadConfig, BadData
 
-ClassSizes = Sequence[int] | npt.NDArray[Any] | Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ClassSizes: TypeAlias = "Sequence[int] | npt.NDArray[Any] | Tensor"
 """Number of nodes per class, [C]."""
 
 

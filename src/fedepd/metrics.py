@@ -7,22 +7,24 @@ it has true nodes in the matrix. A metric that cannot be measured is NaN, never 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
 from fedepd.errors import BadData
 from fedepd.longtail import Tiers
 from fedepd.shown import shown
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 METRICS = ("acc", "bacc", "macro_f1", "head_acc", "medium_acc", "tail_acc")
 OF_A_CLASS = ("precision", "recall", "f1")
 FOUND_AT_MOST = 0.05
 """A class of which at most this share is found counts as never said."""
 
-Array = npt.NDArray[Any] | Tensor
+Array: TypeAlias = "npt.NDArray[Any] | Tensor"
 Floats = npt.NDArray[np.float64]
 Interval = tuple[Floats, Floats, Floats]
 """Values, and both ends of their 95 % intervals."""

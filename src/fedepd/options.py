@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -63,6 +63,16 @@ def option(
     ``search``: the values that 'fedepd tune' tries. Without it the setting is not searched.
     """
     return field(default=default, metadata={"help": help, "choices": choices, "search": search})
+
+
+def choices_of(field: Field[Any], kind: Any) -> tuple[Any, ...]:
+    """The values that a setting may have, where they can be listed; else nothing.
+
+    ``kind``: the type of the field, as ``get_type_hints`` gives it.
+    """
+    if named := field.metadata.get("choices"):
+        return tuple(named())
+    return get_args(kind) if get_origin(kind) is Literal else ()
 
 
 def is_plain(kind: Any) -> bool:

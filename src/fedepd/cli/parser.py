@@ -7,9 +7,10 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, NoReturn, get_type_hints
 
 from fedepd.errors import BadConfig
+from fedepd.options import choices_of
 from fedepd.shown import shown
 
 if TYPE_CHECKING:
@@ -195,10 +196,8 @@ def add_settings(
         if kind is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
         else:
-            named = f.metadata.get("choices")
-            choices = named() if named else get_args(kind) if get_origin(kind) is Literal else ()
             group.add_argument(
                 flag,
-                metavar="|".join(map(str, choices)) or METAVARS.get(kind, "VALUE"),
+                metavar="|".join(map(str, choices_of(f, kind))) or METAVARS.get(kind, "VALUE"),
                 help=text,
             )

@@ -153,16 +153,21 @@ def points(found: Comparison) -> str:
     return f"{found.difference:+.1f}" + ("" if isnan(found.half_width) else f" ± {found.half_width:.1f}")
 
 
+def told_cells(pair: Pair) -> list[Cell]:
+    """For every metric the difference, and whether it can be told."""
+    cells = []
+    for metric in METRIC_WORDS:
+        found = pair.by(metric)
+        told = {1: "better", -1: "worse", 0: NOTHING}[sign(found)]
+        cells += [Cell(points(found), found.difference), Cell(told)]
+    return cells
+
+
 def differences(groups: Sequence[Group]) -> Table | None:
     """Every difference that was asked for; None where none was."""
     rows = []
     for pair in pairs(groups):
-        cells = [Cell(pair.ours.label), Cell(pair.words)]
-        for metric in METRIC_WORDS:
-            found = pair.by(metric)
-            told = {1: "better", -1: "worse", 0: NOTHING}[sign(found)]
-            cells += [Cell(points(found), found.difference), Cell(told)]
-        rows.append(cells)
+        rows.append([Cell(pair.ours.label), Cell(pair.words), *told_cells(pair)])
     if not rows:
         return None
     headers = [text for word in METRIC_WORDS.values() for text in (word[0].upper() + word[1:], "Told")]
