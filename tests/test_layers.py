@@ -12,7 +12,8 @@ ROOT = Path(fedepd.__file__).parent
 ORDER = (
     ("foundation",), ("network",), ("datasets",), ("clients",), ("methods",), ("rounds",), ("runs",),
     ("report",), ("privacy", "trackers"),
-    ("model", "deploy", "bench", "reproduction", "tune", "cluster", "sweeps"), ("cli", "testing"),
+    ("model", "deploy", "bench", "reproduction", "tune", "cluster", "sweeps", "board"),
+    ("cli", "testing"),
 )  # fmt: skip
 """Bottom to top. Rooms of one level do not know each other."""
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
