@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedepd.board.catalogue import MOST_BYTES, Catalogue
+from fedepd.board.catalogue import MOST_BYTES, Catalogue, Entry
 from fedepd.errors import BadConfig, BadData
 from fedepd.folders import held
 from hostile_names import PAYLOADS
@@ -57,7 +57,12 @@ def test_only_what_changed_is_read_again(write_run: WriteRun, monkeypatch: pytes
     write_run("b")
     catalogue = Catalogue(folder.parent)
     before = catalogue.entries()
-    monkeypatch.setattr("fedepd.board.catalogue._entry", lambda path, name: read.append(name) or before[0])
+
+    def note(path: Path, name: str) -> Entry:
+        read.append(name)
+        return before[0]
+
+    monkeypatch.setattr("fedepd.board.catalogue._entry", note)
     assert catalogue.entries() == before
     assert read == []
     with (folder / "rounds.jsonl").open("a") as file:

@@ -41,7 +41,7 @@ def test_it_is_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_board_asks_a_process_once(monkeypatch: pytest.MonkeyPatch) -> None:
     known = Settings()
     assert known.of("fedavg") == described("fedavg")
-    monkeypatch.setattr(settings.subprocess, "run", None)
+    monkeypatch.setattr("fedepd.board.settings.subprocess.run", None)
     assert known.of("fedavg") == described("fedavg")
 
 

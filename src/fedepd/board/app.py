@@ -18,7 +18,7 @@ from fedepd.board.guard import Guard, Secret
 from fedepd.errors import BadConfig, BadData, FedEPDError
 from fedepd.report.against import MAIN, Pair, points, sign
 from fedepd.report.runs import Group, by_dataset, group
-from fedepd.report.tables import METRIC_WORDS, Table
+from fedepd.report.tables import METRIC_WORDS, Table, summary
 from fedepd.shown import shown, slug
 
 MOST_COMPARED = 60
@@ -161,7 +161,7 @@ def last_seen(request: Request) -> int:
 
 def compared_tables(groups: list[Group]) -> list[Table]:
     told = tables.differences(groups)
-    return [tables.tables.summary(groups), *([told] if told else [])]
+    return [summary(groups), *([told] if told else [])]
 
 
 def answers(groups: list[Group]) -> list[str]:
