@@ -45,6 +45,7 @@ COMMANDS = {
         "fedepd.cli.audit:audit",
     ),
     "report": ("make report.html from a run folder or a folder of runs", "fedepd.cli.runs:report"),
+    "board": ("show the runs of a folder on a live page, on this machine", "fedepd.cli.board:board"),
     "track": (
         "send finished runs to TensorBoard, MLflow or Weights & Biases",
         "fedepd.cli.track:track",
