@@ -50,7 +50,6 @@ COMMANDS = {
         "send finished runs to TensorBoard, MLflow or Weights & Biases",
         "fedepd.cli.track:track",
     ),
-    "board": ("show the runs of a folder on a live page, on this machine", "fedepd.cli.board:board"),
     "evaluate": (
         "score a run's model on the whole graph, with the edges between clients",
         "fedepd.cli.evaluate:evaluate",
