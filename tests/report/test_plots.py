@@ -138,8 +138,8 @@ def test_axes_have_names_where_they_are_known(write_run: WriteRun) -> None:
         assert "class, largest to smallest" in texts(figure)
     for tier in ("head: mule, clean", "medium: takeover", "tail: money <launderer> of all"):
         assert tier in texts(plots.tier_bars(groups))
-    for figure in (plots.partition_heatmap(groups[0].first), plots.purification(groups)):
-        found = [text for text in texts(figure) if text in ("north", "south", "west $x$")]
+    for drawing in (plots.partition_heatmap(groups[0].first), plots.purification(groups)):
+        found = [text for text in texts(drawing) if text in ("north", "south", "west $x$")]
         assert found in (["north", "south", "west $x$"], ["north", "south", "west $x$"] * 2)
 
 
