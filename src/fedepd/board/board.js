@@ -9,7 +9,7 @@ function themed(layout) {
   return {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", colorway: COLOURS,
     font: { family: style.fontFamily, color: style.color, size: small ? 11 : 12 },
-    margin: { l: 50, r: 14, t: 12, b: 44 }, legend: { orientation: "h", y: -0.22, yanchor: "top" },
+    margin: { l: 50, r: 14, t: 12, b: 44 }, legend: { orientation: "h", y: -0.26, yanchor: "top" },
     ...layout, xaxis: { ...base, ...layout.xaxis }, yaxis: { ...base, ...layout.yaxis },
   };
 }
@@ -29,7 +29,9 @@ function draw(place, name, title, caption, data, layout) {
   place.append(figure);
   if (!data.length) { box.remove(); return null; }
   // Choice: no bar of buttons over the chart. It would hide the legend, and a finger cannot hover.
-  Plotly.newPlot(box, data, themed(layout), { responsive: true, displaylogo: false, displayModeBar: false });
+  Plotly.newPlot(box, data, themed(layout), { displaylogo: false, displayModeBar: false });
+  // A chart that came alone was as wide as the page. It shrinks when the next one stands beside it.
+  new ResizeObserver(() => Plotly.Plots.resize(box)).observe(box);
   const take = document.createElement("p");
   take.className = "take";
   for (const format of ["png", "svg"]) {
@@ -92,7 +94,7 @@ function liveCharts(place) {
       if (!data.length) continue;
       const last = Math.max(...data.map(each => each.x[each.x.length - 1]));
       const layout = {
-        xaxis: { title: { text: "round" }, ...(last <= 12 ? { dtick: 1 } : {}) }, yaxis: { title: { text: curve.unit }, rangemode: "tozero" },
+        xaxis: { title: { text: "round", standoff: 6 }, ...(last <= 12 ? { dtick: 1 } : {}) }, yaxis: { title: { text: curve.unit }, rangemode: "tozero" },
         showlegend: data.length > 1, uirevision: "kept",
       };
       if (curve.box) Plotly.react(curve.box, data.map(each => ({ ...each })), themed(layout));
