@@ -292,6 +292,11 @@ OWN = {
     "reproduction/pages/page.py",  # figures that were just drawn
     "bench/suite.py", "bench/measure.py",  # the output of our own process
     "model/writing.py",  # text of a schema that was read before
+    "bench/history.py",  # the kernel's word on this machine
+    "board/app.py",  # files of the package
+    "board/settings.py", "rounds/records.py",  # what our own processes say
+    "cli/board.py",  # opens a browser
+    "trackers/tensorboard.py", "trackers/wandb.py",  # figures that were just drawn
     "cli/federation_demo.py",  # predictions that 'fedepd predict' has just written
 }  # fmt: skip
 READS = re.compile(

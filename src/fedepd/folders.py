@@ -131,7 +131,7 @@ def is_held(folder: Path) -> bool:
 
 
 _FLOCK = "hhqqi4x"
-"""``struct flock`` of 64-bit Linux: type, whence, start, length, process."""
+"""The kernel's record of a lock on 64-bit Linux: type, whence, start, length, process."""
 
 
 class Busy(BadConfig):

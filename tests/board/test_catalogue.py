@@ -94,7 +94,7 @@ def test_a_link_out_of_the_folder_is_refused(write_run: WriteRun, tmp_path: Path
     assert entry.state == "refused"
     assert f"{file}' is a link" in entry.why
     with pytest.raises(BadData, match="is a link"):
-        Catalogue(folder.parent).open(entry)
+        Catalogue(folder.parent).run_of(entry)
 
 
 @hostile

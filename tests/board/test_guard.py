@@ -64,7 +64,7 @@ def test_every_answer_says_what_a_browser_may_do(ask: Ask) -> None:
         assert policy["frame-ancestors"] == "'none'"
         assert policy["form-action"] == "'self'"
         assert answer.headers["x-content-type-options"] == "nosniff"
-        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["referrer-policy"] == "same-origin"
         assert answer.headers["cache-control"] == "no-store"
         assert "access-control-allow-origin" not in answer.headers
 

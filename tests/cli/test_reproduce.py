@@ -65,7 +65,7 @@ def test_a_target_of_ones_own_and_nothing_runs_twice(reproduce: Reproduce, tmp_p
     assert len(err.splitlines()) == 4
     assert out.splitlines()[-1] == f"page: {tmp_path / 'o' / 'mine.html'}"
     made = {path.name for path in (tmp_path / "o" / "mine").iterdir()}
-    assert made == {"mine.md", "mine.tex", "mine.csv", "mine-tests.csv", "mine-verdicts.csv"}
+    assert made == {"mine.md", "mine.tex", "mine.csv", "mine-tests.csv"}
     stale, own = tmp_path / "o" / "mine" / "mine-2.png", tmp_path / "o" / "mine" / "mine-by-hand.csv"
     for path in (stale, own):
         path.touch()

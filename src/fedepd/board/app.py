@@ -54,7 +54,7 @@ class Board:
         return HTMLResponse(pages.run_page(entry, found, facts, self.actions.buttons(entry), warnings))
 
     def _run_parts(self, entry: Entry) -> tuple[list[Table], list[str], list[tuple[str, str]]]:
-        run = self.catalogue.open(entry)
+        run = self.catalogue.run_of(entry)
         facts = [("method", entry.method), ("data", entry.data), ("seed", str(entry.seed))]
         if entry.state != "finished":
             return tables.before_the_end(run), [], facts
@@ -81,7 +81,7 @@ class Board:
                 found = charts.of_several(self._compared(request)[1])
             else:
                 entry = self._asked(request)
-                run = self.catalogue.open(entry)
+                run = self.catalogue.run_of(entry)
                 is_whole = entry.state == "finished"
                 found = charts.of_run(group([run])[0]) if is_whole else charts.before_the_end(run)
         except FedEPDError as mistake:
@@ -148,7 +148,7 @@ class Board:
         for name in names:
             if name not in known or known[name].state != "finished":
                 raise BadData(f"'{shown(name)}' is not a finished run; go back to the list")
-        return names, group([self.catalogue.open(known[name]) for name in names])
+        return names, group([self.catalogue.run_of(known[name]) for name in names])
 
 
 def last_seen(request: Request) -> int:

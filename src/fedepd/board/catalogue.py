@@ -110,7 +110,7 @@ class Catalogue:
     def path(self, entry: Entry) -> Path:
         return self.root / entry.id
 
-    def open(self, entry: Entry) -> Run:
+    def run_of(self, entry: Entry) -> Run:
         """The run. Of one that is not finished, the summary is empty."""
         if entry.state == "refused":
             raise BadData(entry.why)

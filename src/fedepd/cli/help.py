@@ -13,7 +13,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from fedepd.cli.console import say_table
@@ -71,6 +70,8 @@ def _run(command: Callable[[], int]) -> int:
 def _has_plugins() -> bool:
     """Whether other packages bring names. Their files may change without notice, so no help is kept."""
     try:
+        from importlib.metadata import entry_points
+
         return any(group.startswith("fedepd.") for group in entry_points().groups)
     except Exception:  # metadata of a package that is installed badly
         return True

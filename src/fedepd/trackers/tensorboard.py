@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from fedepd.files import MAX_JSON_BYTES, regular_content
 from fedepd.shown import markdown_text, slug
 from fedepd.trackers.contract import Results, Settings, Tracked
 
@@ -54,7 +55,7 @@ class Events:
         for name, png in results.figures.items():
             self.writer.add_image(f"figures/{name}", pixels(png), results.step, dataformats="HWC")
         for path in results.files:
-            text = path.read_text(encoding="utf-8")[:MOST_TEXT]
+            text = regular_content(path, MAX_JSON_BYTES)[:MOST_TEXT].decode("utf-8", "replace")
             self.writer.add_text(path.name, f"```json\n{text}\n```", results.step)
         self.writer.flush()
 
