@@ -71,6 +71,8 @@ class Processes:
                 raise BadConfig(f"'{shown(name)}' is running already; stop it first")
             if sum(self.is_ours(each) for each in self._started) >= MOST:
                 raise BadConfig(f"{MOST} runs of this board are running; wait for one, or stop one")
+            if before := self._started.pop(name, None):  # the same run, which has ended
+                before.words.close()
             said = tempfile.TemporaryFile()  # noqa: SIM115 (it is open as long as the process is known)
             self._started[name] = Started(
                 subprocess.Popen(
