@@ -36,6 +36,8 @@ install: .venv/.run  ## make .venv with the package and only what a run needs
 demo: .venv/.run  ## train FedEPD and FedAvg on a built-in graph, print a table, write runs/demo/report.html
 	@rm -rf $(DEMO)
 	$(BIN)/fedepd compare fedepd fedavg --seeds 3 --workers 2 --rounds $(DEMO_ROUNDS) --out $(DEMO)
+	@echo "Open $(DEMO)/report.html in a browser. Next: docs/tutorial-bank.md, from messy tables to alerts, or"
+	@echo "'$(BIN)/fedepd run fedepd --help' for every setting."
 
 test: .venv/.dev  ## run all tests but the heavy ones, two at a time
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
