@@ -115,7 +115,7 @@ def _main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         width = max(map(len, COMMANDS))
         lines = [f"  {name:<{width}}  {text}" for name, (text, _) in COMMANDS.items()]
-        lines += ["", "'fedepd COMMAND --help' explains a command."]
+        lines += ["", "'fedepd COMMAND --help' explains a command, and docs/glossary.md the words."]
         say("usage: fedepd COMMAND ...", "", "Federated learning on long-tailed graphs.", "", *lines)
         return 0 if arguments else 2
     if arguments[0] == "--version":
