@@ -433,3 +433,17 @@ def test_a_graph_file_brings_the_weights_of_the_plan(weighing: Plan, plan: Plan,
         import_file(weighing, written())
     with pytest.raises(BadData, match=r"weighs edges by amount, but the plan by log.1 . amount."):
         import_file(weighing, written(edge_weight="amount", edge_weight_as="none"))
+
+
+@pytest.mark.hostile
+def test_a_column_whose_name_reads_like_the_plans_way_is_another_column(
+    weighing: Plan, tmp_path: Path
+) -> None:
+    """The plan takes log(1 + amount). The file has the plain sum of a column that is called so."""
+    nodes = write(tmp_path, ROWS, ["account", "fraud", "country", "balance", "logins", "business"])
+    edges = amounts(tmp_path, "a1,a2,3", "a3,a2,1", head="source,target,log(1 + amount)")
+    named = {"edge_weight": "log(1 + amount)", "edge_weight_as": "none"}
+    roles = Roles(id="account", label="fraud", one_hot=("country",), **named)
+    write_npz(import_files(nodes, edges, roles)[0], tmp_path / "g.npz")
+    with pytest.raises(BadData, match="weighs edges by"):
+        import_file(weighing, tmp_path / "g.npz")

@@ -49,10 +49,11 @@ def canonical(schema: str) -> str:
     if not schema:
         return ""
     read = _read(schema)
-    return FeatureSchema(read.rules, Roles(**_weighing(read))).to_json()
+    return FeatureSchema(read.rules, Roles(**weighing(read))).to_json()
 
 
-def _weighing(schema: FeatureSchema) -> dict[str, Any]:
+def weighing(schema: FeatureSchema) -> dict[str, Any]:
+    """Which column edges count by, and how. Empty if nobody has said."""
     tables = schema.tables or Roles()
     return {name: getattr(tables, name) for name in WEIGHING} if tables.edge_weight else {}
 
@@ -164,7 +165,7 @@ def _schema_differences(mine: str, theirs: str) -> str | None:
     said = [_rule_difference(c, a, b) for c, (a, b) in enumerate(zip(own, agreed, strict=False), 1) if a != b]
     if len(own) != len(agreed):
         said.append(f"has {len(own)} columns, but the federation has {len(agreed)}")
-    if _weighing(here) != _weighing(there):
+    if weighing(here) != weighing(there):
         own_way, agreed_way = weighing_in_words(here), weighing_in_words(there)
         said.append(f"weighs edges by {own_way}, but the federation by {agreed_way}")
     return "; ".join([*said[: 1 + MORE], *_rest(said), cure]) if said else None

@@ -23,7 +23,7 @@ from fedepd.datasets.edges import Ends, find_ends, joined
 from fedepd.datasets.roles import UNKNOWN
 from fedepd.datasets.tables import MISSING, FeatureSchema, Roles, finite, node_ids
 from fedepd.datasets.weights import weighed
-from fedepd.deploy.agreement import weighing_in_words
+from fedepd.deploy.agreement import weighing, weighing_in_words
 from fedepd.deploy.contents import SITE_DATA
 from fedepd.deploy.plan import Plan, PlanColumn
 from fedepd.errors import BadConfig, BadData
@@ -83,9 +83,10 @@ def import_tables(
     ids = node_ids(table, roles.id)
     ends = find_ends(read_table(edges), ids, roles)
     made = [column.of for column in plan.columns if column.of]
-    weighing = plan.edges or Roles()
-    edge_index, notes = joined(ends, [*made, *([weighing.edge_weight] if weighing.edge_weight else [])])
-    edge_index, weight, weighed_notes = weighed(ends, edge_index, weighing, planned=True)
+    roles_of_edges = plan.edges or Roles()
+    amounts = [roles_of_edges.edge_weight] if roles_of_edges.edge_weight else []
+    edge_index, notes = joined(ends, [*made, *amounts])
+    edge_index, weight, weighed_notes = weighed(ends, edge_index, roles_of_edges, planned=True)
     notes += weighed_notes
     memory.check(
         memory.COPIES * 4 * table.rows * plan.num_features,
@@ -298,10 +299,11 @@ def _planned_weights(plan: Plan, graph: Graph, where: str, notes: list[str]) -> 
     if plan.edges is None:
         notes += ["the file's weights of edges are not in the plan and are left out"] if has else []
         return None
-    own = weighing_in_words(FeatureSchema.from_json(graph.schema)) if has else "nothing"
-    if own != (planned := weighing_in_words(plan.schema)):
+    own = FeatureSchema.from_json(graph.schema) if has else None
+    if own is None or weighing(own) != weighing(plan.schema):
+        by, planned = weighing_in_words(own) if own else "nothing", weighing_in_words(plan.schema)
         raise BadData(
-            f"{where} weighs edges by {own}, but the plan by {planned}; give --nodes and --edges instead of "
+            f"{where} weighs edges by {by}, but the plan by {planned}; give --nodes and --edges instead of "
             "--data"
         )
     return graph.edge_weight
