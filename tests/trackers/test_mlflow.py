@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from fedepd.trackers.contract import Results
-from fedepd.trackers.mlflow import AT_ONCE, MLflow, make_private
+from fedepd.trackers.mlflow import AT_ONCE, PRIVATE, MLflow
+from fedepd.trackers.target import set_where_unset
 
 
 def test_mlflow_reports_nothing_unless_the_user_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_DISABLE_TELEMETRY", raising=False)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "7")
-    make_private()
+    set_where_unset(PRIVATE)
     assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
     assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "7"
 
@@ -23,7 +24,7 @@ def test_mlflow_reports_nothing_unless_the_user_wants_it(monkeypatch: pytest.Mon
 def test_mlflow_reads_what_was_logged(
     tmp_path: Path, results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_private()
+    set_where_unset(PRIVATE)
     pytest.importorskip("mlflow", reason="needs the extra 'mlflow', which is too large for 'dev'")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")

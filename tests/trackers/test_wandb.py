@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 
 from fedepd.trackers.contract import Results
-from fedepd.trackers.wandb import PRIVATE, WeightsAndBiases, make_private
+from fedepd.trackers.target import set_where_unset
+from fedepd.trackers.wandb import PRIVATE, WeightsAndBiases
 
 
 def test_it_is_offline_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in PRIVATE:
         monkeypatch.delenv(name, raising=False)
-    make_private()
+    set_where_unset(PRIVATE)
     assert os.environ["WANDB_MODE"] == "offline"
     monkeypatch.setenv("WANDB_MODE", "online")
-    make_private()
+    set_where_unset(PRIVATE)
     assert os.environ["WANDB_MODE"] == "online"
 
 
@@ -29,7 +30,7 @@ def test_a_run_is_written_offline(tmp_path: Path, results: Results, monkeypatch:
     monkeypatch.setattr(socket, "gethostname", lambda: "name-of-the-machine")
     monkeypatch.setenv("USER", "name-of-the-user")
     monkeypatch.setenv("LOGNAME", "name-of-the-user")
-    make_private()
+    set_where_unset(PRIVATE)
     pytest.importorskip("wandb", reason="needs the extra 'wandb', which is too large for 'dev'")
     tracker = WeightsAndBiases("mine")
     one, two = (tracker.begin(name, {"protocol.rounds": 3}) for name in ("study/one", "study/two"))

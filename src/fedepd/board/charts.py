@@ -35,10 +35,7 @@ def label(text: object) -> str:
 
 
 def class_labels(run: Run) -> list[str]:
-    """What the classes are called; their numbers, if there are not as many names as classes."""
-    count = len(run.partition["class_sizes"])
-    names = frames.class_names(run, count)
-    return [label(name) for name in (names if len(names) == count else range(count))]
+    return [label(name) for name in frames.class_names(run, len(run.partition["class_sizes"]))]
 
 
 def client_labels(run: Run, count: int) -> list[str]:

@@ -5,10 +5,10 @@ The words are taken from the commands' own help, so a new option is known as soo
 
 from __future__ import annotations
 
-import contextlib
 import io
 import re
 from collections.abc import Iterable
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 
 from fedepd.cli.console import say
@@ -83,11 +83,7 @@ def help_of(*words: str) -> str:
     from fedepd.cli.dispatch import main
 
     text = io.StringIO()
-    with (
-        contextlib.redirect_stdout(text),
-        contextlib.redirect_stderr(io.StringIO()),
-        contextlib.suppress(SystemExit),
-    ):
+    with redirect_stdout(text), redirect_stderr(io.StringIO()):
         main([*words, "--help"])
     return text.getvalue() or "\n"
 

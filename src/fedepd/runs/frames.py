@@ -250,14 +250,17 @@ def _matrices(run: Finished) -> Iterator[tuple[str, str, npt.NDArray[Any]]]:
 
 
 def class_names(run: Finished, count: int) -> list[str]:
-    """What the classes are called, or their numbers."""
-    return [str(name) for name in run.config["dataset"].get("label_names") or range(count)]
+    """What the classes are called; their numbers, if there are not as many names as classes."""
+    return _names(run.config["dataset"].get("label_names"), count)
 
 
 def client_names(run: Finished, count: int) -> list[str]:
     """What the clients are called: by their owners, or by their numbers."""
-    owners = run.config["dataset"].get("owner_names") or []
-    return [str(owner) for owner in owners] if len(owners) == count else [str(k) for k in range(count)]
+    return _names(run.config["dataset"].get("owner_names"), count)
+
+
+def _names(given: Sequence[str] | None, count: int) -> list[str]:
+    return [str(name) for name in (given if given and len(given) == count else range(count))]
 
 
 def _number(value: Any) -> float:

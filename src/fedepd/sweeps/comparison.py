@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedepd.errors import BadConfig
-from fedepd.report.runs import read_runs
+from fedepd.report.frames import read_runs
 from fedepd.runs.folder import check_new_run
 from fedepd.runs.frames import Frames
 from fedepd.runs.jobs import Job, run_jobs
@@ -121,15 +121,10 @@ def compare(
         jobs = made.jobs()
         with following(track, folder, [job.out for job in jobs]):
             run_jobs(jobs, workers)
-        return frames_of(folder, at_once=out is None)
-
-
-def frames_of(folder: Path, at_once: bool = False) -> Frames:
-    """The runs of a folder. ``at_once``: all files are read now, because the folder will be removed."""
-    runs = read_runs(folder)
-    for run in runs if at_once else ():
-        _ = run.rounds, run.clients, run.confusions
-    return Frames([(run.path.name, run) for run in runs])
+        frames = read_runs(folder)
+        for _, run in frames.runs if out is None else ():
+            _ = run.rounds, run.clients, run.confusions  # read now, because the folder will be removed
+        return frames
 
 
 def named_methods(spelled: Sequence[str]) -> list[tuple[str, str]]:

@@ -29,15 +29,7 @@ PRIVATE = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # seven are usual, and take minutes
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
 }
-
-
-def make_private() -> None:
-    """Before MLflow is imported: it reports nothing to its makers, and gives up on a dead server in time.
-
-    What a user has set in the environment is left as it is.
-    """
-    for name, value in PRIVATE.items():
-        os.environ.setdefault(name, value)
+"""What is set before MLflow is imported: it reports nothing, and gives up on a dead server in time."""
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 
@@ -53,9 +54,9 @@ def _mlflow(place: str) -> Tracker:
             "mlflow:sqlite:///m.db, or a server, such as mlflow:http://127.0.0.1:5000 (folders of files are "
             "no longer supported by MLflow)"
         )
-    from fedepd.trackers.mlflow import MLflow, make_private
+    from fedepd.trackers.mlflow import PRIVATE, MLflow
 
-    make_private()
+    set_where_unset(PRIVATE)
     needed("mlflow", "mlflow")
     return MLflow(place)
 
@@ -66,9 +67,9 @@ def _wandb(place: str) -> Tracker:
             f"'{shown(place)}' is no name of a project; use letters, digits, '_', '-' and '.', "
             "at most 100 of them"
         )
-    from fedepd.trackers.wandb import WeightsAndBiases, make_private
+    from fedepd.trackers.wandb import PRIVATE, WeightsAndBiases
 
-    make_private()
+    set_where_unset(PRIVATE)
     needed("wandb", "wandb")
     return WeightsAndBiases(place)
 
@@ -78,6 +79,12 @@ KINDS: dict[str, Callable[[str], Tracker]] = {
     "mlflow": _mlflow,
     "wandb": _wandb,
 }
+
+
+def set_where_unset(variables: Mapping[str, str]) -> None:
+    """Variables of the environment that a package reads at its import. What a user has set stays."""
+    for name, value in variables.items():
+        os.environ.setdefault(name, value)
 
 
 def needed(module: str, extra: str) -> None:

@@ -18,6 +18,7 @@ from fedepd.trackers.contract import Results, Settings, Tracked
 PROJECT = "fedepd"
 """Where runs go, if neither the target nor ``WANDB_PROJECT`` names another project."""
 PRIVATE = {"WANDB_MODE": "offline", "WANDB_ERROR_REPORTING": "false"}
+"""What is set before the package is imported: offline, and no report of errors to its makers."""
 OFF = {
     "console": "off",  # what the program prints
     "disable_git": True,
@@ -31,15 +32,6 @@ OFF = {
     "x_save_requirements": False,  # all installed packages
 }
 """What Weights & Biases would note beside what it is given. The run folder does not hold it."""
-
-
-def make_private() -> None:
-    """Before the package is imported: offline, and no report of errors to its makers.
-
-    What a user has set in the environment is left as it is.
-    """
-    for name, value in PRIVATE.items():
-        os.environ.setdefault(name, value)
 
 
 @dataclass(frozen=True)
