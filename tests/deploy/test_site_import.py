@@ -442,8 +442,10 @@ def test_a_column_whose_name_reads_like_the_plans_way_is_another_column(
     """The plan takes log(1 + amount). The file has the plain sum of a column that is called so."""
     nodes = write(tmp_path, ROWS, ["account", "fraud", "country", "balance", "logins", "business"])
     edges = amounts(tmp_path, "a1,a2,3", "a3,a2,1", head="source,target,log(1 + amount)")
-    named = {"edge_weight": "log(1 + amount)", "edge_weight_as": "none"}
-    roles = Roles(id="account", label="fraud", one_hot=("country",), **named)
+    roles = Roles(
+        id="account", label="fraud", one_hot=("country",),
+        edge_weight="log(1 + amount)", edge_weight_as="none",
+    )  # fmt: skip
     write_npz(import_files(nodes, edges, roles)[0], tmp_path / "g.npz")
     with pytest.raises(BadData, match="weighs edges by"):
         import_file(weighing, tmp_path / "g.npz")

@@ -1,14 +1,16 @@
-"""Pictures of confusion matrices."""
+"""Pictures of matrices."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 
-from fedepd.report.matrices import confusion_map, confusion_order
+from fedepd.report import plots
+from fedepd.report.matrices import confusion_map, confusion_order, value_map
 from fedepd.report.runs import group, read_runs
 
 WriteRun = Callable[..., Path]
@@ -42,3 +44,20 @@ def test_up_to_twenty_classes_stay_in_order_and_untested_ones_come_last() -> Non
 def test_many_classes_make_a_picture(write_run: WriteRun) -> None:
     (each,) = group(read_runs(write_run("many", sizes=tuple(range(100, 70, -1)), clients=2)))
     assert "data:image/png" in confusion_map(each)
+
+
+def test_scores_over_two_settings_have_numbers_a_gap_and_one_frame() -> None:
+    """Rows go up, columns across. The frame is the only line of its axes."""
+    frames: list[Any] = []
+
+    def draw(figure: Any) -> None:
+        axis = figure.subplots()
+        value_map(axis, np.array([[10.0, np.nan], [20.5, 30.0]]), (1, 0), (["a", "b"], ["low", "high"]), 8)
+        frames.extend(line.get_xydata() for line in axis.lines)
+
+    svg = plots.svg_of("map", "Scores over two settings", 3, draw, "test")
+    texts = {"".join(node.itertext()).strip() for node in ElementTree.fromstring(svg).iter() if node.text}
+    assert {"10.0", "20.5", "30.0", "–", "a", "b", "low", "high"} <= texts
+    ((left, bottom), (right, top)) = frames[0].min(axis=0), frames[0].max(axis=0)
+    assert (left, right, bottom, top) == (0, 1, 1, 2)
+    assert len(frames) == 1

@@ -1,8 +1,9 @@
-"""The picture of a confusion matrix."""
+"""Pictures of matrices: who is called what, and scores over two settings."""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from fedepd.longtail import class_order
 from fedepd.report import plots
 from fedepd.report.decisions import class_names, total
-from fedepd.report.plots import DARK, NAME, ticks_of
+from fedepd.report.plots import DARK, GREY, NAME, ticks_of
 from fedepd.report.runs import Group
 from fedepd.shown import drawn
 
@@ -80,3 +81,40 @@ def _write(axis: Any, counts: npt.NDArray[np.int64], shares: Any, seeds: int) ->
                 text = f"{mean:,.0f}" if mean == int(mean) else f"{mean:,.1f}"
                 colour = "white" if shares[i, j] > 60 else DARK
                 axis.text(j + 0.5, i + 0.5, text, ha="center", va="center", color=colour, fontsize=8)
+
+
+def value_map(
+    axis: Any,
+    means: npt.NDArray[np.float64],
+    framed: tuple[int, int],
+    ticks: tuple[Sequence[str], Sequence[str]],
+    size: float,
+) -> Any:
+    """Draw scores over the values of two settings, [up, across], with a frame around one cell.
+
+    Args:
+        axis: Where to.
+        means: NaN where there is no score.
+        framed: Row and column of the frame.
+        ticks: What stands at the columns and at the rows.
+        size: Of the numbers in the cells; 0: none.
+
+    Returns:
+        What a colour bar explains.
+    """
+    mesh = axis.pcolormesh(np.ma.masked_invalid(means), cmap="cividis", edgecolors="white", linewidth=0.6)
+    middle = (np.nanmin(means) + np.nanmax(means)) / 2
+    for (row, column), value in np.ndenumerate(means) if size else ():
+        text, colour = ("–", GREY) if np.isnan(value) else (f"{value:.1f}", _readable(bool(value > middle)))
+        axis.text(column + 0.5, row + 0.5, text, ha="center", va="center", color=colour, fontsize=size)
+    row, column = framed
+    around = column + np.array([0, 1, 1, 0, 0]), row + np.array([0, 0, 1, 1, 0])
+    axis.plot(*around, color="#D55E00", linewidth=1.8, clip_on=False)
+    axis.set_xticks(np.arange(len(ticks[0])) + 0.5, ticks[0])
+    axis.set_yticks(np.arange(len(ticks[1])) + 0.5, ticks[1])
+    axis.tick_params(length=0)
+    return mesh
+
+
+def _readable(on_light: bool) -> str:
+    return "black" if on_light else "white"

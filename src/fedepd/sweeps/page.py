@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedepd.report.matrices import value_map
 from fedepd.report.numbers import mean_std
 from fedepd.report.page import document, figure, footer, section
 from fedepd.report.paired import paired_half_width
@@ -18,6 +19,8 @@ from fedepd.shown import drawn, shown
 from fedepd.sweeps.sweep import Combination, Swept, swept
 
 SURE = 0.05
+WRITTEN = 200
+"""Up to so many cells of a map have their numbers in them."""
 METRIC = "macro_f1"
 """What figures show, and what values are tested by."""
 LINE = (
@@ -160,21 +163,9 @@ def _heat_map(found: Swept) -> str:
 
     def draw(figure: Any) -> None:
         axis = figure.subplots()
-        mesh = axis.pcolormesh(np.ma.masked_invalid(means), cmap="cividis", edgecolors="white", linewidth=0.6)
-        middle = (np.nanmin(means) + np.nanmax(means)) / 2
-        if means.size <= 200:
-            for (row, column), value in np.ndenumerate(means):
-                text = "–" if isnan(value) else f"{value:.1f}"
-                colour = "white" if value <= middle else "black"
-                axis.text(column + 0.5, row + 0.5, text, ha="center", va="center", color=colour, fontsize=8)
-        row, column = _index(up, found.best.values[1]), _index(across, found.best.values[0])
-        axis.plot(
-            column + np.array([0, 1, 1, 0, 0]), row + np.array([0, 0, 1, 1, 0]),
-            color="#D55E00", linewidth=2, clip_on=False,
-        )  # fmt: skip
-        axis.set_xticks(np.arange(len(across)) + 0.5, [drawn(shown(v), 20) for v in across])
-        axis.set_yticks(np.arange(len(up)) + 0.5, [drawn(shown(v), 20) for v in up])
-        axis.tick_params(length=0)
+        chosen = _index(up, found.best.values[1]), _index(across, found.best.values[0])
+        ticks = [drawn(shown(v), 20) for v in across], [drawn(shown(v), 20) for v in up]
+        mesh = value_map(axis, means, chosen, ticks, 8 if means.size <= WRITTEN else 0)
         axis.set(xlabel=drawn(found.names[0], 40), ylabel=drawn(found.names[1], 40))
         figure.colorbar(mesh, ax=axis, pad=0.02).set_label(f"{METRIC_WORDS[METRIC]} (%)")
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedepd.longtail import bins, class_order, imbalance_ratio
+from fedepd.report.matrices import value_map
 from fedepd.report.numbers import bin_accuracy, mean_std
 from fedepd.report.plots import DARK, GREY, METHOD_COLOURS, TIER_COLOURS, dodge, draw_sizes, ticks_of
 from fedepd.report.runs import Group, Run
@@ -281,25 +282,9 @@ def sensitivity(
             [[mean_std(grid.get((first, second), ()))[0] for first in across] for second in up]
         )  # [up, across]
         low, high = (float(end) for end in (np.nanmin(means), np.nanmax(means)))
-        mesh = axis.pcolormesh(np.ma.masked_invalid(means), cmap="cividis", edgecolors="white", linewidth=0.6)
-        for (row, column), value in np.ndenumerate(means):
-            text, colour = (
-                (f"{value:.1f}", "black" if value > (low + high) / 2 else "white")
-                if value == value
-                else ("–", GREY)
-            )
-            axis.text(column + 0.5, row + 0.5, text, ha="center", va="center", color=colour, fontsize=6.5)
-        row, column = divmod(int(np.nanargmax(means)), len(across))
-        axis.plot(
-            column + np.array([0, 1, 1, 0, 0]),
-            row + np.array([0, 0, 1, 1, 0]),
-            color="#D55E00",
-            linewidth=1.8,
-            clip_on=False,
-        )
-        axis.set_xticks(np.arange(len(across)) + 0.5, [*map(spelled, across)])
-        axis.set_yticks(np.arange(len(up)) + 0.5, [*map(spelled, up)])
-        axis.tick_params(length=0)
+        best = divmod(int(np.nanargmax(means)), len(across))
+        ticks = [*map(spelled, across)], [*map(spelled, up)]
+        mesh = value_map(axis, means, best, ticks, 6.5)
         axis.set(
             **{
                 f"{side}label": AXES.get(setting, setting)
