@@ -131,3 +131,5 @@ def test_a_sheet_of_a_workbook(tmp_path: Path) -> None:
     assert table.columns["n"].texts() == ["1.5", ""]
     assert table.columns["opened"].texts() == ["2025-01-31 00:00:00", ""]
     assert table.place(1).endswith("line 3")
+    with pytest.raises(BadData, match="has no sheet 'account'; give one of its sheets: Sheet, accounts"):
+        read_source(f"{tmp_path / 'a.xlsx'}#account")

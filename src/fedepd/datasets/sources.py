@@ -165,9 +165,13 @@ def _read_excel(path: str, sheet: str) -> Table:
         _needs("openpyxl", "pandas openpyxl", what)
         file.seek(0)
         try:
-            frame = pandas.read_excel(
-                file, sheet_name=sheet or 0, dtype=object, engine="openpyxl", keep_default_na=False
-            )
+            with pandas.ExcelFile(file, engine="openpyxl") as book:
+                if sheet and sheet not in book.sheet_names:
+                    there = listed(book.sheet_names)
+                    raise BadData(f"{what} has no sheet '{shown(sheet)}'; give one of its sheets: {there}")
+                frame = book.parse(sheet or 0, dtype=object, keep_default_na=False)
+        except BadData:
+            raise
         except Exception as error:  # openpyxl can raise anything on foreign bytes
             raise BadData(f"{what} cannot be read as Excel ({reason(error)}); {cure}") from None
     columns = [[_cell(value) for value in frame[name].tolist()] for name in frame.columns]
