@@ -96,6 +96,56 @@ def test_transposed_is_scipys_bit_by_bit(rows: int, columns: int, seed: int) -> 
         assert found.values().tolist() == expected.data.tolist()
 
 
+@given(rows=st.integers(1, 12), chosen=st.lists(st.integers(0, 11), max_size=15), seed=st.integers(0, 9))
+def test_chosen_rows_are_scipys_bit_by_bit(rows: int, chosen: list[int], seed: int) -> None:
+    a, index = matrix(rows, 7, seed), torch.tensor([row % rows for row in chosen], dtype=torch.int64)
+    expected = a[index.numpy()]
+    for library in (kernels._library, None):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kernels, "_library", library)
+            found = kernels.Factor(csr_tensor(a, np.int32)).chosen_rows(index)
+        assert found.shape == (len(chosen), 7)
+        assert found.col_indices().dtype == torch.int32
+        assert found.crow_indices().tolist() == expected.indptr.tolist()
+        assert found.col_indices().tolist() == expected.indices.tolist()
+        assert found.values().tolist() == expected.data.tolist()
+
+
+@compiled
+@pytest.mark.hostile
+@pytest.mark.parametrize("row", [-1, 3])
+def test_a_row_that_is_not_there_is_refused(row: int) -> None:
+    with pytest.raises(IndexError, match=r"not in 0 \.\. 2"):
+        kernels.Factor(csr_tensor(matrix(3, 2), np.int32)).chosen_rows(torch.tensor([0, row]))
+
+
+@compiled
+@pytest.mark.parametrize(
+    ("columns", "values"),
+    [([1, 0], [2.0, 2.0]), ([0, 1], [1.0, 1.0]), ([2, 0], [1.0, 1.0]), ([-1, 0], [1.0, 1.0])],
+    ids=["weighted", "diagonal", "too_large", "negative"],
+)
+def test_only_a_plain_adjacency_matrix_is_normalised_by_the_kernel(
+    columns: list[int], values: list[float]
+) -> None:
+    adj = sp.csr_matrix((2, 2), dtype=np.float32)
+    adj.data, adj.indices = np.array(values, np.float32), np.array(columns, np.int32)
+    adj.indptr = np.array([0, 1, 2], np.int32)
+    assert kernels.normalised_parts(adj, np.full(2, 0.5**0.5)) is None
+
+
+@compiled
+def test_normalised_by_hand() -> None:
+    """0 - 1, and 2 alone: degrees with self-loops 2, 2, 1, so entries 1/2 in one block and a 1."""
+    adj = sp.csr_matrix(np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0]], np.float32))
+    parts = kernels.normalised_parts(adj, np.array([0.5, 0.5, 1.0]) ** 0.5)
+    assert parts is not None
+    values, columns, starts = parts
+    assert values == pytest.approx([0.5, 0.5, 0.5, 0.5, 1.0])
+    assert columns.tolist() == [0, 1, 0, 1, 2]
+    assert starts.tolist() == [0, 2, 4, 5]
+
+
 def test_activate_in_double_precision_and_on_a_transposed_view() -> None:
     for h in (torch.tensor([[1.5, -1.0]], dtype=torch.float64), torch.randn(3, 2).t()):
         bias = torch.ones(h.shape[1], dtype=h.dtype)

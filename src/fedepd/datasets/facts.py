@@ -35,11 +35,9 @@ def homophily(edges: Tensor, y: Tensor) -> float | None:
 
     None if there are none.
     """
-    src, dst = edges
-    labelled = (y[src] != HIDDEN) & (y[dst] != HIDDEN)
-    if not bool(labelled.any()):
-        return None
-    return float((y[src] == y[dst])[labelled].to(torch.float64).mean())
+    src, dst = (y.numpy()[ends] for ends in edges.numpy())
+    labelled = (src != HIDDEN) & (dst != HIDDEN)
+    return float((src == dst)[labelled].mean()) if labelled.any() else None
 
 
 def class_pairs(graph: Graph) -> Tensor:

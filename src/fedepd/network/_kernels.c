@@ -275,3 +275,42 @@ void fedepd_transpose(int64_t rows, int64_t columns, const int32_t *restrict sta
         }
     rewind_rows(columns, to_start);
 }
+
+/* D^-1/2 (A + I) D^-1/2 of a 0/1 matrix A, as CSR; scale holds D^-1/2. If an entry of A is not 1, if it stands
+   on the diagonal, or if the columns of a row do not ascend, the function returns 1 and the outputs are
+   unusable. */
+int fedepd_normalised(int64_t rows, const int32_t *restrict start, const int32_t *restrict index,
+                      const float *restrict value, const double *restrict scale, int32_t *restrict to_start,
+                      int32_t *restrict to_index, float *restrict to_value) {
+    int32_t at = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t last = -1;
+        to_start[r] = at;
+        for (int32_t e = start[r]; e <= start[r + 1]; e++) {
+            const int ended = e == start[r + 1];
+            const int64_t column = ended ? rows : index[e];
+            if (!ended && (value[e] != 1.0f || column <= last || column == r || column >= rows)) return 1;
+            if (last < r && r < column) { /* the self-loop's place */
+                to_index[at] = (int32_t)r;
+                to_value[at++] = (float)(scale[r] * scale[r]);
+            }
+            if (ended) break;
+            to_index[at] = (int32_t)column;
+            to_value[at++] = (float)(scale[r] * scale[column]);
+            last = column;
+        }
+    }
+    to_start[rows] = at;
+    return 0;
+}
+
+/* The chosen rows of a CSR matrix, in that order. to_start says where they begin. */
+void fedepd_rows(int64_t count, const int64_t *restrict chosen, const int32_t *restrict start,
+                 const int32_t *restrict index, const float *restrict value, const int32_t *restrict to_start,
+                 int32_t *restrict to_index, float *restrict to_value) {
+    for (int64_t r = 0; r < count; r++) {
+        const size_t size = (size_t)(to_start[r + 1] - to_start[r]);
+        memcpy(to_index + to_start[r], index + start[chosen[r]], size * sizeof(int32_t));
+        memcpy(to_value + to_start[r], value + start[chosen[r]], size * sizeof(float));
+    }
+}

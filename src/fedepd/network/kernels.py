@@ -38,7 +38,7 @@ def _load() -> ctypes.CDLL | None:
         return None
     if not library.fedepd_supported():
         return None
-    if not hasattr(library, "fedepd_transpose"):
+    if not hasattr(library, "fedepd_normalised"):
         raise BadConfig("the compiled kernels are older than the package; install it again with pip install")
     library.fedepd_product.argtypes = [_COUNT, _COUNT, *[_POINTER] * 5]
     library.fedepd_activate.argtypes = [_COUNT, _COUNT, *[_POINTER] * 3]
@@ -48,8 +48,19 @@ def _load() -> ctypes.CDLL | None:
     library.fedepd_transposed_product.argtypes = [*[_COUNT] * 3, *[_POINTER] * 4]
     library.fedepd_adjacency.argtypes = [_COUNT, _COUNT, *[_POINTER] * 6]
     library.fedepd_transpose.argtypes = [_COUNT, _COUNT, *[_POINTER] * 6]
+    library.fedepd_normalised.argtypes = [_COUNT, *[_POINTER] * 7]
+    library.fedepd_rows.argtypes = [_COUNT, *[_POINTER] * 7]
     library.fedepd_adam.argtypes = [_COUNT, *[ctypes.c_float] * 6, *[_POINTER] * 4]
-    for name in ("product", "transpose", "transposed_product", "activate", "activate_backward", "adam"):
+    without_result = (
+        "product",
+        "transpose",
+        "transposed_product",
+        "rows",
+        "activate",
+        "activate_backward",
+        "adam",
+    )
+    for name in without_result:
         getattr(library, f"fedepd_{name}").restype = None
     return library
 
@@ -122,6 +133,37 @@ class Factor:
         _library.fedepd_product(self.rows, dense.shape[1], *self._pointers, dense.data_ptr(), out.data_ptr())
         return out
 
+    def chosen_rows(self, index: Tensor) -> Tensor:
+        """The chosen rows, in that order, again as CSR with 32-bit indices."""
+        chosen = np.ascontiguousarray(index.numpy(), dtype=np.int64)
+        parts: tuple[np.ndarray[Any, Any], ...]
+        if _library is None or not self._narrow:
+            starts, columns, values = (part.numpy() for part in self._parts)
+            found = sp.csr_matrix((values, columns, starts), shape=self.matrix.shape)[chosen]
+            parts = found.indptr.astype(np.int32), found.indices.astype(np.int32), found.data
+        else:
+            parts = self._copied(_library, chosen)
+        start, column, value = map(torch.from_numpy, parts)
+        size = (len(chosen), self.columns)
+        return torch.sparse_csr_tensor(start, column, value, size=size, check_invariants=False)
+
+    def _copied(
+        self, library: ctypes.CDLL, chosen: np.ndarray[Any, np.dtype[np.int64]]
+    ) -> tuple[np.ndarray[Any, Any], ...]:
+        if len(chosen) and not 0 <= chosen.min() <= chosen.max() < self.rows:
+            raise IndexError(f"a row is not in 0 .. {self.rows - 1}")
+        starts = self._parts[0].numpy()
+        ends = np.cumsum((starts[1:] - starts[:-1])[chosen], dtype=np.int64)
+        entries = int(ends[-1]) if len(ends) else 0
+        if entries > np.iinfo(np.int32).max:
+            raise BadData(f"{entries:,} entries of chosen rows are too many for 32-bit indices; choose fewer")
+        start = np.zeros(len(chosen) + 1, np.int32)
+        start[1:] = ends
+        out = start, np.empty(entries, np.int32), np.empty(entries, np.float32)
+        pointers = (*self._pointers, *(part.ctypes.data for part in out))
+        library.fedepd_rows(len(chosen), chosen.ctypes.data, *pointers)
+        return out
+
     def transposed(self) -> Tensor:
         """The transpose, again as CSR with 32-bit indices. The columns of its rows ascend."""
         parts, size = self._parts, (self.columns, self.rows)
@@ -159,6 +201,23 @@ def symmetric_parts(
     out = (part.ctypes.data for part in (start, index, value))
     failed = _library.fedepd_adjacency(num_nodes, count, *ends, where, *out)
     return None if failed else (value, index, start)
+
+
+def normalised_parts(
+    adj: sp.csr_matrix, scale: np.ndarray[Any, np.dtype[np.float64]]
+) -> tuple[np.ndarray[Any, Any], ...] | None:
+    """Float32 values, columns and row starts of S (A + I) S, where S is the diagonal matrix of ``scale`` [n].
+
+    None without the library, or where A is not a 0/1 matrix with an empty diagonal and sorted columns.
+    """
+    stored = adj.indptr, adj.indices, adj.data
+    if _library is None or [part.dtype for part in stored] != [np.int32, np.int32, np.float32]:
+        return None
+    rows, entries = adj.shape[0], len(adj.indices) + adj.shape[0]
+    parts = [np.ascontiguousarray(part) for part in (*stored, scale)]
+    out = np.empty(rows + 1, np.int32), np.empty(entries, np.int32), np.empty(entries, np.float32)
+    failed = _library.fedepd_normalised(rows, *(part.ctypes.data for part in (*parts, *out)))
+    return None if failed else out[::-1]
 
 
 def transposed_product(holey: Tensor, dense: Tensor) -> Tensor:

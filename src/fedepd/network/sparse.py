@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fedepd.errors import BadData
-from fedepd.network.kernels import Factor, check_cpu, symmetric_parts
+from fedepd.network.kernels import Factor, check_cpu, normalised_parts, symmetric_parts
 from fedepd.types import Graph
 
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
@@ -63,14 +63,15 @@ class Sparse:
     """A constant matrix [r, c] and its transpose."""
 
     matrix: Tensor
-    transposed: Tensor
+    known_transpose: Tensor | None
+    """None: it is made when it is asked for. A client that only predicts never asks."""
     has_gradient: ClassVar[bool] = False
     """Whether the entries have a gradient of their own, as where a prediction is explained."""
 
     @classmethod
     def of(cls, matrix: sp.spmatrix, symmetric: bool = False) -> Sparse:
         forward = csr_tensor(_sorted(sp.csr_matrix(matrix)), np.int32)
-        return cls(forward, forward if symmetric else Factor(forward).transposed())
+        return cls(forward, forward if symmetric else None)
 
     @property
     def shape(self) -> torch.Size:
@@ -78,7 +79,11 @@ class Sparse:
 
     def rows(self, index: Tensor) -> Sparse:
         """The chosen rows, in that order."""
-        return Sparse.of(to_scipy(self.matrix)[index.numpy()])
+        return Sparse(self._forward.chosen_rows(index), None)
+
+    @cached_property
+    def transposed(self) -> Tensor:
+        return self._forward.transposed() if self.known_transpose is None else self.known_transpose
 
     @cached_property
     def _forward(self) -> Factor:
@@ -190,6 +195,10 @@ def normalised(
     With ``unit_loops``, self-loops count 1 whatever the edges count. Entries are computed in float64 and kept
     as ``dtype``.
     """
+    if dtype is np.float32 and not is_weighted(adj):
+        scale = 1.0 / np.sqrt(np.diff(adj.indptr) + 1.0)
+        if (parts := normalised_parts(adj, scale)) is not None:
+            return sp.csr_matrix(parts, shape=adj.shape)
     looped = adj + sp.identity(adj.shape[0], np.float32, "csr") if unit_loops else with_loops(adj)
     scale = 1.0 / np.sqrt(np.asarray(looped.sum(1), dtype=np.float64).reshape(-1))
     starts, values = looped.indptr, np.empty(looped.indices.shape[0], dtype)

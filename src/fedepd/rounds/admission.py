@@ -137,16 +137,18 @@ def confusion_fault(
     if sizes is None:
         return "sizes", "were not declared before the first round, so nothing can be checked against them"
     for name, matrix in matrices.items():
-        held_out = sizes.val if name.endswith("_val") else sizes.test  # [C]
-        if int(matrix.min()) < 0 or bool((matrix > held_out[:, None]).any()):
+        held_out = (sizes.val if name.endswith("_val") else sizes.test).numpy()  # [C]
+        counts = matrix.numpy()
+        if counts.min() < 0 or (counts > held_out[:, None]).any():
             return name, "holds a count that is negative or larger than the class"
-        rows = matrix.sum(1)
+        rows = counts.sum(1)
         unequal = rows != held_out if sizes.clients == 1 else rows > held_out
         if closed is not None:
-            unequal &= ~(closed & (rows == 0))
-        if wrong := unequal.nonzero().reshape(-1).tolist():
-            row, known = int(matrix[wrong[0]].sum()), int(held_out[wrong[0]])
-            return name, f"counts {row} nodes of class {wrong[0]}, but the client declared {known}"
+            unequal &= ~(closed.numpy() & (rows == 0))
+        if unequal.any():
+            first = int(unequal.argmax())
+            reason = f"counts {rows[first]} nodes of class {first}, but the client declared {held_out[first]}"
+            return name, reason
     return None
 
 

@@ -40,6 +40,13 @@ class Ranking:
         """Nodes of the class."""
         return int(self.found[-1]) if len(self.found) else 0
 
+    @property
+    def new(self) -> Ints:
+        """Nodes of the class that each step adds, [S]."""
+        added = self.found.copy()
+        added[1:] -= self.found[:-1]
+        return added
+
     def average_precision(self) -> float:
         """The mean precision at the nodes of the class (scikit-learn's ``average_precision_score``).
 
@@ -47,8 +54,7 @@ class Ranking:
         """
         if not self.nodes:
             return float("nan")
-        new = np.diff(self.found, prepend=0)
-        return float((new * self.found / self.alerts).sum() / self.nodes)
+        return float((self.new * self.found / self.alerts).sum() / self.nodes)
 
     def found_at(self, alerts: int) -> float:
         """Nodes of the class among so many alerts.
@@ -70,7 +76,7 @@ class Ranking:
         if not len(self.alerts):
             return []
         # A step that finds nothing new only lowers the precision, so the one before it says more.
-        ends = np.append(np.flatnonzero(np.diff(self.found, prepend=0) > 0), len(self.alerts) - 1)
+        ends = np.append(np.flatnonzero(self.new > 0), len(self.alerts) - 1)
         wanted = np.unique(np.linspace(0, len(ends) - 1, min(POINTS, len(ends))).round().astype(np.int64))
         kept = np.unique(ends[wanted])
         return [[int(a), int(f)] for a, f in zip(self.alerts[kept], self.found[kept], strict=True)]
@@ -79,11 +85,10 @@ class Ranking:
 def ranking(scores: Floats, positive: Flags) -> Ranking:
     """Rank nodes by scores [n]. ``positive`` [n]: whether a node is of the class."""
     order = np.argsort(-scores, kind="stable")
-    sorted_scores = scores[order]
-    ends = np.flatnonzero(np.append(np.diff(sorted_scores) != 0, True)) if len(scores) else np.empty(0, int)
-    return Ranking(
-        (ends + 1).astype(np.int64), np.cumsum(positive[order])[ends].astype(np.int64), sorted_scores[ends]
-    )
+    falling, ends_here = scores[order], np.ones(len(scores), dtype=bool)
+    np.not_equal(falling[1:], falling[:-1], out=ends_here[:-1])
+    ends = ends_here.nonzero()[0]
+    return Ranking(ends + 1, np.cumsum(positive[order], dtype=np.int64)[ends], falling[ends])
 
 
 def ranked_classes(probabilities: Floats, y: Ints) -> list[dict[str, Any]]:
