@@ -25,7 +25,8 @@ def test_certificates_are_made_with_a_warning(tmp_path: Path, capsys: pytest.Cap
     ],
 )
 @pytest.mark.parametrize(
-    "command", [["compare", "fedavg"], ["reproduce", "table3"], ["tune", "fedavg"], ["attack"]]
+    "command",
+    [["compare", "fedavg"], ["reproduce", "table3"], ["tune", "fedavg"], ["attack"], ["audit", "run"]],
 )
 def test_a_mistake_is_one_sentence(
     command: list[str],

@@ -12,7 +12,7 @@ import torch
 from fedepd.errors import BadConfig
 from fedepd.privacy import membership
 from fedepd.privacy.membership import audit_membership, confidence, curve, likelihood_ratios, told_confidence
-from fedepd.privacy.shadows import Shadows
+from fedepd.privacy.shadows import Scores, Shadows
 from fedepd.runs.experiment import Experiment
 from fedepd.types import Graph
 
@@ -138,7 +138,7 @@ def test_a_model_that_learns_by_heart_is_found_out() -> None:
 
 
 @pytest.mark.parametrize("scores", ["all", "top"])
-def test_a_model_that_never_learns_says_nothing(scores: membership.Scores) -> None:
+def test_a_model_that_never_learns_says_nothing(scores: Scores) -> None:
     figures = audit_membership(quick(epochs=0), by_heart(), 6, 1, scores=scores)
     assert {figure.value for figure in figures if figure.name == "membership.auc" and figure.cases} == {0.5}
     assert {figure.value for figure in figures if figure.name == "membership.tpr" and figure.cases} == {0.0}

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedepd.cli.console import complain, console, progress_bar, say, say_json
-from fedepd.cli.parser import Parser
+from fedepd.cli.parser import Parser, add_cluster_options, workers_of
 from fedepd.errors import BadConfig
 
 if TYPE_CHECKING:
     from fedepd.privacy.audit import Audit
+    from fedepd.privacy.elsewhere import Elsewhere
+    from fedepd.runs.jobs import Pool
+    from fedepd.runs.source import Source
 
 SHOWN_TIERS = ("all", "tail")
 """The tiers of the table on the terminal. The page and the JSON file have all of them."""
@@ -25,10 +29,10 @@ def audit(arguments: list[str]) -> int:
     from fedepd.privacy.audit import audit as attack
     from fedepd.privacy.page import lead, render
     from fedepd.report.page import write_page
-    from fedepd.runs.folder import AUDIT, AUDIT_PAGE
-    from fedepd.runs.resume import load_data, read_config, rebuild
+    from fedepd.runs.folder import AUDIT, AUDIT_PAGE, AUDIT_TRAININGS
+    from fedepd.runs.resume import read_config, rebuild, source_of
 
-    folder = Path(values.folder)
+    folder, pool = Path(values.folder), workers_of(values)
     gates = [Gate.parse(text) for text in values.fail_above]
     skip = [name for name in values.skip.split(",") if name]
     attacks = chosen(skip)
@@ -37,16 +41,21 @@ def audit(arguments: list[str]) -> int:
             raise BadConfig(f"{name} has a limit, but its attack is skipped; leave it out of --skip")
     config = read_config(folder)
     out = folder if values.out is None else Path(values.out)
-    data = load_data(folder, values.data, values.data_dir)
+    source = source_of(folder, config, values.data, values.data_dir)
+    workers = pool if isinstance(pool, int) else _elsewhere(pool, source, out / AUDIT_TRAININGS)
+    data = source.load()
     simulation = rebuild(folder, data)
     more = {"secure_alone": values.secure_alone, "distil": values.distil}
     total = units(min(values.rounds, config["rounds"]), values.shadows, skip, **more)
     with stoppable(lambda: ""), progress_bar(f"audit of {folder}", total, values.quiet) as advance:
         found = attack(
-            simulation, data, rounds=values.rounds, shadows=values.shadows, skip=skip, step=advance, **more
-        )
+            simulation, data, rounds=values.rounds, shadows=values.shadows, skip=skip, step=advance,
+            workers=workers, **more,
+        )  # fmt: skip
     write_page(out / AUDIT_PAGE, render(found))
     write_json(out / AUDIT, found.as_json())
+    if not isinstance(workers, int):
+        workers.clear()
     if values.json:
         say_json(found.as_json())
     else:
@@ -56,6 +65,14 @@ def audit(arguments: list[str]) -> int:
         complain(f"with the run's own setting '{found.own}', {'; '.join(broken)}")
         return 1
     return 0
+
+
+def _elsewhere(pool: Pool, source: Source, folder: Path) -> Elsewhere:
+    from fedepd.privacy.elsewhere import Elsewhere
+
+    if source.data is None:
+        raise BadConfig("the run's data are a folder of clients, and --cluster needs a graph; audit it here")
+    return Elsewhere(pool, source, folder)
 
 
 def _show(found: Audit) -> None:
@@ -134,4 +151,12 @@ def _parser() -> Parser:
     )
     parser.add_argument("--json", action="store_true", help="print only one JSON object")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="processes that train shadow models (default: one per core)",
+    )
+    add_cluster_options(parser)
     return parser

@@ -24,7 +24,11 @@ from fedepd.files import parse_json, regular_content
 from fedepd.runs.jobs import Job
 from fedepd.shown import shown
 
-KINDS = {"run": ("fedepd.runs.jobs", "Job"), "cell": ("fedepd.tune.cells", "Cell")}
+KINDS = {
+    "run": ("fedepd.runs.jobs", "Job"),
+    "cell": ("fedepd.tune.cells", "Cell"),
+    "training": ("fedepd.privacy.elsewhere", "TrainingJob"),
+}
 """The jobs that may travel. No other class is ever imported by a worker."""
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 MOST_FILES, MOST_BYTES = 5000, 2**31

@@ -13,6 +13,7 @@ from fedepd.privacy.membership import audit_membership
 from fedepd.privacy.recovery import recovery_figures
 from fedepd.privacy.reidentify import reidentify_figures
 from fedepd.privacy.rows import row_figures
+from fedepd.privacy.shadows import Trainers
 from fedepd.privacy.view import View
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.source import Data
@@ -31,6 +32,8 @@ class Target:
     data: Data
     shadows: int
     step: Step
+    workers: int | Trainers | None = None
+    """Who trains the shadows; None: as many processes as there are cores."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ def _membership(target: Target) -> list[Figure]:
     def done(*_: int) -> None:
         target.step(1)
 
-    return audit_membership(target.experiment, target.data, target.shadows, progress=done)
+    return audit_membership(target.experiment, target.data, target.shadows, target.workers, done)
 
 
 def _stepped(run: Callable[[View], list[Figure]]) -> Callable[[Target], list[Figure]]:

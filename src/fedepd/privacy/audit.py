@@ -15,6 +15,7 @@ from fedepd.privacy.figures import TIERS, Figure
 from fedepd.privacy.membership import SHADOWS, audit_membership
 from fedepd.privacy.reidentify import reidentify_figures
 from fedepd.privacy.rows import row_figures
+from fedepd.privacy.shadows import Trainers
 from fedepd.privacy.view import strongest, watch
 from fedepd.rounds.guard import Privacy
 from fedepd.runs.simulation import Simulation
@@ -92,6 +93,7 @@ def audit(
     step: Step = lambda units: None,
     secure_alone: bool = False,
     distil: bool = False,
+    workers: int | Trainers | None = None,
 ) -> Audit:
     """Attack a run without and with the guard and secure sums.
 
@@ -104,6 +106,7 @@ def audit(
         step: Called as the work goes on. ``units`` says how many steps there are.
         secure_alone: Attack the run with secure sums and without the guard, too.
         distil: Ask for membership in the distilled model, too, as ``fedepd.export`` can make it.
+        workers: Who trains the shadows: processes, or a cluster; None: as many processes as there are cores.
 
     Returns:
         The figures of all settings.
@@ -123,12 +126,12 @@ def audit(
         raise BadConfig("--distil asks for membership in the model of all clients, and there is none to ask")
     for setting, privacy in settings.items():
         view = watch(simulation, privacy, rounds, lambda: step(1))
-        target = Target(view, replace(was, privacy=privacy), data, shadows, step)
+        target = Target(view, replace(was, privacy=privacy), data, shadows, step, workers)
         usable = [attack for attack in attacks.values() if common or not attack.common]
         figures[setting] = [figure for attack in usable for figure in attack.run(target)]
     if distil:
         settings["distilled"], done = was.privacy, lambda *_: step(1)
-        figures["distilled"] = audit_membership(was, data, shadows, progress=done, distil=True)
+        figures["distilled"] = audit_membership(was, data, shadows, workers, done, distil=True)
         notes.append("'distilled' is the run's model after 'export --distil'; only membership is asked")
     left_out = [name for name, attack in attacks.items() if attack.common and not common]
     if left_out:

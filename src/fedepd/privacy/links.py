@@ -16,8 +16,7 @@ from scipy.special import softmax
 from fedepd.datasets.facts import class_sizes
 from fedepd.longtail import class_order, tiers
 from fedepd.privacy.figures import TIERS, Figure, auc_figure
-from fedepd.privacy.membership import Scores
-from fedepd.privacy.shadows import audited, client_logits, trained
+from fedepd.privacy.shadows import Scores, audited, client_logits, trained
 from fedepd.rng import seeded_numpy
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.source import Data

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 import torch
@@ -25,19 +24,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedepd.datasets.facts import class_sizes
+from fedepd.errors import BadConfig
 from fedepd.longtail import tiers
 from fedepd.metrics import wilson
 from fedepd.privacy.figures import TIERS, Figure, Z
-from fedepd.privacy.shadows import Progress, Shadows, audited, recipe, train_shadows
+from fedepd.privacy.shadows import (
+    Progress,
+    Scores,
+    Shadows,
+    Signal,
+    Trainers,
+    audited,
+    recipe,
+    train_shadows,
+)
 from fedepd.rng import seeded_numpy
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.source import Data
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-Scores = Literal["all", "top"]
 
-SHADOWS = 32
+SHADOWS, LEAST_SHADOWS = 32, 4
 ROUNDS = 60
 """Trainings have no more rounds than this, to save time.
 
@@ -58,7 +66,7 @@ def audit_membership(
     experiment: Experiment,
     data: Data,
     shadows: int = SHADOWS,
-    workers: int | None = None,
+    workers: int | Trainers | None = None,
     progress: Progress | None = None,
     scores: Scores = "all",
     rounds: int = ROUNDS,
@@ -77,7 +85,8 @@ def audit_membership(
         experiment: The run's settings.
         data: The run's data.
         shadows: How often the experiment is trained on another split.
-        workers: Processes that train them; None: as many as there are cores. Their number changes no bit.
+        workers: Processes that train them, or a cluster; None: as many processes as there are cores. They
+            change no bit.
         progress: Called after each training with how many are done, and how many there are.
         scores: What the attacker is told of a node: "all" probabilities, or the "top" label with its
             probability rounded to one digit.
@@ -92,11 +101,16 @@ def audit_membership(
         BadConfig: The method has no model for all clients, the run was attacked, or there are too few
             shadows.
     """
+    if shadows < LEAST_SHADOWS:
+        raise BadConfig(f"shadows is {shadows}; give at least {LEAST_SHADOWS}")
     least = min(experiment.protocol.rounds, rounds)
     protocol = replace(experiment.protocol, rounds=least, select="last", evaluate_every=least, adapt=False)
     simulation = audited(replace(experiment, protocol=protocol), data)
-    how = recipe(simulation, confidence if scores == "all" else told_confidence, distil)
-    seen = train_shadows(how, shadows, workers, progress)
+    if workers is None or isinstance(workers, int):
+        seen = train_shadows(recipe(simulation, SIGNALS[scores], distil), shadows, workers, progress)
+    else:
+        size, done = (shadows + 1, simulation.graph.num_nodes), progress or (lambda *_: None)
+        seen = workers.train(simulation.experiment, scores, distil, size, done)
     cut = tiers(class_sizes(simulation.graph).numpy())
     y = simulation.graph.y.numpy()
     ratios = likelihood_ratios(seen)
@@ -127,6 +141,10 @@ def told_confidence(z: Tensor, y: Tensor) -> Tensor:
     top = ((10 * p).round() / 10).clamp(0.05, 0.95)  # rounded to 0 or 1, it lies within 0.05 of it
     own = torch.where(label == y, top, (1 - top) / max(z.shape[1] - 1, 1))
     return torch.logit(torch.stack([own, top], 1))
+
+
+SIGNALS: dict[Scores, Signal] = {"all": confidence, "top": told_confidence}
+"""What the attack looks at, by what the attacker is told."""
 
 
 def likelihood_ratios(seen: Shadows) -> Floats:

@@ -13,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -34,6 +35,10 @@ Signal = Callable[[Tensor, Tensor], Tensor]
 """Logits [n, C] and classes [n] -> what the attack looks at, [n, 2]."""
 Progress = Callable[[int, int], None]
 """Called after each training with how many are done, and how many there are."""
+Scores = Literal["all", "top"]
+"""What an attacker is told of a node: all probabilities, or the likeliest class with a rounded one."""
+Training = tuple[NDArray[np.bool_], NDArray[np.float64]]
+"""Of one training: which nodes it had, [n], and what the attack saw of them, [n, 2]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +49,21 @@ class Shadows:
     """Which node was a training node in which training: [S + 1, n]."""
     signals: NDArray[np.float64]
     """What the attack saw of each node, NaN where it has no label: [S + 1, n, 2]."""
+
+    @classmethod
+    def of(cls, trainings: Sequence[Training]) -> Shadows:
+        members, signals = zip(*trainings, strict=True)
+        return cls(np.stack(members), np.stack(signals))
+
+
+class Trainers(Protocol):
+    """Who trains the run and its shadows, if not this machine."""
+
+    def train(
+        self, experiment: Experiment, scores: Scores, distil: bool, size: tuple[int, int], progress: Progress
+    ) -> Shadows:
+        """All trainings. ``size``: how many there are, and nodes."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +76,7 @@ class Recipe:
     distil: bool = False
     """Whether the attacked model is the distilled one."""
 
-    def __call__(self, number: int) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    def __call__(self, number: int) -> Training:
         clients = [self.drawn(each, number) for each in self.clients] if number else list(self.clients)
         simulation = build(self.experiment, clients)
         tensors = trained(simulation, self.distil)
@@ -120,17 +140,15 @@ def recipe(simulation: Simulation, signal: Signal, distil: bool = False) -> Reci
 def train_shadows(how: Recipe, shadows: int, workers: int | None, progress: Progress | None) -> Shadows:
     """The run and its shadows, in processes of their own. Their number changes no bit."""
     workers = os.cpu_count() or 1 if workers is None else workers
-    for name, value, least in (("shadows", shadows, 4), ("workers", workers, 1)):
-        if value < least:
-            raise BadConfig(f"{name} is {value}; give at least {least}")
-    members, signals = [], []
+    if workers < 1:
+        raise BadConfig(f"workers is {workers}; give at least 1")
+    found: list[Training] = []
     with _mapped(how, shadows + 1, workers) as results:
-        for done, (member, seen) in enumerate(results, start=1):
-            members.append(member)
-            signals.append(seen)
+        for each in results:
+            found.append(each)
             if progress is not None:
-                progress(done, shadows + 1)
-    return Shadows(np.stack(members), np.stack(signals))
+                progress(len(found), shadows + 1)
+    return Shadows.of(found)
 
 
 def trained(simulation: Simulation, distil: bool = False) -> Tensors:
@@ -148,11 +166,8 @@ def client_logits(experiment: Experiment, info: TaskInfo, tensors: Tensors, clie
     return logits(experiment, info, tensors, client.graph).to(torch.float64)
 
 
-Result = tuple[NDArray[np.bool_], NDArray[np.float64]]
-
-
 @contextmanager
-def _mapped(how: Recipe, count: int, workers: int) -> Iterator[Iterator[Result]]:
+def _mapped(how: Recipe, count: int, workers: int) -> Iterator[Iterator[Training]]:
     """The results in order. Leaving the block early ends the processes."""
     if workers == 1:
         yield map(how, range(count))

@@ -162,11 +162,11 @@ def rebuild(
 def load_data(folder: Path, data: Data | str | Path | None, data_dir: str | Path | None = None) -> Data:
     """The data of a run folder, as they are on disk or as they were given. ``rebuild`` checks them."""
     if data is None or isinstance(data, (str, Path)):
-        return _source(folder, read_config(folder), data, data_dir).load()
+        return source_of(folder, read_config(folder), data, data_dir).load()
     return data
 
 
-def _source(
+def source_of(
     folder: Path, config: dict[str, Any], data: str | Path | None, data_dir: str | Path | None
 ) -> Source:
     if data is not None:
@@ -194,19 +194,28 @@ def experiment_of(
     """
     settings = config["experiment"]
     expect(settings, EXPERIMENT, f"{where}: 'experiment'", cure)
-    name, preset = settings["method"]["name"], settings["method"]["preset"]
-    own = {key: value for key, value in settings["method"].items() if key not in ("name", "preset")}
-    flat: dict[str, Any] = {}
-    for group, part in {**{group: settings.get(group, {}) for group in GROUPS}, "method": own}.items():
-        if twice := sorted(part.keys() & {*flat, "method", "preset"}):
-            raise BadData(f"{where}: '{shown(twice[0])}' in '{group}' has no place there; {cure}")
-        flat |= part
+    name, preset, flat = flat_settings(settings, where, cure)
     if method is None:
         return Experiment.recorded(name, preset, flat, trained)
+    own = {key: value for key, value in settings["method"].items() if key not in ("name", "preset")}
     others = {key: value for key, value in flat.items() if key not in own}
     made = Experiment.recorded(method, "default", others, trained)
     check_same(name, own, made)
     return replace(made, method_name=name, preset=preset)
+
+
+def flat_settings(
+    settings: dict[str, Any], where: str = CONFIG, cure: str = AGAIN
+) -> tuple[str, str, dict[str, Any]]:
+    """The method, its preset and all settings by name, from ``Experiment.resolved``."""
+    method = dict(settings["method"])
+    name, preset = method.pop("name"), method.pop("preset")
+    flat: dict[str, Any] = {}
+    for group, part in {**{group: settings.get(group, {}) for group in GROUPS}, "method": method}.items():
+        if twice := sorted(part.keys() & {*flat, "method", "preset"}):
+            raise BadData(f"{where}: '{shown(twice[0])}' in '{group}' has no place there; {cure}")
+        flat |= part
+    return name, preset, flat
 
 
 def check_same(name: str, settings: dict[str, Any], made: Experiment) -> None:
