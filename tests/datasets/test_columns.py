@@ -56,6 +56,57 @@ def test_a_bad_file_is_refused_by_its_line(tmp_path: Path, text: str, says: str)
         read_table(tmp_path / "t.csv")
 
 
+def test_lines_are_those_of_the_file_with_cells_of_several_lines_and_empty_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Line 1 is the header. b ends in line 4, line 5 is empty, c ends in line 8. Then blocks are plain."""
+    monkeypatch.setattr(columns, "BLOCK", 3)
+    rows = ["a,1", '"b\nb",2', "", '"c\n\nc",3', *(f"d{n},4" for n in range(5))]
+    (tmp_path / "a.csv").write_text("id,n\n" + "\n".join(rows))
+    table = read_table(tmp_path / "a.csv")
+    assert list(table.lines) == [2, 4, 8, 9, 10, 11, 12, 13]
+    assert table.columns["id"].texts()[:3] == ["a", "b\nb", "c\n\nc"]
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    ("last", "says"),
+    [
+        (b"x\0,1", "line 9 holds a NUL"),
+        (b"\xff,1", "line 9 is not UTF-8"),
+        (b"x", "line 9 has 1 cells"),
+        (b'"x,1', "line 9: unexpected end of data"),
+        (b"x" * 99, "line 9 has more than 64 bytes"),
+    ],
+)
+def test_a_bad_line_far_down_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: bytes, says: str
+) -> None:
+    monkeypatch.setattr(columns, "SOME", 8)  # two lines at a time
+    monkeypatch.setattr(columns, "MAX_LINE", 64)
+    monkeypatch.setattr(columns, "BLOCK", 2)
+    (tmp_path / "a.csv").write_bytes(b"i,n\n" + b"a,1\n" * 7 + last)
+    with pytest.raises(BadData, match=says):
+        read_table(tmp_path / "a.csv")
+
+
+def test_a_mistake_above_a_stray_quote_is_told_first(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('i,n\na\nb"c,"d"e\n')
+    with pytest.raises(BadData, match="line 2 has 1 cells"):
+        read_table(tmp_path / "a.csv")
+
+
+def test_numbers_are_read_once_for_the_same_words_and_nobody_changes_them() -> None:
+    column = text_column(["1", "n/a", "2.5", ""])
+    words = frozenset({"n/a"})
+    found = column.numbers_but(words)
+    assert isinstance(found, np.ndarray)
+    assert column.numbers_but(words) is found
+    assert not found.flags.writeable
+    assert column.numbers_but(frozenset()) == 1
+    assert np.array_equal(found, [1, math.nan, 2.5, math.nan], equal_nan=True)
+
+
 def test_whole_numbers_have_no_decimal_point() -> None:
     assert Column(np.array([3.0, 2.5, math.nan])).texts() == ["3", "2.5", ""]
 

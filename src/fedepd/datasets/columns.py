@@ -6,10 +6,10 @@ import csv
 import math
 import re
 from array import array
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, count, islice
+from itertools import chain, islice
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
@@ -29,6 +29,8 @@ MAX_LINE = 2**22
 """Largest length of a line of a CSV file in bytes. 100,000 numbers fit."""
 MAX_COLUMNS = 2**17
 """Most columns of a table. Each column costs time and memory of its own."""
+SOME = 2**20
+"""Bytes of a text file that are read at a time."""
 BLOCK, BLOCK_CELLS = 4096, 2**20
 """Most rows, and most cells, that are held as Python strings at the same time."""
 CELL = 64
@@ -70,15 +72,32 @@ class Column:
         """The same where the words ``missing`` stand for missing cells, too."""
         if not isinstance(self.data, list):
             return self._without(missing)
+        if missing not in self._read:  # it is asked for several times, and reading takes seconds
+            self._read.clear()
+            self._read[missing] = self._numbers(self.data, missing)
+        return self._read[missing]
+
+    @cached_property
+    def _read(self) -> dict[frozenset[str], Floats | int]:
+        return {}
+
+    def _numbers(self, data: list[bytes], missing: frozenset[str]) -> Floats | int:
         blocks: list[Floats] = [np.empty(0)]
-        for number, block in enumerate(self.data):
-            cells = [self._spelled(cell, missing) for cell in block.decode().split("\0")]
+        nothing = missing | {""}
+        for number, block in enumerate(data):
+            cells = block.decode().split("\0")
+            if self.decimal == ".":
+                cells = ["nan" if cell in nothing else cell for cell in cells]
+            else:
+                cells = [self._spelled(cell, missing) for cell in cells]
             try:
                 blocks.append(np.array(cells, dtype=np.float64))
             except ValueError:
-                above = sum(earlier.count(b"\0") + 1 for earlier in self.data[:number])
+                above = sum(earlier.count(b"\0") + 1 for earlier in data[:number])
                 return above + next(row for row, cell in enumerate(cells) if not _is_number(cell))
-        return np.concatenate(blocks)
+        found = np.concatenate(blocks)
+        found.flags.writeable = False
+        return found
 
     def _without(self, missing: frozenset[str]) -> Floats:
         """Numbers as they are, but NaN where one of them is spelled as a missing cell, such as -999."""
@@ -93,6 +112,10 @@ class Column:
         if self.decimal == "," and ("," in cell or "." in cell):
             return cell.replace(".", "").replace(",", ".") if WITH_COMMA.fullmatch(cell) else f"'{cell}'"
         return cell
+
+    def is_number(self, text: str) -> bool:
+        """Whether a cell is a number, or missing."""
+        return _is_number(self._spelled(text, frozenset()))
 
     def odd(self, missing: frozenset[str]) -> list[tuple[int, str]]:
         """The rows and texts of all cells that are neither missing nor numbers."""
@@ -182,11 +205,40 @@ def _read_csv(file: IO[bytes], name: str) -> Table:
 
 
 def _lines(file: IO[bytes], path: str) -> Iterator[str]:
-    """The checked lines of a text file. Only one is in memory at a time."""
-    for number in count(1):
-        line = file.readline(MAX_LINE + 1)
-        if not line:
-            return
+    """The checked lines of a text file. Only some are in memory at a time."""
+    number = 1
+    for lines in _some_lines(file):
+        if number > 1 and (decoded := _decoded(lines)) is not None:
+            yield from decoded
+        else:
+            yield from _checked(lines, number, path)
+        number += len(lines)
+
+
+def _some_lines(file: IO[bytes]) -> Iterator[list[bytes]]:
+    """All lines, some at a time. One that is too long is given as soon as that is known, as the last."""
+    rest = b""
+    while len(rest) <= MAX_LINE and (block := file.read(SOME)):
+        *whole, rest = (rest + block).split(b"\n")
+        if whole:
+            yield [line + b"\n" for line in whole]
+    if rest:
+        yield [rest]
+
+
+def _decoded(lines: list[bytes]) -> list[str] | None:
+    """The lines as text; None if something is wrong with one of them."""
+    if max(map(len, lines)) > MAX_LINE or b"\0" in b"".join(lines):
+        return None
+    try:
+        return [line.decode() for line in lines]
+    except UnicodeDecodeError:
+        return None
+
+
+def _checked(lines: list[bytes], first: int, path: str) -> Iterator[str]:
+    """The lines from the ``first`` on, one by one, until something is wrong."""
+    for number, line in enumerate(lines, start=first):
         if len(line) > MAX_LINE:
             raise BadData(
                 f"{path} line {number} has more than {MAX_LINE:,} bytes; "
@@ -228,30 +280,41 @@ def _collect(reader: Any, path: str) -> Table:
     most = max(1, min(BLOCK, BLOCK_CELLS // len(header)))
     blocks: list[list[bytes]] = [[] for _ in header]
     lines = array("q")
-    rows: list[list[str]] = []
+    last, more = reader.line_num, True
+    while more:
+        rows: list[list[str]] = []
+        try:
+            rows.extend(islice(reader, most))
+        except csv.Error:
+            _numbered(rows, (last, 0), header, path)  # a mistake above this one is told first
+            raise
+        lines.extend(_numbered(rows, (last, reader.line_num), header, path))
+        last, more = reader.line_num, len(rows) == most
+        if filled := [row for row in rows if row]:
+            for column, cells in zip(blocks, zip(*filled, strict=True), strict=True):
+                column.append("\0".join(map(str.strip, cells)).encode())
+    return Table(
+        path, {name: Column(block) for name, block in zip(header, blocks, strict=True)}, len(lines), lines
+    )
 
-    def pack() -> None:
-        for column, cells in zip(blocks, zip(*rows, strict=True), strict=True):
-            column.append("\0".join(map(str.strip, cells)).encode())
-        rows.clear()
 
-    for row in reader:
+def _numbered(rows: list[list[str]], between: tuple[int, int], header: list[str], path: str) -> Iterable[int]:
+    """The last line of each row that is not empty. ``between``: the last line above all rows, and theirs."""
+    above, last = between
+    if last - above == len(rows) and set(map(len, rows)) == {len(header)}:
+        return range(above + 1, last + 1)
+    numbers = []
+    for row in rows:
+        above += 1 + sum(cell.count("\n") for cell in row)  # a cell in quotes may have several lines
         if not row:  # an empty line
             continue
         if len(row) != len(header):
             raise BadData(
-                f"{path} line {reader.line_num} has {len(row)} cells, but the header has {len(header)}; "
+                f"{path} line {above} has {len(row)} cells, but the header has {len(header)}; "
                 f"correct this line"
             )
-        rows.append(row)
-        lines.append(reader.line_num)
-        if len(rows) == most:
-            pack()
-    if rows:
-        pack()
-    return Table(
-        path, {name: Column(block) for name, block in zip(header, blocks, strict=True)}, len(lines), lines
-    )
+        numbers.append(above)
+    return numbers
 
 
 def needs(module: str) -> ModuleType:

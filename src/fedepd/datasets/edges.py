@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 import torch
@@ -69,8 +70,7 @@ def find_ends(edges: Table, ids: Sequence[str], roles: Roles, owner: Tensor | No
     number = {node: position for position, node in enumerate(ids)}
     cure = "name the columns of the edges' ends with --source and --target"
     cells = [edges.column(column, cure).texts() for column in columns]
-    found = np.array([[number.get(cell, -1) for cell in side] for side in cells], dtype=np.int64)
-    found = found.reshape(2, edges.rows)
+    found = np.stack([np.fromiter(map(number.get, side, repeat(-1)), np.int64, len(side)) for side in cells])
     if not (found < 0).any():
         return Ends(edges, columns, found, len(ids))
     if roles.unknown_ends == "refuse":
@@ -144,7 +144,8 @@ def joined(ends: Ends, used: Sequence[str] = ()) -> tuple[Tensor, list[str]]:
     edges, kept_rows = ends.table, (ends.nodes >= 0).all(0)
     pairs = np.sort(ends.nodes[:, kept_rows], axis=0)  # [2, kept]
     loops = pairs[0] == pairs[1]
-    kept = np.unique(pairs[:, ~loops], axis=1)
+    low, high = pairs[:, ~loops]
+    kept = np.stack(np.divmod(np.unique(low * ends.count + high), ends.count))
     notes = list(ends.notes)
     if loops.any():
         first = int(np.flatnonzero(kept_rows)[loops][0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,8 +104,10 @@ def lines(table: Table, rows: list[tuple[int, str]]) -> str:
 
 def mostly_numbers(column: Column, words: frozenset[str]) -> bool:
     """Whether more than half of the cells that are not missing are numbers."""
-    filled = sum(1 for text in column.texts() if text and text not in words)
-    return 2 * len(column.odd(words)) < filled
+    counts = Counter(column.texts())
+    filled = {text: times for text, times in counts.items() if text and text not in words}
+    odd = sum(times for text, times in filled.items() if not column.is_number(text))
+    return 2 * odd < sum(filled.values())
 
 
 def _short(text: str) -> str:
