@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import html
-import io
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -77,7 +76,7 @@ def sentence(text: object, limit: int = SENTENCE) -> str:
 
 def whole(text: str) -> str:
     """Replace halves of surrogate pairs by '?', because no file can hold them. All other characters stay."""
-    return text.encode("utf-8", "replace").decode()
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def slug(name: object) -> str:
@@ -161,6 +160,8 @@ def latex_label(name: object) -> str:
 # --- CSV ----------------------------------------------------------------------------------------------------
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n＝＋－＠]")
+_BEFORE_FORMULA = frozenset("'=+-@\t\r\n＝＋－＠")
+"""With what a text begins that ``_FORMULA`` matches."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
@@ -171,16 +172,23 @@ def csv_text(rows: Iterable[Sequence[object]], fit: Callable[[str], str] = whole
     do not. A reader who wants the original text removes one apostrophe if '=', '+', '-', '@', a tab or a line
     end follows, or further apostrophes before one of these.
     """
-    lines = []
-    for row in rows:
-        file = io.StringIO(newline="")
-        # The writer quotes cells that hold a character of its line end. Without '\r' in it, a cell with '\r'
-        # could start a new row.
-        writer = csv.writer(file, lineterminator="\r\n")
-        writer.writerow([_cell(fit(value)) if isinstance(value, str) else value for value in row])
-        lines.append(file.getvalue()[:-2])
-    return "".join(f"{line}\n" for line in lines)
+    lines = _Lines()
+    # The writer quotes cells that hold a character of its line end. Without '\r' in it, one with '\r' could
+    # start a new row.
+    csv.writer(lines, lineterminator="\r\n").writerows(
+        [_cell(fit(value)) if isinstance(value, str) else value for value in row] for row in rows
+    )
+    return "".join(lines)
+
+
+class _Lines(list[str]):
+    """What a CSV writer has written, a row at a time, with plain line ends."""
+
+    def write(self, row: str) -> None:
+        self.append(f"{row[:-2]}\n")
 
 
 def _cell(text: str) -> str:
+    if text[:1] not in _BEFORE_FORMULA:
+        return text
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
