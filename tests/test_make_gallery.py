@@ -70,6 +70,17 @@ def test_a_figure_is_a_small_text_file_and_no_file_is_left_over() -> None:
     assert sum(sizes.values()) < 1_000_000
 
 
+def test_the_screenshots_of_the_readme_are_small_text_files() -> None:
+    files = svg_files("screens")
+    assert sorted(files) == ["board", "report"]
+    assert max(path.stat().st_size for path in files.values()) < 150_000
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert all(f"](docs/screens/{name}.svg)" in readme for name in files)
+    letters = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
+    assert ">FedEPD</text>" in letters["report"]
+    assert ">Validation scores</text>" in letters["board"]
+
+
 def svg_files(folder: str) -> dict[str, Path]:
     """The pictures of a folder of docs/. They load nothing, run nothing, and name no folder of a machine."""
     files = {path.stem: path for path in (ROOT / "docs" / folder).glob("*.svg")}
