@@ -50,7 +50,7 @@ class Picture:
     drawn: str
     """The function that draws it, from below ``fedepd``."""
     page: str
-    """Where the commands have put it: a page or an SVG file, or a path of the board."""
+    """Where the commands have put it: a page or an SVG file (a pattern of names), or a path of the board."""
     name: str = ""
     """What the figure is called on its page."""
     by: int = -1
@@ -137,7 +137,10 @@ def run(command: str) -> None:
 
 def taken(picture: Picture, scratch: Path) -> str:
     """A figure that a command has written: a file of its own, or the first of its name on a page."""
-    text = (scratch / picture.page).read_text(encoding="utf-8")
+    written = sorted(scratch.glob(picture.page))
+    if not written:
+        sys.exit(f"no command has written {picture.page}")
+    text = written[0].read_text(encoding="utf-8")
     if picture.page.endswith(".html"):
         found = re.search(rf'<svg role="img"[^>]* data-name="{picture.name}.*?</svg>', text, re.DOTALL)
         if found is None:
