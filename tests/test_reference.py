@@ -26,7 +26,7 @@ NAMES = [
     *(f"methods.base.{name}" for name in CONTRACT),
     *(f"errors.{name}" for name in ERRORS),
 ]
-PAGES = ("start.md", "extend.md")
+PAGES = ("start.md", "results-in-python.md", "extend.md")
 
 
 @pytest.fixture(scope="module")
