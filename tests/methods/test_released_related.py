@@ -1,0 +1,121 @@
+"""Systems of the related work against numbers that their authors' released programs gave.
+
+As in test_released.py: nothing of the programs is here, and a deviation is stated with its size.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fedepd.methods.adafgl import TOWER, AdaFGL, mixed
+from fedepd.methods.base import Client
+from fedepd.methods.parts.corrected import View, compared, homophily, partners_of, propagated, view_of
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Dropout
+from fedepd.network.sparse import Sparse, normalised
+from fedepd.network.training import by_autograd
+from fedepd.rng import seeded_numpy
+from fedepd.types import Tensors
+from released import client_data, near, numbers
+from toy import make_client
+
+ADAFGL = AdaFGL(**AdaFGL.presets["released"])
+
+
+def adafgl() -> tuple[dict[str, Any], Client[Any], View]:
+    found = numbers("adafgl")
+    data = client_data(numbers("openfgl")["clients"][1])
+    client = make_client(ADAFGL, data, Backbone(hidden=3, dropout=0.0))
+    soft = torch.tensor(found["logits"]).softmax(1)
+    partners = partners_of(compared(soft, ADAFGL.form))
+    return found, client, view_of(soft, partners, client.prepared.adjacency, ADAFGL.alpha, seeded_numpy(0))
+
+
+def towers(found: dict[str, Any]) -> Tensors:
+    """Theirs by our names. Our first layer is one matrix: own, then homophilous and smooth of each power."""
+    theirs = {name: torch.tensor(value) for name, value in found["towers"].items()}
+    wide = zip(theirs["homophilous"].chunk(4), theirs["smooth"].chunk(4), strict=True)
+    ours = {
+        "first.weight": torch.cat([theirs["own"], *(part for pair in wide for part in pair)], 1),
+        "first.bias": torch.cat([theirs[f"{name}.b"] for name in ("homophilous", "own", "smooth")]),
+    }
+    for name, value in theirs.items():
+        if ".second" in name or ".last" in name:
+            ours[name.replace(".b", ".bias") if name.endswith(".b") else f"{name}.weight"] = value
+    slopes = ("homophilous", "own", "smooth", "own.second", "smooth.second", "message.second", "message")
+    ours |= {f"{name}.slope": torch.tensor([0.25]) for name in slopes}
+    return {TOWER + name: value for name, value in ours.items()}
+
+
+class InOrder:
+    """Shuffles as the released program did."""
+
+    def __init__(self, order: list[int]) -> None:
+        self.order = order
+
+    def permutation(self, count: int) -> Any:
+        return np.array(self.order)
+
+
+def test_adafgls_corrected_graph_and_confidence() -> None:
+    """Who is linked, three steps of smoothing, ten of label propagation, and what they get right: 4 of 5."""
+    found, client, view = adafgl()
+    near(view.linked, found["linked"])
+    powers = [client.data.graph.x]
+    for _ in range(3):
+        powers.append(view.operator.times(powers[-1]))
+    near(torch.cat(powers, 1), found["smoothed"])
+    train, labels = client.prepared.inputs.train, client.prepared.inputs.labels
+    operator = Sparse.of(normalised(client.prepared.adjacency), symmetric=True)
+    known = torch.tensor(found["order"][: len(train) // 2])
+    start = torch.full((13, 3), 1 / 3)
+    start[train[known]] = F.one_hot(labels[known], 3).float()
+    near(propagated(operator, start, train[known], ADAFGL.kappa), found["propagated"])
+    order: Any = InOrder(found["order"])
+    assert homophily(operator, train, labels, 3, ADAFGL.kappa, order) == pytest.approx(found["confidence"])
+    assert found["confidence"] == 0.8
+
+
+def test_adafgls_towers_loss_and_prediction() -> None:
+    """Preset ``released``: all four heads, both losses with their gradients, and either branch's prediction.
+
+    Their towers share one slope each and the messages have a first layer of their own, so their gradients
+    there are sums, or parts, of ours.
+    """
+    found, client, view = adafgl()
+    params = towers(found)
+    out = ADAFGL.outputs(client, params, view, Dropout(0.0, 3, None))
+    for name in ("homophilous", "own", "smooth", "message"):
+        near(getattr(out, name), found[name])
+    loss, grads = by_autograd(ADAFGL._loss(client, view), sorted(params)).of(params)
+    assert loss == pytest.approx(found["loss_homophilous"] + found["loss_heterophilous"], rel=1e-5)
+    theirs = {name: torch.tensor(value) for name, value in found["gradient"].items()}
+    for part in ("smooth", "smooth.b"):
+        theirs[part] += theirs[part.replace("smooth", "message")]
+    wanted = towers({"towers": {name: value.tolist() for name, value in theirs.items()}})
+    for name, value in wanted.items():
+        if not name.endswith(".slope"):
+            near(grads[name], value)
+    slopes = {name: float(value) for name, value in grads.items() if name.endswith(".slope")}
+    of_message = slopes.pop(f"{TOWER}message.second.slope") + slopes.pop(f"{TOWER}message.slope")
+    assert slopes.pop(f"{TOWER}homophilous.slope") == pytest.approx(
+        found["slopes"]["homophilous"][0], rel=1e-4
+    )
+    assert of_message + sum(slopes.values()) == pytest.approx(
+        found["slopes"]["hete"][0] + found["slopes"]["message"][0], rel=1e-4
+    )
+    for trust, branch in ((1.0, "homophilous"), (0.0, "heterophilous")):
+        near(mixed(out, compared(view.soft, ADAFGL.form), trust), found[f"output_{branch}"])
+
+
+def test_adafgls_messages_where_ours_are_mended() -> None:
+    """A node hears itself with weight 1 in both forms. What unlike nodes say moves Z_m by up to .44."""
+    found, client, view = adafgl()
+    meant = AdaFGL(alpha=ADAFGL.alpha).outputs(client, towers(found), view, Dropout(0.0, 3, None)).message
+    gap = meant - torch.tensor(found["message"])
+    assert float(gap.abs().max()) == pytest.approx(0.4425, abs=1e-4)
