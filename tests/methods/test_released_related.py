@@ -5,23 +5,29 @@ As in test_released.py: nothing of the programs is here, and a deviation is stat
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
+from fedepd.methods import fedtad
 from fedepd.methods.adafgl import TOWER, AdaFGL, mixed
 from fedepd.methods.base import Client
+from fedepd.methods.fedtad import FedTAD, generated, likeness, node_weights, reliance
 from fedepd.methods.parts.corrected import View, compared, homophily, partners_of, propagated, view_of
+from fedepd.methods.parts.reliability import reliability
+from fedepd.methods.steps import model_part, with_prefix
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Dropout
 from fedepd.network.sparse import Sparse, normalised
 from fedepd.network.training import by_autograd
 from fedepd.rng import seeded_numpy
 from fedepd.types import Tensors
-from released import client_data, near, numbers
+from released import client_data, near, numbers, tensors
 from toy import make_client
 
 ADAFGL = AdaFGL(**AdaFGL.presets["released"])
@@ -119,3 +125,53 @@ def test_adafgls_messages_where_ours_are_mended() -> None:
     meant = AdaFGL(alpha=ADAFGL.alpha).outputs(client, towers(found), view, Dropout(0.0, 3, None)).message
     gap = meant - torch.tensor(found["message"])
     assert float(gap.abs().max()) == pytest.approx(0.4425, abs=1e-4)
+
+
+def wave(shape: tuple[int, ...], scale: float, start: int) -> Tensor:
+    """Weights that need not be kept: scale · sin(start + i), rounded to 4 digits."""
+    values = np.round(scale * np.sin(np.arange(start, start + int(np.prod(shape)))), 4)
+    return torch.tensor(values, dtype=torch.float32).reshape(shape)
+
+
+def generator_of(found: dict[str, Any]) -> Tensors:
+    widths = (fedtad.NOISE + 3, *fedtad.WIDTHS, 4)
+    made = {f"{fedtad.GENERATOR}class": torch.tensor(found["class"])}
+    for place, (rows, columns) in enumerate(pairwise(widths), start=1):
+        made[f"{fedtad.GENERATOR}layer{place}.weight"] = wave((rows, columns), 0.3, 1000 * place)
+        made[f"{fedtad.GENERATOR}layer{place}.bias"] = wave((columns,), 0.1, place)
+    return made
+
+
+def test_fedtads_reliability_is_its_authors() -> None:
+    """φ of two clients, and their shares in each class. They were fed the same return probabilities."""
+    found = numbers("fedtad")
+    phi = torch.stack([reliability(client_data(each)) for each in numbers("openfgl")["clients"][:2]])
+    near(phi, found["reliability"])
+    near(reliance(phi), found["shares"])
+
+
+def test_fedtads_server_is_its_authors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two server epochs on hidden rows: the generator's loss and gradient, its rows, and the student.
+
+    Pseudo labels and noise are theirs, and they had no weight decay.
+    """
+    found, method, model = numbers("fedtad"), FedTAD(), Backbone(hidden=4, dropout=0.0)
+    labels, shares = torch.tensor(found["labels"]), torch.tensor(found["shares"])
+    teachers = [tensors(each) for each in found["teachers"]]
+    held = {**generator_of(found), **tensors(found["student"])}
+    near(generated(held, torch.tensor(found["epochs"][0]["noise"]), labels), found["rows"])
+    monkeypatch.setattr(fedtad, "dealt", lambda classes: labels)
+    for theirs in found["epochs"]:
+        noise = torch.tensor(theirs["noise"])
+        near(likeness(noise, generated(held, noise, labels)), theirs["likeness"])
+        maker, weights = with_prefix(held, fedtad.GENERATOR), node_weights(shares, labels)
+        loss_of = method._generator_loss(model, model_part(held), teachers, weights, noise, labels)
+        loss, grads = by_autograd(loss_of, sorted(maker)).of(maker)
+        assert loss == pytest.approx(theirs["generator loss"], rel=1e-5)
+        near(grads[f"{fedtad.GENERATOR}class"], theirs["class gradient"])
+        near(grads[f"{fedtad.GENERATOR}layer4.bias"], theirs["bias gradient"])
+        monkeypatch.setattr(torch, "randn", lambda *_, drawn=noise, **__: drawn)
+        held = method._epoch(model, held, teachers, shares, torch.Generator())
+        near(generated(held, noise, labels), theirs["rows after"])
+        near(held["classifier.weight"], theirs["student weight"])
+        near(held["classifier.bias"], theirs["student bias"])
