@@ -14,9 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedepd.methods import fedtad
+from fedepd.methods import fedpub, fedtad
 from fedepd.methods.adafgl import TOWER, AdaFGL, mixed
 from fedepd.methods.base import Client
+from fedepd.methods.fedpub import FedPUB, penalties, sharing
 from fedepd.methods.fedtad import FedTAD, generated, likeness, node_weights, reliance
 from fedepd.methods.parts.corrected import View, compared, homophily, partners_of, propagated, view_of
 from fedepd.methods.parts.reliability import reliability
@@ -24,11 +25,11 @@ from fedepd.methods.steps import model_part, with_prefix
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Dropout
 from fedepd.network.sparse import Sparse, normalised
-from fedepd.network.training import by_autograd
+from fedepd.network.training import Training, by_autograd
 from fedepd.rng import seeded_numpy
 from fedepd.types import Tensors
 from released import client_data, near, numbers, tensors
-from toy import make_client
+from toy import make_client, make_server
 
 ADAFGL = AdaFGL(**AdaFGL.presets["released"])
 
@@ -175,3 +176,43 @@ def test_fedtads_server_is_its_authors(monkeypatch: pytest.MonkeyPatch) -> None:
         near(generated(held, noise, labels), theirs["rows after"])
         near(held["classifier.weight"], theirs["student weight"])
         near(held["classifier.bias"], theirs["student bias"])
+
+
+def test_fed_pub_is_its_authors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Preset ``released``, two rounds of three clients: what models do, who shares, averages and masks.
+
+    Two entries of every client's masks begin below the threshold, so that evaluation cuts them. The network
+    is two of their masked convolutions, and their masks had no weight decay, as ours have none.
+    """
+    found, graphs = numbers("fedpub"), numbers("openfgl")
+    method, model = FedPUB(**FedPUB.presets["released"]), Backbone(hidden=5, dropout=0.0)
+    data, training = (
+        [client_data(each, k) for k, each in enumerate(graphs["clients"])],
+        Training(weight_decay=0),
+    )
+    monkeypatch.setattr(fedpub, "random_graph", lambda client: model.inputs(data[2]))
+    states = [tensors(each) for each in found["masks"]]
+    server, held = make_server(data, model, training), tensors(graphs["start"])
+    for number, theirs in enumerate(found["rounds"], start=1):
+        replies = {}
+        for k, each in enumerate(data):
+            client = make_client(method, each, model, training, round=number)
+            replies[k], states[k] = method.client_step(client, method.message(held, k), states[k])
+            near(replies[k].tensors["function"], theirs["function"][k])
+        near(sharing(replies, method.tau), theirs["shares"])
+        held = method.server_step(server, held, replies)
+        for k in range(3):
+            for name, value in theirs["averages"][k].items():
+                near(method.message(held, k)[name], value)
+    for state, last in zip(states, found["trained masks"], strict=True):
+        for name, value in last.items():
+            near(state[name], value)
+
+
+def test_fed_pubs_penalties_are_its_authors() -> None:
+    """Their values with the paper's weights, .0341 in the example. Theirs have no gradient; ours do."""
+    found = numbers("fedpub")["penalised"]
+    cost, grads = penalties(tensors(found["at"]), tensors(found["received"]), 1e-3, 1e-3)
+    assert cost == pytest.approx(found["loss"] - found["cross-entropy"], abs=1e-6)
+    assert cost == pytest.approx(0.0341, abs=1e-4)
+    assert all(bool(each.any()) for each in grads.values())
