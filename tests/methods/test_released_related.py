@@ -19,13 +19,15 @@ from fedepd.methods.adafgl import TOWER, AdaFGL, mixed
 from fedepd.methods.base import Client
 from fedepd.methods.fedpub import FedPUB, penalties, sharing
 from fedepd.methods.fedtad import FedTAD, generated, likeness, node_weights, reliance
+from fedepd.methods.lte4g import LTE4G
 from fedepd.methods.parts.corrected import View, compared, homophily, partners_of, propagated, view_of
+from fedepd.methods.parts.groups import curriculum, distance, group_loss, head_classes, similarity
 from fedepd.methods.parts.reliability import reliability
 from fedepd.methods.steps import model_part, with_prefix
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Dropout
 from fedepd.network.sparse import Sparse, normalised
-from fedepd.network.training import Training, by_autograd
+from fedepd.network.training import Gradient, Training, by_autograd
 from fedepd.rng import seeded_numpy
 from fedepd.types import Tensors
 from released import client_data, near, numbers, tensors
@@ -216,3 +218,82 @@ def test_fed_pubs_penalties_are_its_authors() -> None:
     assert cost == pytest.approx(found["loss"] - found["cross-entropy"], abs=1e-6)
     assert cost == pytest.approx(0.0341, abs=1e-4)
     assert all(bool(each.any()) for each in grads.values())
+
+
+def lte4g() -> tuple[dict[str, Any], LTE4G, Client[Any], Tensors]:
+    """A client whose classifier reads the fixture's embedding: an MLP whose first layer is the identity."""
+    found, method = numbers("lte4g"), LTE4G()
+    graph = {"x": found["embedding"], "edges": found["edges"], "y": found["labels"], "train": found["train"]}
+    client = make_client(method, client_data(graph, classes=4), Backbone("mlp", hidden=3, dropout=0.0))
+    encoder = {"encoder.weight": torch.eye(3), "encoder.bias": torch.zeros(3)}
+    heads = {**tensors(found["classifier"]), **tensors(found["heads_of"])}
+    return found, method, client, {**encoder, **heads, "class.count": torch.tensor([5.0, 3.0, 2.0, 2.0])}
+
+
+def test_lte4gs_experts_are_its_authors() -> None:
+    """Head classes of six rankings, the four parts of the training nodes, and each expert's loss."""
+    found, _, client, params = lte4g()
+    for counts, heads in zip(found["splits"], found["heads"], strict=True):
+        assert head_classes(torch.tensor(counts)).tolist() == [c < heads for c in range(len(counts))]
+    groups, train, labels = head_classes(params["class.count"]), *of_training(client)
+    rows = torch.tensor(found["embedding"])[train]
+    for degree, head, chosen in (("H", "high", client.prepared.high), ("T", "low", ~client.prepared.high)):
+        for group, inside in (("H", groups[labels]), ("T", ~groups[labels])):
+            who = chosen & inside
+            assert train[who].tolist() == sorted(found["parts"][group + degree])
+            loss = group_loss(params, head, rows[who], labels[who], groups)
+            assert float(loss) == pytest.approx(found["experts"][group + degree], rel=1e-5)
+
+
+def of_training(client: Client[Any]) -> tuple[Tensor, Tensor]:
+    return client.prepared.inputs.train, client.prepared.inputs.labels
+
+
+def test_lte4gs_losses_are_its_authors() -> None:
+    """Stage one with class weights and without, and the students' three terms; gradients of both."""
+    found, _, client, params = lte4g()
+    train, labels = of_training(client)
+    rows, groups = torch.tensor(found["embedding"])[train], head_classes(params["class.count"])
+    for name, method in (("weighted", LTE4G()), ("plain", LTE4G(class_weight=False, gamma=2.0))):
+        objective = method._base_loss(client, params)
+        assert isinstance(objective, Gradient)
+        loss, grads = objective.of(model_part(params))
+        assert loss == pytest.approx(found["base"][name]["loss"], rel=1e-5)
+        near(grads["classifier.weight"], found["base"][name]["gradient"])
+    weight = curriculum(2, 5)
+    assert weight == pytest.approx(found["weight"])
+    high, both = client.prepared.high, list(found["students"].values())
+
+    def loss_of(own: Tensors) -> Tensor:
+        total = group_loss(own, "student", rows, labels, groups)
+        for head, who, share in (("high", high, weight), ("low", ~high, 1 - weight)):
+            term = distance(params, head, own, rows[who], labels[who], groups)
+            assert float(term.detach()) == pytest.approx(sum(each[head] for each in both), rel=1e-5)
+            total = total + share * term
+        return total
+
+    student = with_prefix(params, "student.")
+    loss, grads = by_autograd(loss_of, sorted(student)).of(student)
+    assert loss == pytest.approx(sum(each["all"] for each in both), rel=1e-5)
+    near(grads["student.weight"], found["student gradient"])
+
+
+def test_lte4gs_prototypes_and_inference_are_its_authors() -> None:
+    """Prototypes, similarities and who answers; all other classes lie far below.
+
+    The authors fill class 3 up with a training node of another class. Ours takes the best node without a
+    label, so that its prototype differs by up to .59.
+    """
+    found, method, client, params = lte4g()
+    made = method._prototypes(client, params)
+    near(made["prototype.mean"][:3], found["prototypes"][:3])
+    gap = made["prototype.mean"][3] - torch.tensor(found["prototypes"][3])
+    assert float(gap.abs().max()) == pytest.approx(0.5943, abs=1e-4)
+    means, known = torch.tensor(found["prototypes"]), torch.ones(4, dtype=torch.bool)
+    near(similarity(torch.tensor(found["embedding"]), means, known), found["similarity"])
+    told = {"prototype.mean": means, "prototype.count": torch.ones(4), "stage": torch.tensor([3.0])}
+    ours, theirs = method.predict(client, {**params, **told}), torch.tensor(found["prediction"])
+    answered = theirs > -1e5
+    assert answered.sum(1).tolist() == [2] * 18
+    near(ours[answered], theirs[answered])
+    assert torch.equal(ours.argmax(1), theirs.argmax(1))
