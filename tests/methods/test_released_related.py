@@ -17,13 +17,14 @@ from torch import Tensor
 from fedepd.methods import fedpub, fedtad
 from fedepd.methods.adafgl import TOWER, AdaFGL, mixed
 from fedepd.methods.base import Client
+from fedepd.methods.fedlf import FedLF, agreement
 from fedepd.methods.fedpub import FedPUB, penalties, sharing
 from fedepd.methods.fedtad import FedTAD, generated, likeness, node_weights, reliance
 from fedepd.methods.lte4g import LTE4G
 from fedepd.methods.parts.corrected import View, compared, homophily, partners_of, propagated, view_of
 from fedepd.methods.parts.groups import curriculum, distance, group_loss, head_classes, similarity
 from fedepd.methods.parts.reliability import reliability
-from fedepd.methods.steps import model_part, with_prefix
+from fedepd.methods.steps import class_mean, model_part, with_prefix
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Dropout
 from fedepd.network.sparse import Sparse, normalised
@@ -297,3 +298,70 @@ def test_lte4gs_prototypes_and_inference_are_its_authors() -> None:
     assert answered.sum(1).tolist() == [2] * 18
     near(ours[answered], theirs[answered])
     assert torch.equal(ours.argmax(1), theirs.argmax(1))
+
+
+WIDE = 256
+"""Columns that FedLF's program demands. The fixture keeps the first 8 of them, and sums over all."""
+
+
+def fedlf(**settings: float) -> tuple[dict[str, Any], FedLF, Client[Any], Tensors]:
+    found, method = numbers("fedlf"), FedLF(**settings)  # type: ignore[arg-type]
+    graph = {"x": found["x"], "edges": [[0], [1]], "y": found["y"], "train": list(range(9))}
+    client = make_client(method, client_data(graph), Backbone("mlp", hidden=WIDE, dropout=0.0))
+    layers = {"encoder.weight": wave((4, WIDE), 0.6, 1), "encoder.bias": wave((WIDE,), 0.2, 5)}
+    return (
+        found,
+        method,
+        client,
+        {
+            **layers,
+            "classifier.weight": wave((WIDE, 3), 0.3, 9),
+            "classifier.bias": torch.zeros(3),
+            "centre": wave((3, WIDE), 1.0, 77).abs(),
+            "centre.known": torch.tensor([1.0, 1.0, 0.0]),
+        },
+    )
+
+
+def same_gradient(grads: Tensors, found: dict[str, Any], which: str) -> None:
+    for name, theirs in found[which].items():
+        ours = grads[name]
+        near(ours[:8] if name == "classifier.weight" else ours[..., :8], theirs)
+        assert float(ours.abs().sum()) == pytest.approx(found["sums"][which][name], rel=1e-5)
+
+
+def test_fedlfs_losses_are_its_authors() -> None:
+    """Scaled logits alone, as the main file trains, and with the second file's pull, of weight 1.
+
+    Class 2 has no centre. Its node counts in the mean over nodes, with a distance of 0. Their logits have no
+    bias in training, so the bias begins at 0 here and its gradient is not compared.
+    """
+    found, method, client, params = fedlf(centre_weight=0.0)
+    own, objective = model_part(params), method._loss(client, params)
+    assert isinstance(objective, Gradient)
+    loss, grads = objective.of(own)
+    assert loss == pytest.approx(found["loss"], rel=1e-5)
+    same_gradient(grads, found, "scaled")
+    near(method._centres(client, own)["centre"][:, :8], found["centres"])
+    _, method, client, params = fedlf(centre_weight=1.0)
+    pulled: Any = method._loss(client, params)
+    loss, grads = by_autograd(pulled, sorted(own)).of(own)
+    assert loss == pytest.approx(found["loss"] + found["pull"], rel=1e-5)
+    same_gradient(grads, found, "pulled")
+
+
+def test_fedlfs_centres_are_its_authors() -> None:
+    """The first and the second update.
+
+    A client without the class counts as zeros in their first, so that theirs is 2/3 of ours. A class that
+    nobody has becomes 0 / 0 in their second and is not compared.
+    """
+    found = numbers("fedlf")["server"]
+    old, known = torch.zeros(3, 3), torch.zeros(3, dtype=torch.bool)
+    held = torch.tensor([[1, 1, 0], [1, 1, 0], [1, 0, 0]]) > 0  # [client, class]
+    for name, ratio in (("first", 2 / 3), ("second", 1.0)):
+        sent = [torch.tensor(each) for each in found["sent"][name == "second"]]
+        pairs = [(f, agreement(old, f, has, known)) for f, has in zip(sent, held, strict=True)]
+        theirs = torch.tensor(found[name])[:2]
+        near(class_mean(old, pairs)[:2] * torch.tensor([[1.0], [ratio]]), theirs)
+        old, known = torch.cat([theirs, torch.zeros(1, 3)]), held.any(0)
