@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,3 +33,9 @@ def client_data(found: dict[str, Any], k: int = 0, classes: int = 3) -> ClientDa
 
 def near(ours: Tensor, theirs: Any) -> None:
     torch.testing.assert_close(ours, torch.as_tensor(theirs).to(ours.dtype), rtol=1e-5, atol=1e-5)
+
+
+def wave(shape: tuple[int, ...], scale: float, start: int) -> Tensor:
+    """Weights that need not be kept: scale · sin(start + i), rounded to 4 digits."""
+    values = np.round(scale * np.sin(np.arange(start, start + int(np.prod(shape)))), 4)
+    return torch.tensor(values, dtype=torch.float32).reshape(shape)

@@ -3,7 +3,7 @@
 ``fixtures/*.json`` hold inputs and outputs of those programs at small fixed weights and graphs. ``made by``
 says which program, commit and function. Nothing of the programs is here. Where ours differs on purpose, a
 test states the difference and its size, and docs/reading-the-rivals.md says why. Systems of the related work
-are in test_released_related.py.
+are in test_released_related.py and test_released_tails.py.
 """
 
 from __future__ import annotations
