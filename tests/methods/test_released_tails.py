@@ -5,12 +5,14 @@ As in test_released.py: nothing of the programs is here, and a deviation is stat
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from fedepd.methods.balanced_experts import BalancedExperts, by_frequency, groups
 from fedepd.methods.base import Client
 from fedepd.methods.fedlf import FedLF, agreement
 from fedepd.methods.fedyoyo import FedYoYo, distilled, two_views
@@ -198,3 +200,24 @@ def test_fedyoyos_losses_are_its_authors() -> None:
     assert loss == pytest.approx(found["cross-entropy"] + 0.75 * found["distillation"], rel=1e-5)
     for name, theirs in found["gradient"].items():
         near(grads[name], theirs)
+
+
+def test_balanced_experts_losses_are_its_authors() -> None:
+    """The balanced loss of all experts, and of the second in its turn, when it weighs as much as all.
+
+    In a turn the other experts are frozen and say nothing. Also who is in which expert's group.
+    """
+    found, method = numbers("balanced_experts"), BalancedExperts(expert_phase=0.4)
+    model, weights = Backbone("mlp", hidden=5, dropout=0.0), tensors(found["weights"])
+    client = replace(client_with(found, method, "x", model), round=8, last_round=10)
+    assert method.turn(client) == 1
+    message = {**weights, "count": torch.tensor(found["total"], dtype=torch.float32)}
+    for name, turn in (("all", None), ("second", 1)):
+        loss, grads = method._loss(client, message, turn).of(weights)
+        assert loss == pytest.approx(found[name]["loss"], rel=1e-5)
+        assert grads.keys() == found[name]["gradient"].keys()
+        for key, theirs in found[name]["gradient"].items():
+            near(grads[key], theirs)
+    held = {k: torch.tensor(each, dtype=torch.float32) for k, each in enumerate(found["held"])}
+    order = by_frequency(torch.stack(list(held.values())).sum(0), held)
+    assert [list(each) for each in groups(order, 3)] == found["groups"]
