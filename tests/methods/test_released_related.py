@@ -17,9 +17,12 @@ from fedepd.methods import fedpub, fedtad
 from fedepd.methods.adafgl import TOWER, AdaFGL, mixed
 from fedepd.methods.base import Client
 from fedepd.methods.fedpub import FedPUB, penalties, sharing
+from fedepd.methods.fedsage import greedy
 from fedepd.methods.fedtad import FedTAD, generated, likeness, node_weights, reliance
 from fedepd.methods.parts.corrected import View, compared, homophily, partners_of, propagated, view_of
+from fedepd.methods.parts.mended import chosen_slots, mended_inputs
 from fedepd.methods.parts.reliability import reliability
+from fedepd.methods.parts.sketch import Sketch
 from fedepd.methods.steps import model_part, with_prefix
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Dropout
@@ -209,3 +212,44 @@ def test_fed_pubs_penalties_are_its_authors() -> None:
     assert cost == pytest.approx(found["loss"] - found["cross-entropy"], abs=1e-6)
     assert cost == pytest.approx(0.0341, abs=1e-4)
     assert all(bool(each.any()) for each in grads.values())
+
+
+def test_fedsages_losses_but_for_one_comparison() -> None:
+    """Every slot that has something to find, and the loss of the numbers of lost neighbours.
+
+    The authors compare the distance of one neighbour with d times the smallest so far. So the first slot of
+    node 3 costs .938 where its nearest neighbour is .394 away. Their mean is over all 15 slots, ours over the
+    7 that have something to find.
+    """
+    found = numbers("fedsage")
+    slots, features = torch.tensor(found["slots"]), torch.tensor(found["features"])
+    costs = {}
+    for node, (lost, predicted) in enumerate(zip(found["true"], found["predicted"], strict=True)):
+        for slot in range(min(3, int(predicted)) if lost else 0):
+            costs[node, slot] = float(greedy(slots[node, slot][None], features[node, :lost][None]))
+    theirs = {place: found["losses"][place[0]][place[1]] for place in costs}
+    wrong = [place for place in costs if costs[place] != pytest.approx(theirs[place], rel=1e-5)]
+    assert (len(costs), wrong) == (7, [(3, 0)])
+    assert [theirs[3, 0], costs[3, 0]] == pytest.approx([0.938, 0.394], abs=1e-3)
+    assert found["loss"] == pytest.approx(sum(theirs.values()) / 15, rel=1e-5)
+    number = F.smooth_l1_loss(torch.tensor(found["predicted"]), torch.tensor(found["true"]).float())
+    assert float(number) == pytest.approx(found["number loss"], rel=1e-5)
+
+
+def test_fedsages_mended_graph_is_its_authors() -> None:
+    """Who gets how many neighbours, with which rows, and the operator.
+
+    Theirs is D^-1 (A + I) and ours D^-1/2 (A + I) D^-1/2: an entry of ours is the geometric mean of two of
+    theirs. The numbers are whole, because they cut what ours rounds.
+    """
+    found, model = numbers("fedsage"), Backbone(hidden=3)
+    data = client_data(numbers("openfgl")["clients"][0])
+    parents, places = chosen_slots(torch.tensor(found["degrees"]), 3)
+    assert [[v, 10 + 3 * v + p] for v, p in zip(parents.tolist(), places.tolist(), strict=True)] == found[
+        "new edges"
+    ]
+    rows = torch.tensor(found["generated"])[parents, places]
+    near(rows, found["mended"])
+    mended = mended_inputs(model, data, Sketch.of(4, 0), parents, rows)
+    theirs = torch.tensor(found["operator"])
+    near(mended.operator.matrix.to_dense(), (theirs * theirs.t()).sqrt())
