@@ -96,7 +96,10 @@ def test_a_node_at_its_centre_is_not_pulled() -> None:
 
 
 def test_the_pull_by_hand() -> None:
-    """Weights 0: s = 0 and the cross-entropy is log 3. Centres at 2 are 2 away in every coordinate."""
+    """Weights 0: s = 0 and the cross-entropy is log 3. Centres at 2 are 2 away in every coordinate.
+
+    A third of the training nodes are of class 1, which has no centre, and cost 0.
+    """
     model, data = Backbone(hidden=8, dropout=0.0), toy_client()
     method = FedLF(centre_weight=0.5)
     client = make_client(method, data, model, Training(epochs=1))
@@ -105,7 +108,8 @@ def test_the_pull_by_hand() -> None:
     sent, _ = method.client_step(
         client, {**params, "centre": torch.full((3, 8), 2.0), "centre.known": known}, {}
     )
-    assert sent.scalars["loss"] == pytest.approx(1.0986 + 0.5 * 2, abs=1e-4)
+    assert int((data.graph.y[data.train_mask] == 1).sum()) * 3 == int(data.train_mask.sum())
+    assert sent.scalars["loss"] == pytest.approx(1.0986 + 0.5 * 2 * 2 / 3, abs=1e-4)
 
 
 def test_correlation_by_hand() -> None:

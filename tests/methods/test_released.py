@@ -2,13 +2,12 @@
 
 ``fixtures/*.json`` hold inputs and outputs of those programs at small fixed weights and graphs. ``made by``
 says which program, commit and function. Nothing of the programs is here. Where ours differs on purpose, a
-test states the difference and its size, and docs/reading-the-rivals.md says why.
+test states the difference and its size, and docs/reading-the-rivals.md says why. Systems of the related work
+are in test_released_related.py and test_released_tails.py.
 """
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,30 +41,9 @@ from fedepd.methods.tailgnn import Judge, TailGNN
 from fedepd.network.backbones import Backbone
 from fedepd.network.sparse import adjacency, csr_tensor, neighbour_mean
 from fedepd.network.training import Training, by_autograd
-from fedepd.types import ClientData, Graph, Reply, Tensors
+from fedepd.types import Reply, Tensors
+from released import client_data, near, numbers, tensors
 from toy import make_client, make_server
-
-NUMBERS = Path(__file__).parent / "fixtures"
-
-
-def numbers(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((NUMBERS / f"{name}.json").read_text(encoding="utf-8"))
-    return found
-
-
-def tensors(found: dict[str, Any]) -> Tensors:
-    return {name: torch.tensor(value) for name, value in found.items()}
-
-
-def client_data(found: dict[str, Any], k: int = 0, classes: int = 3) -> ClientData:
-    y = torch.tensor(found["y"])
-    graph = Graph.make(torch.tensor(found["x"]), torch.tensor(found["edges"]), y, classes)
-    train = torch.zeros(len(y), dtype=torch.bool).index_fill_(0, torch.tensor(found["train"]), True)
-    return ClientData(k, graph, train, ~train, ~train, torch.arange(len(y)))
-
-
-def near(ours: Tensor, theirs: Any) -> None:
-    torch.testing.assert_close(ours, torch.as_tensor(theirs).to(ours.dtype), rtol=1e-5, atol=1e-5)
 
 
 def federation(

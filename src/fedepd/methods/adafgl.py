@@ -26,7 +26,7 @@ from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.methods.base import Client, Method, Server
-from fedepd.methods.parts.corrected import Form, View, homophily, messages, partners_of, view_of
+from fedepd.methods.parts.corrected import Form, View, compared, homophily, messages, partners_of, view_of
 from fedepd.methods.steps import average, cross_entropy, fit, model_part, reply, with_prefix
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Dropout, Inputs, glorot, times
@@ -70,6 +70,7 @@ class Outputs:
 @dataclass(frozen=True)
 class AdaFGL(Method[Prepared]):
     label: ClassVar[str] = "AdaFGL"
+    revision: ClassVar[int] = 2  # before, a node's own message weighed 0 in the form "meant"
     has_global: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
@@ -144,7 +145,7 @@ class AdaFGL(Method[Prepared]):
             return reply(client, {}), {}
         if CONFIDENCE not in state:
             found = torch.tensor([self._homophily(client)])
-            partners = partners_of(self._soft(client, message))
+            partners = partners_of(compared(self._soft(client, message), self.form))
             state = {CONFIDENCE: found, PARTNERS: partners, **self._towers(client)}
         view = self._view(client, {**message, PARTNERS: state[PARTNERS]})
         params, state, mean = fit(
@@ -169,14 +170,13 @@ class AdaFGL(Method[Prepared]):
         Similar nodes are looked for once. On another graph, such as an exported model's, they are not known.
         """
         soft = self._soft(client, tensors)
-        partners = tensors[PARTNERS] if PARTNERS in tensors else partners_of(soft)
+        partners = tensors[PARTNERS] if PARTNERS in tensors else partners_of(compared(soft, self.form))
         draws = seeded_numpy(client.seed, "anchors", client.data.client_id)
         return view_of(soft, partners, client.prepared.adjacency, self.alpha, draws)
 
     def _soft(self, client: Client[Prepared], tensors: Tensors) -> Tensor:
         """P̂, [n, C]."""
-        soft = client.model.predict(model_part(tensors), client.prepared.inputs).softmax(1)
-        return soft.softmax(1) if self.form == "released" else soft
+        return client.model.predict(model_part(tensors), client.prepared.inputs).softmax(1)
 
     def without_labels(self, tensors: Tensors, counts: Tensor) -> Tensors:
         """Without the pairs of the client's own nodes: an exported model meets other graphs."""
@@ -247,7 +247,8 @@ class AdaFGL(Method[Prepared]):
         view = self._view(client, tensors)
         with torch.no_grad():
             out = self.outputs(client, params, view, Dropout(0.0, client.model.hidden, None))
-        return mixed(out, view.soft, self._trust(float(tensors[CONFIDENCE]))).clamp(min=LEAST).log()
+        trust = self._trust(float(tensors[CONFIDENCE]))
+        return mixed(out, compared(view.soft, self.form), trust).clamp(min=LEAST).log()
 
     def _trust(self, confidence: float) -> float:
         """The homophilous branch's weight."""

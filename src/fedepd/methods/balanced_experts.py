@@ -51,6 +51,7 @@ PARTS = ("weight", "bias")
 @dataclass(frozen=True)
 class BalancedExperts(Method[Inputs]):
     label: ClassVar[str] = "Balanced Experts"
+    revision: ClassVar[int] = 2  # before, frozen experts moved the encoder in another one's turn
     weighs_edges: ClassVar[bool] = True
     works_without_rows: ClassVar[bool] = True  # without counts the logits have no shift, and clients no order
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -117,7 +118,7 @@ class BalancedExperts(Method[Inputs]):
         trainable = [name for name in sorted(params) if not name.startswith(frozen)]
         # Choice: every turn has moments of its own, because those of frozen heads would grow old.
         stage = "fit" if turn is None else f"turn{turn}"
-        loss = self._loss(client, message)
+        loss = self._loss(client, message, turn)
         params, state, mean_loss = fit(client, params, state, loss, trainable=trainable, stage=stage)
         tensors = {**params, "count": class_counts(client.data).to(torch.float32)}
         return reply(client, tensors, loss=mean_loss), {**state, **params}
@@ -131,11 +132,14 @@ class BalancedExperts(Method[Inputs]):
         prior = log_prior(tensors["count"]) if self.prior_weight > 0 else None
         return None if prior is None else self.prior_weight * prior
 
-    def _loss(self, client: Client[Inputs], tensors: Tensors) -> Gradient:
+    def _loss(self, client: Client[Inputs], tensors: Tensors, turn: int | None = None) -> Gradient:
+        """Of all experts. In an expert's turn of that one alone, which then weighs as much as all."""
         shift = self._shift(tensors)
         if self.experts == 1:
             return cross_entropy(client, client.prepared, shift)
-        return of_experts(client, self.heads, shift)
+        if turn is None:
+            return of_experts(client, self.heads, shift)
+        return of_experts(client, [self.heads[turn]], shift, float(self.experts))
 
     def classifier_reads(
         self, client: Client[Inputs], tensors: Tensors
@@ -185,8 +189,10 @@ class BalancedExperts(Method[Inputs]):
         return client.model.predict({**tensors, **mean}, client.prepared)
 
 
-def of_experts(client: Client[Inputs], heads: Sequence[str], shift: Tensor | None) -> Gradient:
-    """The sum of the experts' cross-entropies.
+def of_experts(
+    client: Client[Inputs], heads: Sequence[str], shift: Tensor | None, weight: float = 1.0
+) -> Gradient:
+    """The sum of the experts' cross-entropies, times a weight.
 
     The heads side by side are one classifier of E C columns, so that one pass through the network serves all.
     """
@@ -194,7 +200,7 @@ def of_experts(client: Client[Inputs], heads: Sequence[str], shift: Tensor | Non
 
     def error(logits: Tensor) -> tuple[float, Tensor]:
         blocks = [block.contiguous() for block in logits.chunk(len(heads), 1)]
-        loss = sum(cross_entropy_(block, labels, shift) for block in blocks)
+        loss = sum(cross_entropy_(block, labels, shift, weight) for block in blocks)
         return loss, torch.cat(blocks, 1)
 
     joined = through_the_network(client, client.prepared, error)

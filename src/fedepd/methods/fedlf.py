@@ -48,6 +48,7 @@ LEAST = 1e-6
 @dataclass(frozen=True)
 class FedLF(Method[Inputs]):
     label: ClassVar[str] = "FedLF"
+    revision: ClassVar[int] = 2  # before, the pull was a mean over the nodes whose class has a centre
     weighs_edges: ClassVar[bool] = True
     works_without_rows: ClassVar[bool] = True  # without centres nothing is pulled
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}, "paper": {"decorrelation": 0.01}}
@@ -108,13 +109,14 @@ class FedLF(Method[Inputs]):
         if self.decorrelation == 0 and not bool(known.any()):
             return scaled_cross_entropy(client, factors)
         target = message["centre"][inputs.labels[known]] if bool(known.any()) else torch.empty(0)
-        draws = client.draws("dropout")
+        # As in the authors' second file, a node whose class has no centre counts in the mean, as 0.
+        pull, draws = self.centre_weight * float(known.float().mean()), client.draws("dropout")
 
         def loss(params: Tensors) -> Tensor:
             s = client.model.smooth(params, client.model.encode(params, inputs, draws), inputs, True)
             total = F.cross_entropy(factors * client.model.classify(params, s), inputs.labels)
             if bool(known.any()):
-                total = total + self.centre_weight * (s[known] - target).abs().mean()
+                total = total + pull * (s[known] - target).abs().mean()
             return total + self.decorrelation * correlation(s) if self.decorrelation > 0 else total
 
         return loss

@@ -39,7 +39,7 @@ from fedepd.methods.steps import (
 )
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Inputs, classify, glorot
-from fedepd.network.training import Training, descend
+from fedepd.network.training import Loss, Training, descend
 from fedepd.options import ladder, option
 from fedepd.types import HIDDEN, ClientData, Field, Fields, Graph, Reply, Tensors, same_fields
 
@@ -160,25 +160,38 @@ class FedTAD(Method[Prepared]):
         labels = dealt((shares.sum(0) > 0).nonzero().reshape(-1))  # [m]
         noise = torch.randn(len(labels), NOISE, generator=draws)
         weights = node_weights(shares, labels)  # [K, m]
-        student, maker = model_part(held), with_prefix(held, GENERATOR)
+        maker = with_prefix(held, GENERATOR)
+        loss = self._generator_loss(model, model_part(held), teachers, weights, noise, labels)
+        how = Training(optimizer="adam", lr=self.generator_lr, weight_decay=0.0)
+        maker, moments, _ = descend(
+            maker, sorted(maker), loss, self.generator_steps, how, renamed(held, OF_GENERATOR, "")
+        )
+        held = {**held, **maker, **renamed(moments, "", OF_GENERATOR)}
+        with torch.no_grad():
+            rows = generated(maker, noise, labels)
+        return self._distil(model, held, teachers, rows, weights)
 
-        def generator_loss(params: Tensors) -> Tensor:
+    def _generator_loss(
+        self,
+        model: Backbone,
+        student: Tensors,
+        teachers: list[Tensors],
+        weights: Tensor,
+        noise: Tensor,
+        labels: Tensor,
+    ) -> Loss:
+        """The teachers' cross-entropy, less their distance to the student, and the likeness of the nodes."""
+
+        def loss(params: Tensors) -> Tensor:
             rows = generated(params, noise, labels)
-            inputs = pseudo_graph(model, rows.detach(), shares.shape[1])
+            inputs = pseudo_graph(model, rows.detach(), len(student["classifier.bias"]))
             taught = torch.stack([read(model, each, rows, inputs) for each in teachers])  # [K, m, C]
             apart = self._apart(read(model, student, rows, inputs), taught.detach(), weights)
             wrong = F.cross_entropy(taught.flatten(0, 1), labels.repeat(len(teachers)), reduction="none")
             known = self.semantic * (weights.reshape(-1) * wrong).sum()
             return known - apart + self.diverse * len(teachers) * likeness(noise, rows)
 
-        how = Training(optimizer="adam", lr=self.generator_lr, weight_decay=0.0)
-        maker, moments, _ = descend(
-            maker, sorted(maker), generator_loss, self.generator_steps, how, renamed(held, OF_GENERATOR, "")
-        )
-        held = {**held, **maker, **renamed(moments, "", OF_GENERATOR)}
-        with torch.no_grad():
-            rows = generated(maker, noise, labels)
-        return self._distil(model, held, teachers, rows, weights)
+        return loss
 
     def _distil(
         self, model: Backbone, held: Tensors, teachers: list[Tensors], rows: Tensor, weights: Tensor

@@ -95,12 +95,12 @@ def test_signs_by_hand() -> None:
 
 
 def dense_messages(rows: torch.Tensor, linked: torch.Tensor, beta: float, slope: float) -> torch.Tensor:
-    """Step 6 of the method with whole matrices, entry by entry where it matters."""
+    """Step 6 of the method with whole matrices, entry by entry where it matters. A node hears itself."""
     similar = cosine_matrix(rows.softmax(1)).fill_diagonal_(0)
     both = beta * linked + (1 - beta) * similar
     mean = both.mean()
     weights = torch.where(both > mean, (both - mean) / (both.max() - mean), -(mean - both) / mean)
-    weights = weights + torch.eye(len(rows))
+    weights = weights.fill_diagonal_(1.0)
     near, far = (torch.where(w > 0, w, slope * w) @ rows for w in (weights, -weights))
     return (near.softmax(1) - far.softmax(1) + rows) / 2
 

@@ -62,6 +62,11 @@ def view_of(
     return View(soft, operator, anchors, torch.from_numpy(chosen))
 
 
+def compared(soft: Tensor, form: Form) -> Tensor:
+    """What of probabilities P̂ [n, C] is compared and mixed. The released program has softmax once more."""
+    return soft.softmax(1) if form == "released" else soft
+
+
 def partners_of(soft: Tensor) -> Tensor:
     """Pairs of nodes with the same prediction, each pair once: [2, e], float32 as all that a client keeps."""
     directions, nodes = F.normalize(soft, dim=1), soft.shape[0]
@@ -117,13 +122,13 @@ def signed(similar: Tensor, form: Form = "meant") -> Tensor:
 
 
 def messages(rows: Tensor, view: View, beta: float, slope: Tensor, form: Form = "meant") -> Tensor:
-    """Z_m: rows E [n, C] after signed messages from the anchors, [n, C]."""
+    """Z_m: rows E [n, C] after signed messages from the anchors, [n, C]. A node hears itself by weight 1."""
     nodes, count = view.linked.shape
     directions, places = F.normalize(rows.softmax(1), dim=1), torch.arange(count)
     itself = torch.zeros_like(view.linked)
     itself[view.anchors, places] = 1.0
     similar = (directions @ directions[view.anchors].t()) * (1 - itself)
-    weights = signed(beta * view.linked + (1 - beta) * similar, form) + itself
+    weights = signed(beta * view.linked + (1 - beta) * similar, form) * (1 - itself) + itself
     sent = rows[view.anchors] * (nodes / count)
     near, far = (F.prelu(each, slope) @ sent for each in (weights, -weights))
     return 0.5 * (near.softmax(1) - far.softmax(1) + rows)
