@@ -12,20 +12,6 @@ from fedepd.report import plots
 from fedepd.report.runs import Group, group, read_runs
 
 WriteRun = Callable[..., Path]
-METHODS = {
-    "fedavg",
-    "fedproto",
-    "fedgta",
-    "graphsmote",
-    "hiertail",
-    "lws",
-    "fedlc",
-    "fedgac",
-    "creff",
-    "fedspray",
-    "graphfedmig",
-    "fedepd",
-}
 
 
 @pytest.fixture
@@ -106,15 +92,6 @@ def test_many_message_fields_end_in_others(groups: list[Group]) -> None:
     assert "7 others" in shown
 
 
-def test_every_method_has_its_colour_and_variants_differ(write_run: WriteRun) -> None:
-    assert METHODS | {"isolated", "centralised"} == set(plots.METHOD_COLOURS)
-    assert len({*plots.METHOD_COLOURS.values(), *plots.OTHER_COLOURS}) == 16
-    write_run("a", method="mine", label="Mine")
-    look = plots.styles(group(read_runs(write_run("b", method="mine", label="Mine", preset="other").parent)))
-    assert look["Mine"].colour == look["Mine (other)"].colour in plots.OTHER_COLOURS
-    assert (look["Mine"].line, look["Mine"].hatch) != (look["Mine (other)"].line, look["Mine (other)"].hatch)
-
-
 def test_labels_with_odd_signs_stay_text(write_run: WriteRun) -> None:
     svg = plots.per_class(group(read_runs(write_run("a", label="$\\frac$ 图 <b>"))))
     assert "$\\frac$ 图 <b>" in texts(svg)
@@ -141,12 +118,6 @@ def test_axes_have_names_where_they_are_known(write_run: WriteRun) -> None:
     for drawing in (plots.partition_heatmap(groups[0].first), plots.purification(groups)):
         found = [text for text in texts(drawing) if text in ("north", "south", "west $x$")]
         assert found in (["north", "south", "west $x$"], ["north", "south", "west $x$"] * 2)
-
-
-def test_labels_are_turned_where_they_have_no_room() -> None:
-    assert plots.turned(["clean", "mule"], 80) == {}
-    assert plots.turned(["a name that is long"] * 10, 80)["rotation"] == 30
-    assert plots.turned(["a name that is long"] * 20, 80) == {"rotation": 90}
 
 
 @pytest.mark.parametrize(("sizes", "clients", "rounds"), [((5, 3), 1, 1), (tuple(range(90, 0, -1)), 30, 2)])

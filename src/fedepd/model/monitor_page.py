@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedepd.model.drift import Figure, Limits, Watched
-from fedepd.report.page import document, paragraphs
-from fedepd.report.plots import DARK, GREY, svg_of
+from fedepd.report.document import document, paragraphs
+from fedepd.report.drawing import DARK, GREY, svg_of
 from fedepd.report.tables import Cell, Table, html_table
 from fedepd.shown import drawn, html_text, listed, shown
 

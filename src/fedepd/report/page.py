@@ -5,35 +5,18 @@ It makes no network request, and everything on it comes from the run folders.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
-import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
+from collections.abc import Sequence
 from pathlib import Path
 
-from fedepd.errors import BadConfig
-from fedepd.files import write_text
 from fedepd.report import curves, decisions, matrices, plots, tables
 from fedepd.report.adaptations import adaptations
 from fedepd.report.against import answers, differences
+from fedepd.report.document import document, figure, section, write_page
+from fedepd.report.footer import footer
 from fedepd.report.measured import measured
 from fedepd.report.numbers import same_clients, same_partition
 from fedepd.report.runs import Group, Run, by_dataset, group, read_runs, unfinished
 from fedepd.shown import html_text, listed, sentence, shown, slug
-
-POLICY = (
-    "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; script-src {script}; "
-    "style-src 'unsafe-inline'; style-src-elem {style}; style-src-attr 'unsafe-inline'"
-)
-"""The page's content security policy. It allows our script and style by their hashes, and nothing that came
-with data.
-
-Choice: style attributes are allowed. matplotlib puts one on every line it draws, so their hashes would be
-thousands, and they cannot fetch anything. ``style-src`` itself is for browsers that do not know the two
-narrower directives.
-"""
 
 
 def build_report(
@@ -77,56 +60,6 @@ def render_page(runs: Sequence[Run], left_out: Sequence[Path] = ()) -> str:
     found = answers(runs)
     scope = " ".join([*found, _scope(groups, left_out)])
     return document(_title(groups), scope, links, sections, footer(groups), answer=bool(found))
-
-
-def document(
-    title: str,
-    scope: str,
-    links: Mapping[str, str],
-    sections: Iterable[str],
-    foot: str,
-    last: str = "Protocol, settings, hashes",
-    answer: bool = False,
-) -> str:
-    """A whole HTML page from its parts.
-
-    ``links`` maps an id to the text of its link. The footer has the id protocol, and ``last`` is the text of
-    its link. ``answer``: the scope is what the page is read for.
-    """
-    asset = resources.files("fedepd.report")
-    script, style = (
-        "\n" + asset.joinpath(name).read_text(encoding="utf-8") for name in ("page.js", "page.css")
-    )
-    policy = POLICY.format(script=_hash(script), style=_hash(style))
-    jumps = "".join(f'<a href="#{slug(place)}">{html_text(text)}</a>' for place, text in links.items())
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<link rel="icon" href="data:,">
-<title>{html_text(title)}</title>
-<style>{style}</style>
-</head>
-<body>
-<header{' class="answer"' if answer else ""}>
-<h1>{html_text(title)}</h1>
-<p>{html_text(scope)}</p>
-<nav>{jumps}<a href="#protocol">{html_text(last)}</a></nav>
-</header>
-<main>
-{"".join(sections)}</main>
-{foot}
-<script>{script}</script>
-</body>
-</html>
-"""
-
-
-def _hash(content: str) -> str:
-    """The hash by which a content security policy allows an element with this content."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
 def _title(groups: Sequence[Group]) -> str:
@@ -286,15 +219,6 @@ def _whose(groups: Sequence[Group]) -> str:
     return f" Scores are those of the global model. {who}, so the clients' personal models are scored."
 
 
-def section(title: str, content: str) -> str:
-    return f"<h3>{html_text(title)}</h3>{content}\n"
-
-
-def figure(svg: str, caption: str) -> str:
-    """A drawing with its caption."""
-    return f"<figure><div>{svg}</div><figcaption>{html_text(caption)}</figcaption></figure>"
-
-
 def _summary(groups: Sequence[Group]) -> str:
     more = {
         "Personal models, pooled": ("personal", "pooled"),
@@ -360,76 +284,3 @@ def _who(groups: Sequence[Group]) -> str:
         if len(groups) <= 4
         else f"{groups[0].label} and {len(groups) - 1} more methods"
     )
-
-
-def footer(groups: Sequence[Group]) -> str:
-    runs = [run for each in groups for run in each.runs]
-    protocols = dict.fromkeys(
-        f"{shown(run.dataset['name'])}: {run.summary['protocol']}{_spent(run)}" for run in runs
-    )
-    environments = dict.fromkeys(
-        ", ".join(f"{name} {value}" for name, value in run.env.items() if name != "command") for run in runs
-    )
-    commands = dict.fromkeys(_command(run) for run in runs)
-    warnings = dict.fromkeys(
-        f"{shown(run.dataset['name'])}: {warning}"
-        for run in runs
-        for warning in run.summary.get("warnings", [])
-    )
-    table = tables.html_table(tables.hashes(groups))
-    if len(runs) > 30:
-        table = f"<details><summary>All {len(runs)} runs</summary>{table}</details>"
-    return f"""<footer id="protocol">
-<h2>Protocol</h2>{paragraphs(protocols)}
-{f"<h2>Warnings</h2>{paragraphs(warnings)}" if warnings else ""}
-<h2>Environment</h2>{paragraphs(environments)}
-<h2>Runs and hashes</h2>{table}
-<h2>Settings</h2>{"".join(map(_settings, groups))}
-<h2>Commands</h2><pre>{chr(10).join(map(html_text, commands))}</pre>
-</footer>"""
-
-
-def _spent(run: Run) -> str:
-    """What a run with noise has spent of its privacy budget."""
-    spent = run.summary.get("privacy")
-    if not spent:
-        return ""
-    epsilon, delta, made = spent["epsilon_spent"], spent["delta"], spent["releases"]
-    return f"; spent: epsilon {epsilon:.2f} at delta {delta:g} in {made} sums"
-
-
-def _settings(each: Group) -> str:
-    """All settings of a group, folded away."""
-    title = f"{html_text(each.label)} on {html_text(shown(each.first.dataset['name']))}"
-    content = json.dumps(each.first.config["experiment"], indent=2, ensure_ascii=False)
-    return f"<details><summary>{title}</summary><pre>{html_text(content, newlines=True)}</pre></details>"
-
-
-def paragraphs(lines: Iterable[str]) -> str:
-    return "".join(f"<p>{html_text(sentence(line))}</p>" for line in lines)
-
-
-def _command(run: Run) -> str:
-    """The command line of the run. A run from Python has none, so build one that names its main settings."""
-    words = run.env.get("command") or [
-        "fedepd",
-        "run",
-        run.summary["method"],
-        "--data",
-        run.dataset["name"],
-        "--seed",
-        run.seed,
-    ]
-    return shlex.join(str(word) for word in words)
-
-
-def write_page(target: Path, text: str) -> None:
-    """Write the whole file or nothing."""
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_text(target, text)
-    except (OSError, BadConfig) as error:
-        why = getattr(error.__cause__ or error, "strerror", None) or "the name cannot be used"
-        raise BadConfig(
-            f"cannot write the report to '{shown(target, 300)}' ({why}); name another place with --out"
-        ) from None

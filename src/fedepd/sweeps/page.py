@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from fedepd.report.document import document, figure, section
+from fedepd.report.drawing import GREY, svg_of
+from fedepd.report.footer import footer
 from fedepd.report.matrices import value_map
 from fedepd.report.numbers import mean_std
-from fedepd.report.page import document, figure, footer, section
 from fedepd.report.paired import paired_half_width
-from fedepd.report.plots import GREY, svg_of
 from fedepd.report.runs import Run, group
 from fedepd.report.tables import METRIC_TITLES, METRIC_WORDS, Cell, Table, html_table, measured
 from fedepd.shown import drawn, shown
