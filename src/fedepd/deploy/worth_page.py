@@ -65,7 +65,7 @@ def render(found: Worth) -> str:
         _part("left", _left(found)),
         _part("inferred", _inferred(found)),
     ]
-    return document(title, found.verdict.sentence, PLACES, parts, _footer(found), LAST, answer=True)
+    return document(title, found.verdict.sentence, PLACES, parts, _footer(found), LAST)
 
 
 def _part(place: str, content: str) -> str:

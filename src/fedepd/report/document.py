@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -32,12 +32,14 @@ def document(
     sections: Iterable[str],
     foot: str,
     last: str = "Protocol, settings, hashes",
-    answer: bool = False,
+    answer: Sequence[str] = (),
+    more: str = "",
 ) -> str:
     """A whole HTML page from its parts.
 
     ``links`` maps an id to the text of its link. The footer has the id protocol, and ``last`` is the text of
-    its link. ``answer``: the scope is what the page is read for.
+    its link. ``answer``: what the page is read for, in sentences. They come first, then what ``more`` adds to
+    them, and the title is small.
     """
     asset = resources.files("fedepd.report")
     script, style = (
@@ -56,9 +58,8 @@ def document(
 <style>{style}</style>
 </head>
 <body>
-<header{' class="answer"' if answer else ""}>
-<h1>{html_text(title)}</h1>
-<p>{html_text(scope)}</p>
+<header>
+{_top(title, scope, answer, more)}
 <nav>{jumps}<a href="#protocol">{html_text(last)}</a></nav>
 </header>
 <main>
@@ -68,6 +69,15 @@ def document(
 </body>
 </html>
 """
+
+
+def _top(title: str, scope: str, answer: Sequence[str], more: str) -> str:
+    if not answer:
+        return f"<h1>{html_text(title)}</h1>\n<p>{html_text(scope)}</p>"
+    lines = "".join(f"<span>{html_text(each)}</span>" for each in answer)
+    beside = f"<p>{html_text(more)}</p>\n" if more else ""
+    about = f'<p class="about"><span>{html_text(title)}</span> {html_text(scope)}</p>'
+    return f'<h1 class="answer">{lines}</h1>\n{beside}{about}'
 
 
 def _hash(content: str) -> str:

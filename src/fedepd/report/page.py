@@ -10,7 +10,8 @@ from pathlib import Path
 
 from fedepd.report import curves, decisions, matrices, plots, tables
 from fedepd.report.adaptations import adaptations
-from fedepd.report.against import answers, differences
+from fedepd.report.against import differences
+from fedepd.report.answer import answers
 from fedepd.report.document import document, figure, section, write_page
 from fedepd.report.footer import footer
 from fedepd.report.measured import measured
@@ -54,12 +55,22 @@ def render_page(runs: Sequence[Run], left_out: Sequence[Path] = ()) -> str:
     groups = group(runs)
     for run in runs:
         run.read_all()
-    datasets = by_dataset(groups)
+    datasets, found = by_dataset(groups), answers(groups)
     links = {f"data-{place}": shown(block[0].first.dataset["name"]) for place, block in enumerate(datasets)}
-    sections = [_dataset(block, place) for block, place in zip(datasets, links, strict=True)]
-    found = answers(runs)
-    scope = " ".join([*found, _scope(groups, left_out)])
-    return document(_title(groups), scope, links, sections, footer(groups), answer=bool(found))
+    several = len(datasets) > 1
+    sections = [
+        _dataset(block, place, each.more if several else "")
+        for block, place, each in zip(datasets, links, found, strict=True)
+    ]
+    return document(
+        _title(groups),
+        _scope(groups, left_out),
+        links,
+        sections,
+        footer(groups),
+        answer=[each.first for each in found],
+        more="" if several else found[0].more,
+    )
 
 
 def _title(groups: Sequence[Group]) -> str:
@@ -78,7 +89,8 @@ def _scope(groups: Sequence[Group], left_out: Sequence[Path]) -> str:
     return f"{scope} Unfinished runs that are not shown: {listed([folder.name for folder in left_out], 20)}."
 
 
-def _dataset(groups: Sequence[Group], place: str) -> str:
+def _dataset(groups: Sequence[Group], place: str, more: str) -> str:
+    """Everything about one graph. ``more``: what stands at its top, if anything."""
     data = groups[0].first.dataset
     badge = ' <span class="badge">proxy features</span>' if data.get("proxy_features") else ""
     facts = {"nodes": "nodes", "edges": "edges", "features": "features", "classes": "classes"}
@@ -114,7 +126,8 @@ def _dataset(groups: Sequence[Group], place: str) -> str:
         ),
     ]
     head = f'<h2 id="{slug(place)}">{html_text(shown(data["name"]))}{badge}</h2>'
-    return f'<section>{head}<ul class="facts">{"".join(items)}</ul>{"".join(parts)}</section>\n'
+    beside = f'<p class="note">{html_text(more)}</p>' if more else ""
+    return f'<section>{head}<ul class="facts">{"".join(items)}</ul>{beside}{"".join(parts)}</section>\n'
 
 
 def _scores(groups: Sequence[Group]) -> list[str]:

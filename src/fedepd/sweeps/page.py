@@ -52,7 +52,9 @@ def render(runs: Sequence[Run], names: Sequence[str]) -> str:
     ]
     label, data = shown(first.summary["method_label"]), shown(first.dataset["name"])
     title = f"{label} over {' and '.join(map(shown, names))} on {data}"
-    return document(title, " ".join(answer(found)), {}, parts, footer(groups), answer=True)
+    said, *more = answer(found)
+    scope = f"{len(runs)} runs."
+    return document(title, scope, {}, parts, footer(groups), answer=[said], more=" ".join(more))
 
 
 def _folded(table: str, pairs: int) -> str:
