@@ -76,6 +76,18 @@ def test_the_page_has_every_section(compared: Path) -> None:
         assert text in page.text
 
 
+def test_the_answer_comes_first_then_one_figure_then_the_scores(compared: Path) -> None:
+    """Everything else is folded. The protocol is there once, and clients come before purification."""
+    html = compared.read_text(encoding="utf-8")
+    body = html[html.index("<body>") :]
+    assert re.match(r'<body>\s*<header>\s*<h1 class="answer"><span>FedEPD finds \d+&nbsp;% of', body)
+    assert re.findall(r"<details[^>]* open><summary>(.*?)</summary>", body) == ["<h3>Scores</h3>"]
+    assert body.count("<svg ", 0, body.index("<details")) == 1
+    assert body.index('data-name="per-class"') < body.index("<h3>Scores</h3>")
+    assert body.index("<h3>Clients</h3>") < body.index("<h3>Purification</h3>")
+    assert body.count("split floor 60/20/20") == 1
+
+
 def test_no_request_can_leave_the_page(compared: Path) -> None:
     page = Page(compared.read_text(encoding="utf-8"))
     for tag, attrs in page.tags:

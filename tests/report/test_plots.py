@@ -53,8 +53,19 @@ def test_figures_are_deterministic_valid_and_apart(groups: list[Group]) -> None:
         assert "<metadata" not in svg
 
 
-def test_the_class_figure_names_tiers_bins_and_methods(groups: list[Group]) -> None:
+def test_the_class_figure_shows_every_class_where_there_is_room(groups: list[Group]) -> None:
+    """12 classes of three groups are 36 marks. Of nine groups they are 108, more than the 100 that fit."""
+    shown = texts(plots.per_class(groups))
+    assert [text for text in shown if text.isdigit()][:12] == [str(c) for c in range(12)]
+    assert "class, largest to smallest" in shown
+    assert "classes, largest (1) to smallest" in texts(plots.per_class(3 * groups))
+
+
+def test_the_class_figure_names_tiers_bins_and_methods(
+    groups: list[Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """12 classes in ten bins: two of two classes, then eight of one."""
+    monkeypatch.setattr(plots, "SINGLE", 10)
     shown = texts(plots.per_class(groups))
     for text in (
         "head",

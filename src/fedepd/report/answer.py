@@ -200,10 +200,11 @@ def _several(groups: Sequence[Group], asked: _Asked) -> Answer:
         return Answer(said, _measured(ordered))
     tests = _Tests.of(ordered, asked)
     told = (_two if len(ordered) == 2 else _more)(ordered, tests, asked)
+    counts = [f"{tests.first} {'test' if tests.first == 1 else 'tests'} for {_short(asked)}"]
+    counts += [f"{tests.second} for the others"] if tests.second else []
     how = (
         "Told apart: by 95 % t intervals, paired by seed, with Holm's correction over "
-        f"{tests.first} {'test' if tests.first == 1 else 'tests'} for {_short(asked)}"
-        f"{f' and {tests.second} for the others' if tests.second else ''}."
+        f"{', '.join(counts)} and {tests.first} for the mean of all classes."
     )
     return Answer(f"{', '.join(lead)}; {told}.", f"{_measured(ordered)} {how}")
 
@@ -228,23 +229,26 @@ class _Tests:
     """What can be told.
 
     Choice: the rarest class is the question, so it is tested by itself, with Holm's correction over all pairs
-    of methods. All other classes are one more family of tests. The leader is not known beforehand, so its
-    pairs alone would be too few to correct for.
+    of methods. All other classes are a second family of tests, and the mean of all classes is a third. The
+    leader is not known beforehand, so its pairs alone would be too few to correct for.
     """
 
     rare: Told
     others: dict[str, Told]
     """By what the classes are called; only those on which something can be told."""
+    whole: Told
+    """On the mean of all classes."""
     first: int
     second: int
-    """How many tests each family has."""
+    """How many tests the first two families have. The third has as many as the first."""
 
     @classmethod
     def of(cls, groups: Sequence[Group], asked: _Asked) -> _Tests:
         (rare,), first = _family(groups, [asked.rare])
         found, second = _family(groups, list(asked.others.values()))
         others = {name: told for name, told in zip(asked.others, found, strict=True) if told}
-        return cls(rare, others, first, second)
+        (whole,), _ = _family(groups, [asked.tested])
+        return cls(rare, others, whole, first, second)
 
 
 def _family(groups: Sequence[Group], parts: Sequence[Classes]) -> tuple[list[Told], int]:
@@ -282,14 +286,33 @@ def _rest(asked: _Asked, but: int = 0) -> str:
     return "the other class" if left == 1 else f"the other {left} classes"
 
 
+def _overall(groups: Sequence[Group], tests: _Tests, asked: _Asked) -> str:
+    """What the mean of all classes tells where no part of them does."""
+    part = "class" if len(asked.rare) == 1 else "tier"
+    beaten: dict[int, list[str]] = {}
+    for (i, j), sign in tests.whole.items():
+        one, other = (i, j) if sign > 0 else (j, i)
+        beaten.setdefault(one, []).append(f"{groups[other].label} ({_whole(groups[other], asked)})")
+    if not beaten:
+        return f"neither a single {part} nor the mean of all classes tells them apart"
+    best = max(beaten, key=lambda place: len(beaten[place]))
+    ahead = f"{groups[best].label} ({_whole(groups[best], asked)})"
+    return (
+        f"no single {part} tells them apart, but on the mean of all classes {ahead} is ahead of "
+        f"{listed(beaten[best], NAMED)}"
+    )
+
+
+def _whole(each: Group, asked: _Asked) -> str:
+    return _percent(_mean(each, asked.tested))
+
+
 def _two(groups: Sequence[Group], tests: _Tests, asked: _Asked) -> str:
     """What can be told of two methods."""
     if not tests.others:
-        if not asked.others:
-            return "that can be told" if tests.rare else "that cannot be told"
         if tests.rare:
-            return f"on {_rest(asked)} they cannot be told apart"
-        return "neither there nor on the other classes can they be told apart"
+            return f"on {_rest(asked)} they cannot be told apart" if asked.others else "that can be told"
+        return _overall(groups, tests, asked)
     ahead: dict[int, list[str]] = {1: [], -1: []}
     for name, told in tests.others.items():
         ahead[told[0, 1]].append(name)
@@ -304,8 +327,8 @@ def _more(groups: Sequence[Group], tests: _Tests, asked: _Asked) -> str:
     """What can be told of more than two, the first of which has found most of the rarest class."""
     behind = [groups[j].label for (i, j) in tests.rare if i == 0]
     level = [each.label for each in groups[1:] if each.label not in behind]
-    if not tests.rare and not tests.others and asked.others:
-        return f"neither there nor on {_rest(asked)} can any two of them be told apart"
+    if not tests.rare and not tests.others:
+        return _overall(groups, tests, asked)
     if not tests.rare:
         text = "no two of them can be told apart there"
     elif not behind:

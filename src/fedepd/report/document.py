@@ -74,7 +74,7 @@ def document(
 def _top(title: str, scope: str, answer: Sequence[str], more: str) -> str:
     if not answer:
         return f"<h1>{html_text(title)}</h1>\n<p>{html_text(scope)}</p>"
-    lines = "".join(f"<span>{html_text(each)}</span>" for each in answer)
+    lines = "".join(f"<span>{html_text(each)}</span>" for each in answer).replace(" %", "&nbsp;%")
     beside = f"<p>{html_text(more)}</p>\n" if more else ""
     about = f'<p class="about"><span>{html_text(title)}</span> {html_text(scope)}</p>'
     return f'<h1 class="answer">{lines}</h1>\n{beside}{about}'
@@ -87,6 +87,17 @@ def _hash(content: str) -> str:
 
 def section(title: str, content: str) -> str:
     return f"<h3>{html_text(title)}</h3>{content}\n"
+
+
+def part(title: str, content: str, opened: bool = False) -> str:
+    """A section that a reader folds and unfolds. On paper it is open."""
+    state = " open" if opened else ""
+    return f'<details class="part"{state}><summary><h3>{html_text(title)}</h3></summary>{content}</details>\n'
+
+
+def fold(title: str, content: str) -> str:
+    """Something small inside a section, folded away."""
+    return f"<details><summary>{html_text(title)}</summary>{content}</details>"
 
 
 def figure(svg: str, caption: str) -> str:

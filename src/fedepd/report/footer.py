@@ -7,16 +7,14 @@ import shlex
 from collections.abc import Sequence
 
 from fedepd.report import tables
-from fedepd.report.document import paragraphs
-from fedepd.report.runs import Group, Run
+from fedepd.report.document import fold, paragraphs, part
+from fedepd.report.runs import Group, Run, by_dataset
+from fedepd.runs.folder import Json
 from fedepd.shown import html_text, shown
 
 
 def footer(groups: Sequence[Group]) -> str:
     runs = [run for each in groups for run in each.runs]
-    protocols = dict.fromkeys(
-        f"{shown(run.dataset['name'])}: {run.summary['protocol']}{_spent(run)}" for run in runs
-    )
     environments = dict.fromkeys(
         ", ".join(f"{name} {value}" for name, value in run.env.items() if name != "command") for run in runs
     )
@@ -27,32 +25,42 @@ def footer(groups: Sequence[Group]) -> str:
         for warning in run.summary.get("warnings", [])
     )
     table = tables.html_table(tables.hashes(groups))
-    if len(runs) > 30:
-        table = f"<details><summary>All {len(runs)} runs</summary>{table}</details>"
     return f"""<footer id="protocol">
-<h2>Protocol</h2>{paragraphs(protocols)}
+<h2>Protocol</h2>{paragraphs(_protocols(groups))}
 {f"<h2>Warnings</h2>{paragraphs(warnings)}" if warnings else ""}
-<h2>Environment</h2>{paragraphs(environments)}
-<h2>Runs and hashes</h2>{table}
-<h2>Settings</h2>{"".join(map(_settings, groups))}
-<h2>Commands</h2><pre>{chr(10).join(map(html_text, commands))}</pre>
+{part("Commands", f"<pre>{chr(10).join(map(html_text, commands))}</pre>")}
+{part("Settings", "".join(map(_settings, groups)))}
+{part("Environment", paragraphs(environments))}
+{part("Runs and hashes", table)}
 </footer>"""
 
 
-def _spent(run: Run) -> str:
+def _protocols(groups: Sequence[Group]) -> list[str]:
+    """For each graph the protocol of its runs, and what runs with noise have spent of their budgets."""
+    lines = []
+    for block in by_dataset(groups):
+        name = shown(block[0].first.dataset["name"])
+        lines.append(f"{name}: {tables.protocol_words(block)}")
+        lines += [
+            f"{name}, {each.label}, seed {run.seed}, spent: {_spent(run.summary['privacy'])}"
+            for each in block
+            for run in each.runs
+            if run.summary.get("privacy")
+        ]
+    return lines
+
+
+def _spent(spent: Json) -> str:
     """What a run with noise has spent of its privacy budget."""
-    spent = run.summary.get("privacy")
-    if not spent:
-        return ""
     epsilon, delta, made = spent["epsilon_spent"], spent["delta"], spent["releases"]
-    return f"; spent: epsilon {epsilon:.2f} at delta {delta:g} in {made} sums"
+    return f"epsilon {epsilon:.2f} at delta {delta:g} in {made} sums"
 
 
 def _settings(each: Group) -> str:
     """All settings of a group, folded away."""
-    title = f"{html_text(each.label)} on {html_text(shown(each.first.dataset['name']))}"
+    title = f"{each.label} on {shown(each.first.dataset['name'])}"
     content = json.dumps(each.first.config["experiment"], indent=2, ensure_ascii=False)
-    return f"<details><summary>{title}</summary><pre>{html_text(content, newlines=True)}</pre></details>"
+    return fold(title, f"<pre>{html_text(content, newlines=True)}</pre>")
 
 
 def _command(run: Run) -> str:

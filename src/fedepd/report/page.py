@@ -12,7 +12,7 @@ from fedepd.report import curves, decisions, matrices, plots, tables
 from fedepd.report.adaptations import adaptations
 from fedepd.report.against import differences
 from fedepd.report.answer import answers
-from fedepd.report.document import document, figure, section, write_page
+from fedepd.report.document import document, figure, fold, part, write_page
 from fedepd.report.footer import footer
 from fedepd.report.measured import measured
 from fedepd.report.numbers import same_clients, same_partition
@@ -103,51 +103,40 @@ def _dataset(groups: Sequence[Group], place: str, more: str) -> str:
         items.append(
             f"<li>imbalance ratio <b>{data['imbalance_ratio']:.1f}</b> (largest class over smallest)</li>"
         )
-    alike = same_clients(groups)
-    parts = [
-        section("Summary", _summary(groups)),
-        *([section("Is it worth it?", tables.html_table(held))] if (held := differences(groups)) else []),
-        *(_scores(groups) if any(run.scored for each in groups for run in each.runs) else [_NO_SCORES]),
-        section("Purification", "".join(_purification(same) for same in alike)),
-        section(
-            "Communication and cost",
-            figure(plots.communication(groups), _COMMUNICATION) + tables.html_table(tables.cost(groups)),
-        ),
-        section("Clients", "".join(tables.html_table(tables.clients(same)) for same in alike)),
-        *(
-            [section("What the clients measured together", tables.html_table(scaling))]
-            if (scaling := measured(groups))
-            else []
-        ),
-        *(
-            [section("Refused answers and defences", tables.html_table(deeds))]
-            if (deeds := tables.defences(groups))
-            else []
-        ),
-    ]
+    scored = any(run.scored for each in groups for run in each.runs)
+    first = figure(plots.per_class(groups), _PER_CLASS + _whose(groups)) if scored else _NO_SCORES
+    parts = [part("Scores", _summary(groups), opened=True), *(_scores(groups) if scored else [])]
+    if held := differences(groups):
+        parts.insert(1, part("Is it worth it?", tables.html_table(held), opened=True))
     head = f'<h2 id="{slug(place)}">{html_text(shown(data["name"]))}{badge}</h2>'
     beside = f'<p class="note">{html_text(more)}</p>' if more else ""
-    return f'<section>{head}<ul class="facts">{"".join(items)}</ul>{beside}{"".join(parts)}</section>\n'
+    content = "".join([beside, first, *parts, *_clients(groups)])
+    return f'<section>{head}<ul class="facts">{"".join(items)}</ul>{content}</section>\n'
 
 
 def _scores(groups: Sequence[Group]) -> list[str]:
     """The sections about scores and classes."""
+    measured_so = any(run.calibration for each in groups for run in each.runs)
     return [
-        section("Accuracy by class", figure(plots.per_class(groups), _PER_CLASS + _whose(groups))),
-        section(
-            "Classes",
-            "<details><summary>Test accuracy of every class</summary>"
-            f"{tables.html_table(tables.classes(groups))}</details>",
-        ),
-        section("Found and false alarms", _decisions(groups)),
-        section("Head, medium and tail", figure(plots.tier_bars(groups), _TIERS + _whose(groups))),
-        *(
-            [section("Calibration", _calibration(groups))]
-            if any(run.calibration for each in groups for run in each.runs)
-            else []
-        ),
-        section("Convergence", figure(plots.convergence_lines(groups), _CONVERGENCE + _whose(groups))),
-        section("Partition", "".join(_partition(same) for same in same_partition(groups))),
+        part("Every class", tables.html_table(tables.classes(groups))),
+        part("Found and false alarms", _decisions(groups)),
+        part("Head, medium and tail", figure(plots.tier_bars(groups), _TIERS + _whose(groups))),
+        *([part("Calibration", _calibration(groups))] if measured_so else []),
+        part("Convergence", figure(plots.convergence_lines(groups), _CONVERGENCE + _whose(groups))),
+        part("Partition", "".join(_partition(same) for same in same_partition(groups))),
+    ]
+
+
+def _clients(groups: Sequence[Group]) -> list[str]:
+    """The sections about clients, and what was sent."""
+    alike, scaling, deeds = same_clients(groups), measured(groups), tables.defences(groups)
+    sent = figure(plots.communication(groups), _COMMUNICATION)
+    return [
+        *([part("Refused answers and defences", tables.html_table(deeds), opened=True)] if deeds else []),
+        part("Clients", "".join(tables.html_table(tables.clients(same)) for same in alike)),
+        part("Purification", "".join(_purification(same) for same in alike)),
+        part("Communication and cost", sent + tables.html_table(tables.cost(groups))),
+        *([part("What the clients measured together", tables.html_table(scaling))] if scaling else []),
     ]
 
 
@@ -157,7 +146,7 @@ def _decisions(groups: Sequence[Group]) -> str:
     for each in groups:
         content = "".join(_of_one(each))
         if len(groups) > 1:
-            content = f"<details><summary>{html_text(each.label)}</summary>{content}</details>"
+            content = fold(each.label, content)
         parts.append(content)
     return "".join(parts)
 
@@ -175,11 +164,7 @@ def _of_one(each: Group) -> list[str]:
         tables.html_table(decisions.by_class(each)),
         *(figure(svg, caption + _whose([each])) for caption, svg in figures.items() if svg),
         *([tables.html_table(alerts)] if alerts else []),
-        *(
-            f"<details><summary>{title}</summary>{tables.html_table(table)}</details>"
-            for title, table in folded.items()
-            if table
-        ),
+        *(fold(title, tables.html_table(table)) for title, table in folded.items() if table),
     ]
 
 
@@ -199,12 +184,13 @@ _PRECISION = (
 )
 _NO_SCORES = "<p>No node was scored in these runs, so there are no figures of scores and classes.</p>"
 _PER_CLASS = (
-    "Classes run from the largest on the left to the smallest on the right, in at most ten bins of equal "
-    "size. Grey bars: nodes of each class (right axis). Marks: mean test accuracy of a bin's classes (left "
-    "axis). Whiskers: 95 % interval of that mean, from Wilson's intervals of the classes."
+    "Classes run from the largest on the left to the smallest on the right; many are put in ten bins of "
+    "equal size. Grey bars: nodes of each class (right axis). Marks: test accuracy, which is the share of a "
+    "class that is found, and in a bin the mean of its classes (left axis). Whiskers: 95 % interval, by "
+    "Wilson."
 )
 _TIERS = (
-    "Mean test accuracy of the classes in each tier. The note under the summary defines the tiers. "
+    "Mean test accuracy of the classes in each tier. The note under the scores defines the tiers. "
     "Whiskers: one standard deviation over seeds."
 )
 _CONVERGENCE = (
@@ -242,16 +228,16 @@ def _summary(groups: Sequence[Group]) -> str:
         more = {"Adapted models, pooled": ("adapted", "pooled"), **more}
     if all(each.first.sums_only for each in groups):  # no client has scores of its own to take the mean of
         more = {title: how for title, how in more.items() if how[1] == "pooled"}
-    folded = {title: tables.html_table(tables.summary(groups, *how)) for title, how in more.items()}
     hidden = [
-        f"<details><summary>{html_text(title)}</summary>{table}</details>" for title, table in folded.items()
+        fold(title, tables.html_table(tables.summary(groups, *how, protocol=False)))
+        for title, how in more.items()
     ]
     rule = f'<p class="note">{html_text(tables.tier_rule(groups[0].first))}</p>'
     if decided := adaptations(groups):
-        hidden.insert(0, f"<details><summary>Adaptation</summary>{tables.html_table(decided)}</details>")
+        hidden.insert(0, fold("Adaptation", tables.html_table(decided)))
     said = [line for each in groups for line in decisions.notices(each)]
     warned = "".join(f'<p class="warned">{html_text(sentence(line))}</p>' for line in said)
-    return warned + tables.html_table(tables.summary(groups)) + rule + "".join(hidden)
+    return warned + tables.html_table(tables.summary(groups, protocol=False)) + rule + "".join(hidden)
 
 
 def _calibration(groups: Sequence[Group]) -> str:

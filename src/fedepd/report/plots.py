@@ -33,6 +33,10 @@ from fedepd.report.numbers import bin_accuracy, bytes_by_field, convergence, mea
 from fedepd.report.runs import Group, Run
 from fedepd.shown import drawn
 
+BINS = 10
+SINGLE = 20
+"""Up to so many classes are drawn one by one, if there is room for their ``MARKS``."""
+MARKS = 100
 RELIABILITY_LOOKS = (
     ("#333333", "o", "-"),
     ("#0072B2", "s", "--"),
@@ -43,9 +47,10 @@ RELIABILITY_LOOKS = (
 
 
 def per_class(groups: Sequence[Group]) -> Drawing:
-    """Test accuracy in ten bins of classes, from the largest to the smallest, over bars of class sizes."""
+    """Test accuracy of each class, or of ten bins of many, the largest first, over bars of class sizes."""
     sizes = groups[0].first.partition["class_sizes"]  # [C]
-    parts, look = bins(sizes, 10), styles(groups)
+    single = len(sizes) <= SINGLE and len(sizes) * len(groups) <= MARKS
+    parts, look = bins(sizes, SINGLE if single else BINS), styles(groups)
     # A line between two classes would say that there is something between them.
     alone = all(len(part) == 1 for part in parts)
 
