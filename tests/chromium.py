@@ -63,11 +63,13 @@ def check_nothing_leaves(browser: Any, url: str) -> None:
     assert [address for address in requested if not address.startswith(("file:", "data:"))] == []
 
 
-def check_fits_a_phone(browser: Any, url: str) -> None:
+def check_fits_a_phone(browser: Any, url: str, script: str = "") -> None:
+    """Nothing is wider than the screen, after the script has run."""
     phone = {"width": 420, "height": 800, "deviceScaleFactor": 1, "mobile": True}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
     try:
         visit(browser, url)
+        browser.execute_script(script)
         sizes = browser.execute_script("return [innerWidth, document.documentElement.scrollWidth]")
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

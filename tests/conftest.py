@@ -44,9 +44,9 @@ def threads_for_small_clients_too(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing is most of a report's time, and some tests do not look. Those of tests/report do."""
-    from fedepd.report import plots
+    from fedepd.report import drawing
 
-    monkeypatch.setattr(plots, "svg_of", lambda *_: "<svg></svg>")
+    monkeypatch.setattr(drawing, "svg_of", lambda *_: "<svg></svg>")
 
 
 @pytest.fixture(scope="session")

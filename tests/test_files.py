@@ -288,7 +288,7 @@ OWN = {
     "datasets/official.py",
     "datasets/fetch.py",  # downloads, checked by their hash
     "clients/client_file.py",  # adds to the archive that it has just written
-    "report/page.py", "reproduction/judging/paper.py",  # files of the package
+    "report/document.py", "reproduction/judging/paper.py",  # files of the package
     "reproduction/pages/page.py",  # figures that were just drawn
     "bench/suite.py", "bench/measure.py",  # the output of our own process
     "model/writing.py",  # text of a schema that was read before

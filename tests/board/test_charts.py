@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from fedepd.board import charts
 from fedepd.report.runs import Group, Run, group, read_run, read_runs
@@ -93,3 +94,26 @@ def test_a_map_that_nobody_could_read_is_not_drawn(
     monkeypatch.setattr(charts, "MOST_CELLS", 47)  # 4 clients x 12 classes are 48
     assert charts.partition(run.first)["data"] == []
     assert charts.confusion(run) == []
+
+
+def test_what_the_guard_keeps_is_marked_below_the_map(write_run: WriteRun) -> None:
+    """12 classes, of which 0 to 4 are open. Class 4 is open and has no prototype, so it is not the guard's
+    doing. The other seven are crosses below everything else."""
+    folder = write_run("a")
+    counts = np.array([9, 8, 7, 6] + 8 * [0], dtype=np.float32)
+    means = np.random.default_rng(0).normal(size=(12, 5)).astype(np.float32)
+    save_file({"prototype.mean": means, "prototype.count": counts}, folder / "final.safetensors")
+    (plain,) = charts.prototypes(read_run(folder))
+    assert [trace["name"] for trace in plain["data"]] == ["sent to the server"]
+    assert not plain["layout"]["showlegend"]
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps({**summary, "open_classes": [0, 1, 2, 3, 4]}))
+    (found,) = charts.prototypes(read_run(folder))
+    sent, kept = found["data"]
+    assert found["layout"]["showlegend"]
+    assert (sent["text"], kept["text"]) == (list("0123"), [str(c) for c in range(5, 12)])
+    assert kept["name"] == "kept by the guard"
+    assert kept["marker"]["symbol"] == "x"
+    assert max(kept["y"]) < min(sent["y"])
+    assert (min(kept["x"]), max(kept["x"])) == (min(sent["x"]), max(sent["x"]))
+    assert "8 classes have none. Of these, 7 are closed by the guard, or have no training" in found["caption"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedepd.report.against import answers, differences, pairs, points, sign
+from fedepd.report.against import differences, own, pairs, points, sign, verdicts
 from fedepd.report.page import render_page
 from fedepd.report.paired import Comparison
 from fedepd.report.runs import group, read_runs
@@ -42,6 +42,10 @@ def write(write_run: WriteRun) -> WriteRun:
     return written
 
 
+def said(folder: Path) -> list[str]:
+    return [" ".join(sentences) for sentences in verdicts(group(read_runs(folder)))]
+
+
 def test_the_first_sentence_answers_what_was_asked(write: WriteRun) -> None:
     """Ours minus alone is 10, 11, 9 points: mean 10, deviation 1, so 4.303 · 1 / √3 = 2.5 around it.
 
@@ -55,7 +59,7 @@ def test_the_first_sentence_answers_what_was_asked(write: WriteRun) -> None:
     assert [each.label for each in group(read_runs(folder))] == [  # although 'alone' sorts before 'main'
         "FedEPD", "FedEPD (each client alone)", "FedEPD (no edges)", "FedEPD (pooled)",
     ]  # fmt: skip
-    (text,) = answers(read_runs(folder))
+    (text,) = said(folder)
     first, second, how = text.split(". ")
     assert first == (
         "FedEPD: federation helps (+10.0 ± 2.5 over each client alone, macro-F1 +5.0 ± 1.2) and "
@@ -69,7 +73,7 @@ def test_a_network_without_edges_is_called_that(write: WriteRun) -> None:
     write("main", OURS, backbone="mlp")
     write("plain", OURS, backbone="mlp", edges=False)
     folder = write("alone", (0.85, 0.87, 0.89), backbone="mlp", scope="alone")
-    (text,) = answers(read_runs(folder))
+    (text,) = said(folder)
     assert "federation hurts (-5.0 ± 0.0" in text
     assert "the graph is not used, because the network mlp reads no edges" in text
 
@@ -77,7 +81,7 @@ def test_a_network_without_edges_is_called_that(write: WriteRun) -> None:
 def test_two_seeds_tell_nothing(write: WriteRun) -> None:
     write("main", OURS[:2])
     folder = write("alone", (0.1, 0.1), scope="alone")
-    (text,) = answers(read_runs(folder))
+    (text,) = said(folder)
     assert "whether federation helps cannot be told (+71.0 over" in text
     assert "nothing can be told with fewer than 3 seeds" in text
 
@@ -95,19 +99,19 @@ def test_rows_are_held_against_too(write: WriteRun) -> None:
     assert rows["logistic regression on pooled rows"][2:] == [
         "+0.0 ± 0.0", "–", "+10.0 ± 0.0", "better", "+5.0 ± 0.0", "better",
     ]  # fmt: skip
-    (text,) = answers(read_runs(folder))
+    (text,) = said(folder)
     assert "logistic regression on pooled rows +10.0 ± 0.0, ahead" in text
 
 
 def test_the_page_begins_with_the_answer_and_others_are_as_before(write: WriteRun) -> None:
     folder = write("main", OURS)
-    assert answers(read_runs(folder)) == []
+    assert said(folder) == []
     assert differences(group(read_runs(folder))) is None
     assert "Is it worth it?" not in render_page(read_runs(folder))
     write("alone", OURS, scope="alone")
     page = render_page(read_runs(folder))
-    assert '<header class="answer">' in page
-    assert page.index("whether federation helps cannot be told") < page.index("<h3>Summary</h3>")
+    assert '<h1 class="answer"><span>FedEPD: whether federation helps cannot be told (+0.0' in page
+    assert [each.label for each in own(group(read_runs(folder)))] == ["FedEPD"]
     assert page.index("Is it worth it?") > page.index("<h3>Summary</h3>")
     assert "FedEPD (each client alone)" in page
 

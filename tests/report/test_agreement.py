@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from fedepd.datasets import write_npz
 from fedepd.errors import BadData
-from fedepd.report import plots
+from fedepd.report import drawing
 from fedepd.report.runs import read_run
 from fedepd.runs.folder import weights_sha256
 from fedepd.runs.run import run
@@ -103,7 +103,7 @@ def test_report_refuses_what_is_no_file_of_a_run(
 def test_a_damaged_file_is_refused_before_anything_is_drawn(
     folder: Path, file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plots, "svg_of", lambda *_: pytest.fail("a figure was drawn"))
+    monkeypatch.setattr(drawing, "svg_of", lambda *_: pytest.fail("a figure was drawn"))
     (folder / file).write_text("{")
     assert file in refusal(capsys, folder.parent, "report", str(folder))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hostile_names import PAYLOADS
 
 WriteRun = Callable[..., Path]
 pytestmark = needs_browser
+UNFOLD = "for (const fold of document.querySelectorAll('details')) fold.open = true"
 
 
 @pytest.fixture
@@ -32,6 +34,12 @@ def rows(browser: Any) -> list[str]:
 def test_the_page_works(browser: Any, url: str) -> None:
     browser.set_window_size(1000, 800)
     visit(browser, url)
+    seen = browser.execute_script(
+        "return [...document.querySelectorAll('figure svg')].filter(svg => svg.checkVisibility())"
+        ".map(svg => svg.dataset.name)"
+    )
+    assert seen == ["per-class"]
+    browser.execute_script(UNFOLD)
     sizes = browser.execute_script(
         "return [...document.querySelectorAll('figure svg')].map(svg => [svg, svg.getBoundingClientRect()])"
         ".map(([svg, box]) => [svg.dataset.name, box.width, box.height])"
@@ -66,8 +74,8 @@ def test_the_page_works(browser: Any, url: str) -> None:
         "summary-headline-client_mean",
         "summary-personal-client_mean",
         "classes",
-        "cost",
         "clients",
+        "cost",
         "runs",
     ]
     assert all(count >= 3 for _, count in tables)
@@ -85,6 +93,50 @@ def test_the_page_works(browser: Any, url: str) -> None:
 
 def test_nothing_sticks_out_on_a_phone(browser: Any, url: str) -> None:
     check_fits_a_phone(browser, url)
+    check_fits_a_phone(browser, url, UNFOLD)
+
+
+def test_paper_gets_everything_and_the_screen_keeps_its_folds(browser: Any, url: str) -> None:
+    visit(browser, url)
+    count = "return document.querySelectorAll('details:not([open])').length"
+    folded = browser.execute_script(count)
+    assert folded > 10
+    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+    assert browser.execute_script(count) == 0
+    browser.execute_script("dispatchEvent(new Event('afterprint'))")
+    assert browser.execute_script(count) == folded
+
+
+def luminance(browser: Any, css: str, of: str) -> float:
+    """From 0 (black) to 1 (white), as WCAG defines it."""
+    script = f"return getComputedStyle(document.querySelector('{css}')).{of}"
+    parts = [int(each) / 255 for each in re.findall(r"\d+", browser.execute_script(script))[:3]]
+    linear = [each / 12.92 if each <= 0.03928 else ((each + 0.055) / 1.055) ** 2.4 for each in parts]
+    return sum(weight * each for weight, each in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_and_figures_can_be_read(browser: Any, url: str, scheme: str) -> None:
+    """Contrast (L1 + 0.05) / (L2 + 0.05) of at least 4.5, WCAG's AA. Figures are drawn in dark grey."""
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    try:
+        visit(browser, url)
+        page, text, note, card = (
+            luminance(browser, *where)
+            for where in (
+                ("body", "backgroundColor"),
+                ("body", "color"),
+                (".note", "color"),
+                ("figure > div", "backgroundColor"),
+            )
+        )
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert (page > 0.5) == (scheme == "light")
+    grey = (0x77 / 255 + 0.055) ** 2.4 / 1.055**2.4  # plots.GREY, the lightest text of a figure
+    for one, other, least in ((page, text, 4.5), (page, note, 4.5), (card, grey, 3.0)):
+        assert (max(one, other) + 0.05) / (min(one, other) + 0.05) >= least
 
 
 HARM = [

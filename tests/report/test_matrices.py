@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from fedepd.report import plots
+from fedepd.report import drawing
 from fedepd.report.matrices import confusion_map, confusion_order, value_map
 from fedepd.report.runs import group, read_runs
 
@@ -55,7 +55,7 @@ def test_scores_over_two_settings_have_numbers_a_gap_and_one_frame() -> None:
         value_map(axis, np.array([[10.0, np.nan], [20.5, 30.0]]), (1, 0), (["a", "b"], ["low", "high"]), 8)
         frames.extend(line.get_xydata() for line in axis.lines)
 
-    svg = plots.svg_of("map", "Scores over two settings", 3, draw, "test")
+    svg = drawing.svg_of("map", "Scores over two settings", 3, draw, "test")
     texts = {"".join(node.itertext()).strip() for node in ElementTree.fromstring(svg).iter() if node.text}
     assert {"10.0", "20.5", "30.0", "–", "a", "b", "low", "high"} <= texts
     ((left, bottom), (right, top)) = frames[0].min(axis=0), frames[0].max(axis=0)

@@ -12,20 +12,6 @@ from fedepd.report import plots
 from fedepd.report.runs import Group, group, read_runs
 
 WriteRun = Callable[..., Path]
-METHODS = {
-    "fedavg",
-    "fedproto",
-    "fedgta",
-    "graphsmote",
-    "hiertail",
-    "lws",
-    "fedlc",
-    "fedgac",
-    "creff",
-    "fedspray",
-    "graphfedmig",
-    "fedepd",
-}
 
 
 @pytest.fixture
@@ -67,8 +53,19 @@ def test_figures_are_deterministic_valid_and_apart(groups: list[Group]) -> None:
         assert "<metadata" not in svg
 
 
-def test_the_class_figure_names_tiers_bins_and_methods(groups: list[Group]) -> None:
+def test_the_class_figure_shows_every_class_where_there_is_room(groups: list[Group]) -> None:
+    """12 classes of three groups are 36 marks. Of nine groups they are 108, more than the 100 that fit."""
+    shown = texts(plots.per_class(groups))
+    assert [text for text in shown if text.isdigit()][:12] == [str(c) for c in range(12)]
+    assert "class, largest to smallest" in shown
+    assert "classes, largest (1) to smallest" in texts(plots.per_class(3 * groups))
+
+
+def test_the_class_figure_names_tiers_bins_and_methods(
+    groups: list[Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """12 classes in ten bins: two of two classes, then eight of one."""
+    monkeypatch.setattr(plots, "SINGLE", 10)
     shown = texts(plots.per_class(groups))
     for text in (
         "head",
@@ -106,15 +103,6 @@ def test_many_message_fields_end_in_others(groups: list[Group]) -> None:
     assert "7 others" in shown
 
 
-def test_every_method_has_its_colour_and_variants_differ(write_run: WriteRun) -> None:
-    assert METHODS | {"isolated", "centralised"} == set(plots.METHOD_COLOURS)
-    assert len({*plots.METHOD_COLOURS.values(), *plots.OTHER_COLOURS}) == 16
-    write_run("a", method="mine", label="Mine")
-    look = plots.styles(group(read_runs(write_run("b", method="mine", label="Mine", preset="other").parent)))
-    assert look["Mine"].colour == look["Mine (other)"].colour in plots.OTHER_COLOURS
-    assert (look["Mine"].line, look["Mine"].hatch) != (look["Mine (other)"].line, look["Mine (other)"].hatch)
-
-
 def test_labels_with_odd_signs_stay_text(write_run: WriteRun) -> None:
     svg = plots.per_class(group(read_runs(write_run("a", label="$\\frac$ 图 <b>"))))
     assert "$\\frac$ 图 <b>" in texts(svg)
@@ -141,12 +129,6 @@ def test_axes_have_names_where_they_are_known(write_run: WriteRun) -> None:
     for drawing in (plots.partition_heatmap(groups[0].first), plots.purification(groups)):
         found = [text for text in texts(drawing) if text in ("north", "south", "west $x$")]
         assert found in (["north", "south", "west $x$"], ["north", "south", "west $x$"] * 2)
-
-
-def test_labels_are_turned_where_they_have_no_room() -> None:
-    assert plots.turned(["clean", "mule"], 80) == {}
-    assert plots.turned(["a name that is long"] * 10, 80)["rotation"] == 30
-    assert plots.turned(["a name that is long"] * 20, 80) == {"rotation": 90}
 
 
 @pytest.mark.parametrize(("sizes", "clients", "rounds"), [((5, 3), 1, 1), (tuple(range(90, 0, -1)), 30, 2)])

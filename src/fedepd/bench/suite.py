@@ -156,7 +156,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     from matplotlib.ticker import LogLocator
 
     from fedepd.methods import METHODS
-    from fedepd.report.plots import METHOD_COLOURS
+    from fedepd.report.drawing import METHOD_COLOURS
 
     axes_names = list(dict.fromkeys(r["axis"] for r in rows))
     figure = Figure(figsize=(4.2 * len(axes_names), 3.6), layout="constrained")

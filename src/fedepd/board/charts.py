@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedepd.board.prototypes import prototype_map
+from fedepd.board.prototypes import Map, prototype_map
 from fedepd.errors import BadData
 from fedepd.longtail import class_order
 from fedepd.report.decisions import numbers, total
@@ -26,6 +26,8 @@ from fedepd.shown import shown
 Json = dict[str, Any]
 MOST_CELLS = 40_000
 """Most cells of a map. A larger one could not be read, and would be slow to draw."""
+MOST_NAMED = 12
+"""Most classes without a place on a map that are named beside their marks. Others are named on demand."""
 MEASURES = {"recall": "Recall", "precision": "Precision", "f1": "F1"}
 
 
@@ -220,37 +222,72 @@ def left(group: Group) -> Json:
 
 
 def prototypes(run: Run) -> list[Json]:
-    """The classes' prototypes on the plane that shows most of their spread; nothing where there are none."""
+    """The classes' prototypes on the plane that shows most of their spread; nothing where there are none.
+
+    Classes that the guard has closed have no prototype at the server, so no place. They stand below the map.
+    """
     found = prototype_map(run.path)
     if found is None or len(found.counts) != len(run.partition["class_sizes"]):
         return []
-    names = class_labels(run)
+    names, opened = class_labels(run), run.summary.get("open_classes")
     kept = [c for c in range(len(names)) if found.counts[c] > 0]
-    largest = max(float(found.counts.max()), 1.0)
+    closed = [c for c in range(len(names)) if c not in (*kept, *opened)] if opened is not None else []
+    data = [_sent(found, kept, names)]
+    caption = (
+        f"After the last round, by principal components ({found.explained:.0%} of the spread). The area "
+        f"grows with the count behind a prototype. {len(names) - len(kept)} classes have none."
+    )
+    if closed:
+        data.append(_closed(found.places[kept], [names[c] for c in closed]))
+        caption += (
+            f" Of these, {len(closed)} are closed by the guard, or have no training node. The server knows "
+            "no prototype of them, so they stand in a row below the map, and their places there mean nothing."
+        )
     return [
         figure(
             "prototypes",
             "Prototypes of the classes",
-            [
-                {
-                    "type": "scatter",
-                    "mode": "markers+text",
-                    "x": listed(found.places[kept, 0]),
-                    "y": listed(found.places[kept, 1]),
-                    "text": [names[c] for c in kept],
-                    "customdata": listed(found.counts[kept]),
-                    "hovertemplate": "%{text}: %{customdata} training nodes<extra></extra>",
-                    "textposition": "top center",
-                    "marker": {"size": [8 + 26 * (found.counts[c] / largest) ** 0.5 for c in kept]},
-                }
-            ],
-            f"After the last round, by principal components ({found.explained:.0%} of the spread). The area "
-            f"grows with the count behind a prototype. {len(names) - len(kept)} classes have none.",
+            data,
+            caption,
             xaxis=axis("first component", zeroline=False),
             yaxis=axis("second component", zeroline=False),
-            showlegend=False,
+            showlegend=bool(closed),
         )
     ]
+
+
+def _sent(found: Map, kept: Sequence[int], names: Sequence[str]) -> Json:
+    """The prototypes that the server holds."""
+    largest = max(float(found.counts.max()), 1.0)
+    return {
+        "type": "scatter",
+        "mode": "markers+text",
+        "name": "sent to the server",
+        "x": listed(found.places[kept, 0]),
+        "y": listed(found.places[kept, 1]),
+        "text": [names[c] for c in kept],
+        "customdata": listed(found.counts[kept]),
+        "hovertemplate": "%{text}: %{customdata} training nodes<extra></extra>",
+        "textposition": "top center",
+        "marker": {"size": [8 + 26 * (found.counts[c] / largest) ** 0.5 for c in kept]},
+    }
+
+
+def _closed(places: npt.NDArray[np.float64], names: Sequence[str]) -> Json:
+    """A row of marks below the map, as wide as it is."""
+    low, high = places.min(0), places.max(0)
+    below = float(low[1] - 0.25 * max(high[1] - low[1], 1e-9))
+    return {
+        "type": "scatter",
+        "mode": "markers+text" if len(names) <= MOST_NAMED else "markers",
+        "name": "kept by the guard",
+        "x": listed(np.linspace(low[0], high[0], len(names))),
+        "y": [below] * len(names),
+        "text": list(names),
+        "hovertemplate": "%{text}: nothing was sent<extra></extra>",
+        "textposition": "bottom center",
+        "marker": {"size": 9, "symbol": "x", "color": "#888888"},
+    }
 
 
 def validation(groups: Sequence[Group]) -> Json:

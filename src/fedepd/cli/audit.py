@@ -28,7 +28,7 @@ def audit(arguments: list[str]) -> int:
     from fedepd.privacy.audit import Gate, above, units
     from fedepd.privacy.audit import audit as attack
     from fedepd.privacy.page import lead, render
-    from fedepd.report.page import write_page
+    from fedepd.report.document import write_page
     from fedepd.runs.folder import AUDIT, AUDIT_PAGE, AUDIT_TRAININGS
     from fedepd.runs.resume import read_config, rebuild, source_of
 

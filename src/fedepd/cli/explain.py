@@ -25,7 +25,7 @@ def explain(arguments: list[str]) -> int:
     from fedepd.model.gnnexplainer import MaskExplainer
     from fedepd.model.model import load_model
     from fedepd.model.subject import read_ids
-    from fedepd.report.page import write_page
+    from fedepd.report.document import write_page
 
     torch.set_num_threads(1)
     ids = None if values.ids is None else read_ids(values.ids)

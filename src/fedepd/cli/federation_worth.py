@@ -18,7 +18,7 @@ def worth(parser: Parser, arguments: list[str]) -> int:
     from fedepd.deploy.worth import folder_of, steps
     from fedepd.deploy.worth import worth as answer
     from fedepd.deploy.worth_page import render, short_table
-    from fedepd.report.page import write_page
+    from fedepd.report.document import write_page
 
     parser.add_argument("kit", metavar="KIT", help="your kit, after a run")
     parser.add_argument("--run", default=None, metavar="NAME", help="the run, if the kit has several")

@@ -33,7 +33,7 @@ def monitor(arguments: list[str]) -> int:
         read_labels,
     )
     from fedepd.model.monitor_page import render, verdict
-    from fedepd.report.page import write_page
+    from fedepd.report.document import write_page
 
     torch.set_num_threads(1)
     limits, out = Limits.read(values.limits), Path(values.out)

@@ -304,7 +304,7 @@ def report(arguments: list[str]) -> int:
 
 
 def _report(folder: Path, out: str | None = None) -> int:
-    from fedepd.report.against import answers
+    from fedepd.report.answer import answers
     from fedepd.report.decisions import notices
     from fedepd.report.page import build_report
     from fedepd.report.runs import group, read_runs
@@ -312,8 +312,8 @@ def _report(folder: Path, out: str | None = None) -> int:
 
     runs = read_runs(folder)
     page = build_report(folder, out, runs)  # before a word is said, because it may refuse a file
-    for text in answers(runs):
-        console().print(text, soft_wrap=True)
+    for found in answers(group(runs)):
+        console().print(f"{found.first} {found.more}".strip(), soft_wrap=True)
     console().print(rich_table(runs))
     if any(run.adapted for run in runs):
         console().print(rich_table(runs, model="adapted"))

@@ -20,7 +20,7 @@ ON_THE_PAGE_ONLY = ("Head", "Medium", "Tail")
 
 
 def sweep(arguments: list[str]) -> int:
-    from fedepd.report.page import write_page
+    from fedepd.report.document import write_page
     from fedepd.report.runs import read_runs
     from fedepd.sweeps import page
     from fedepd.sweeps.sweep import Sweep, read_grid, swept

@@ -14,8 +14,8 @@ from fedepd.deploy.preview import ALONE
 from fedepd.deploy.worth import NOT_WORTH, WORTH, Worth
 from fedepd.privacy.figures import TIERS as ALL_TIERS
 from fedepd.privacy.page import hits, table
-from fedepd.report.page import document, paragraphs
-from fedepd.report.plots import DARK, FIELD_COLOURS, dodge, svg_of
+from fedepd.report.document import document, paragraphs
+from fedepd.report.drawing import DARK, FIELD_COLOURS, dodge, svg_of
 from fedepd.report.tables import NOTHING, Cell, Table, html_table
 from fedepd.shapes import TIERS
 from fedepd.shown import drawn, html_text, shown
@@ -65,7 +65,7 @@ def render(found: Worth) -> str:
         _part("left", _left(found)),
         _part("inferred", _inferred(found)),
     ]
-    return document(title, found.verdict.sentence, PLACES, parts, _footer(found), LAST, answer=True)
+    return document(title, found.verdict.sentence, PLACES, parts, _footer(found), LAST)
 
 
 def _part(place: str, content: str) -> str:

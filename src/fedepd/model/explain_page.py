@@ -10,8 +10,8 @@ from fedepd.model.explain import TOLERANCE
 from fedepd.model.model import Model
 from fedepd.model.pointed import rules_in_words
 from fedepd.model.reasons import IMPORTANCES, Case, Reason, plain_value
-from fedepd.report.page import document, paragraphs
-from fedepd.report.plots import DARK, GREY, svg_of
+from fedepd.report.document import document, paragraphs
+from fedepd.report.drawing import DARK, GREY, svg_of
 from fedepd.report.tables import Cell, Table, html_table
 from fedepd.shown import drawn, html_text, shown
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedepd.model.drift import Figure, Limits, Watched
-from fedepd.report.page import document, paragraphs
-from fedepd.report.plots import DARK, GREY, svg_of
+from fedepd.report.document import document, paragraphs
+from fedepd.report.drawing import DARK, GREY, svg_of
 from fedepd.report.tables import Cell, Table, html_table
 from fedepd.shown import drawn, html_text, listed, shown
 
@@ -46,7 +46,7 @@ def render(watched: Watched, lines: Sequence[dict[str, Any]], limits: Limits) ->
     said = [*how, *watched.notes, f"Model {shown(line['model'])}, data {shown(line['data'])}."]
     foot = f'<footer id="protocol"><h2>How to read this</h2>{paragraphs(said)}</footer>'
     title = f"Monitor: {shown(line['data'])}"
-    return document(title, verdict(watched, line["when"]), links, parts, foot, "How to read this", True)
+    return document(title, verdict(watched, line["when"]), links, parts, foot, "How to read this")
 
 
 def number(value: float | None) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 from fedepd.privacy.attacks import ATTACKS, titles
 from fedepd.privacy.audit import Audit
 from fedepd.privacy.figures import TIERS, Figure
-from fedepd.report.page import document, paragraphs
-from fedepd.report.plots import GREY, svg_of
+from fedepd.report.document import document, paragraphs
+from fedepd.report.drawing import GREY, svg_of
 from fedepd.report.tables import Cell, Table, html_table
 from fedepd.shown import html_text, shown
 

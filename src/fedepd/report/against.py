@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from math import isnan
 
 from fedepd.report.paired import FEWEST_PAIRS, Comparison, compare_seeds
-from fedepd.report.runs import Group, Run, by_dataset, group, settings
+from fedepd.report.runs import Group, Run, settings
 from fedepd.report.tables import METRIC_WORDS, NOTHING, Cell, Table
-from fedepd.shown import shown
 
 MAIN = "bacc"
 """Choice: balanced accuracy is asked first, because accuracy hides rare classes. Macro-F1 stands beside it:
@@ -59,9 +58,7 @@ class Pair:
 def pairs(groups: Sequence[Group]) -> list[Pair]:
     """What each method of one graph is held against. Methods come in the order of the groups."""
     found = []
-    for ours in groups:
-        if _kind(ours.first) != "":
-            continue
+    for ours in own(groups):
         for theirs in groups:
             kind = _kind(theirs.first)
             if kind in ROWS or (kind and _name(theirs) == _name(ours)):
@@ -86,20 +83,22 @@ def _kind(run: Run) -> str:
     return {"alone": "alone", "pooled": "pooled"}.get(_scope(run), "")
 
 
-def answers(runs: Sequence[Run]) -> list[str]:
-    """For each method that is held against something, what came out. The first sentence is the answer."""
-    blocks = by_dataset(group(runs))
-    return [
-        text
-        for block in blocks
-        for ours in block
-        if (text := _answer([p for p in pairs(block) if p.ours is ours], len(blocks) > 1))
-    ]
+def own(groups: Sequence[Group]) -> list[Group]:
+    """The groups that are a method's own runs."""
+    return [each for each in groups if not _kind(each.first)]
 
 
-def _answer(held: Sequence[Pair], several: bool) -> str:
-    if not held:
-        return ""
+def verdicts(groups: Sequence[Group]) -> list[list[str]]:
+    """For each method of one graph that is held against something, what came out, in sentences.
+
+    The first sentence is the answer.
+    """
+    held = pairs(groups)
+    found = [[pair for pair in held if pair.ours is ours] for ours in groups]
+    return [_sentences(of_one) for of_one in found if of_one]
+
+
+def _sentences(held: Sequence[Pair]) -> list[str]:
     ours, by_kind = held[0].ours, {pair.kind: pair for pair in held}
     first = []
     if "alone" in by_kind:
@@ -111,8 +110,7 @@ def _answer(held: Sequence[Pair], several: bool) -> str:
     else:
         first.append(f"the graph is not used, because the network {GRAPHLESS} reads no edges")
     rest = [pair for pair in held if pair.kind in ("pooled", *ROWS)]
-    place = f"{ours.label} on {shown(ours.first.dataset['name'])}: " if several else f"{ours.label}: "
-    texts = [place + " and ".join(first)] if first else [f"{place}{_beside(rest.pop(0))}"]
+    texts = [f"{ours.label}: " + (" and ".join(first) if first else _beside(rest.pop(0)))]
     texts += [f"Against {'; against '.join(map(_beside, rest))}"] if rest else []
     seeds = max(pair.by(MAIN).n for pair in held)
     how = (
@@ -120,7 +118,7 @@ def _answer(held: Sequence[Pair], several: bool) -> str:
         if seeds >= FEWEST_PAIRS
         else f"Points of test balanced accuracy; nothing can be told with fewer than {FEWEST_PAIRS} seeds"
     )
-    return " ".join(f"{text}." for text in [*texts, how])
+    return [f"{text}." for text in [*texts, how]]
 
 
 def _reads_edges(run: Run) -> bool:

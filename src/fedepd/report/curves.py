@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from fedepd.longtail import class_order
-from fedepd.report import plots
+from fedepd.report import drawing
 from fedepd.report.decisions import class_names
-from fedepd.report.plots import FIELD_COLOURS, GREY, LINES, legend
+from fedepd.report.drawing import FIELD_COLOURS, GREY, LINES, legend
 from fedepd.report.runs import Group
 from fedepd.shown import drawn, shown
 
@@ -52,7 +52,7 @@ def precision_recall(group: Group) -> str:
         legend(figure, axis)
 
     name = f"precision-recall-{zlib.crc32(group.label.encode()):08x}"
-    return plots.svg_of(name, f"Precision against recall, {group.label}", 3.9, draw, run.path.name)
+    return drawing.svg_of(name, f"Precision against recall, {group.label}", 3.9, draw, run.path.name)
 
 
 PANELS = 3
@@ -82,7 +82,7 @@ def operating_picture(
         axes[0].set_ylabel("found cases (test nodes)")
         legend(figure, axes[0])
 
-    return plots.svg_of(name, "Found cases against false alarms", 3.9, draw, where)
+    return drawing.svg_of(name, "Found cases against false alarms", 3.9, draw, where)
 
 
 def rule_name(classes: Sequence[int], usual: int, names: Sequence[str]) -> str:

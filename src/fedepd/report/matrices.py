@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedepd.longtail import class_order
-from fedepd.report import plots
+from fedepd.report import drawing
 from fedepd.report.decisions import class_names, total
-from fedepd.report.plots import DARK, GREY, NAME, ticks_of
+from fedepd.report.drawing import DARK, GREY, NAME, ticks_of
 from fedepd.report.runs import Group
 from fedepd.shown import drawn
 
@@ -70,7 +70,7 @@ def confusion_map(group: Group) -> str:
 
     height = 1.8 + 0.36 * max(len(order), 3) if few else 7.6
     name = f"confusion-{zlib.crc32(group.label.encode()):08x}"
-    return plots.svg_of(name, f"Confusion matrix of {group.label}", height, draw, run.path.name)
+    return drawing.svg_of(name, f"Confusion matrix of {group.label}", height, draw, run.path.name)
 
 
 def _write(axis: Any, counts: npt.NDArray[np.int64], shares: Any, seeds: int) -> None:

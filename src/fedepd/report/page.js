@@ -20,3 +20,10 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   });
 }
+const folds = state => document.querySelectorAll(`details${state}`);
+addEventListener("beforeprint", () => {
+  for (const fold of folds(":not([open])")) { fold.open = true; fold.dataset.folded = ""; }
+});
+addEventListener("afterprint", () => {
+  for (const fold of folds("[data-folded]")) { fold.open = false; delete fold.dataset.folded; }
+});

@@ -5,35 +5,19 @@ It makes no network request, and everything on it comes from the run folders.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
-import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
+from collections.abc import Sequence
 from pathlib import Path
 
-from fedepd.errors import BadConfig
-from fedepd.files import write_text
 from fedepd.report import curves, decisions, matrices, plots, tables
 from fedepd.report.adaptations import adaptations
-from fedepd.report.against import answers, differences
+from fedepd.report.against import differences
+from fedepd.report.answer import answers
+from fedepd.report.document import document, figure, fold, part, write_page
+from fedepd.report.footer import footer
 from fedepd.report.measured import measured
 from fedepd.report.numbers import same_clients, same_partition
 from fedepd.report.runs import Group, Run, by_dataset, group, read_runs, unfinished
 from fedepd.shown import html_text, listed, sentence, shown, slug
-
-POLICY = (
-    "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; script-src {script}; "
-    "style-src 'unsafe-inline'; style-src-elem {style}; style-src-attr 'unsafe-inline'"
-)
-"""The page's content security policy. It allows our script and style by their hashes, and nothing that came
-with data.
-
-Choice: style attributes are allowed. matplotlib puts one on every line it draws, so their hashes would be
-thousands, and they cannot fetch anything. ``style-src`` itself is for browsers that do not know the two
-narrower directives.
-"""
 
 
 def build_report(
@@ -71,62 +55,22 @@ def render_page(runs: Sequence[Run], left_out: Sequence[Path] = ()) -> str:
     groups = group(runs)
     for run in runs:
         run.read_all()
-    datasets = by_dataset(groups)
+    datasets, found = by_dataset(groups), answers(groups)
     links = {f"data-{place}": shown(block[0].first.dataset["name"]) for place, block in enumerate(datasets)}
-    sections = [_dataset(block, place) for block, place in zip(datasets, links, strict=True)]
-    found = answers(runs)
-    scope = " ".join([*found, _scope(groups, left_out)])
-    return document(_title(groups), scope, links, sections, footer(groups), answer=bool(found))
-
-
-def document(
-    title: str,
-    scope: str,
-    links: Mapping[str, str],
-    sections: Iterable[str],
-    foot: str,
-    last: str = "Protocol, settings, hashes",
-    answer: bool = False,
-) -> str:
-    """A whole HTML page from its parts.
-
-    ``links`` maps an id to the text of its link. The footer has the id protocol, and ``last`` is the text of
-    its link. ``answer``: the scope is what the page is read for.
-    """
-    asset = resources.files("fedepd.report")
-    script, style = (
-        "\n" + asset.joinpath(name).read_text(encoding="utf-8") for name in ("page.js", "page.css")
+    several = len(datasets) > 1
+    sections = [
+        _dataset(block, place, each.more if several else "")
+        for block, place, each in zip(datasets, links, found, strict=True)
+    ]
+    return document(
+        _title(groups),
+        _scope(groups, left_out),
+        links,
+        sections,
+        footer(groups),
+        answer=[each.first for each in found],
+        more="" if several else found[0].more,
     )
-    policy = POLICY.format(script=_hash(script), style=_hash(style))
-    jumps = "".join(f'<a href="#{slug(place)}">{html_text(text)}</a>' for place, text in links.items())
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<link rel="icon" href="data:,">
-<title>{html_text(title)}</title>
-<style>{style}</style>
-</head>
-<body>
-<header{' class="answer"' if answer else ""}>
-<h1>{html_text(title)}</h1>
-<p>{html_text(scope)}</p>
-<nav>{jumps}<a href="#protocol">{html_text(last)}</a></nav>
-</header>
-<main>
-{"".join(sections)}</main>
-{foot}
-<script>{script}</script>
-</body>
-</html>
-"""
-
-
-def _hash(content: str) -> str:
-    """The hash by which a content security policy allows an element with this content."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
 def _title(groups: Sequence[Group]) -> str:
@@ -145,7 +89,8 @@ def _scope(groups: Sequence[Group], left_out: Sequence[Path]) -> str:
     return f"{scope} Unfinished runs that are not shown: {listed([folder.name for folder in left_out], 20)}."
 
 
-def _dataset(groups: Sequence[Group], place: str) -> str:
+def _dataset(groups: Sequence[Group], place: str, more: str) -> str:
+    """Everything about one graph. ``more``: what stands at its top, if anything."""
     data = groups[0].first.dataset
     badge = ' <span class="badge">proxy features</span>' if data.get("proxy_features") else ""
     facts = {"nodes": "nodes", "edges": "edges", "features": "features", "classes": "classes"}
@@ -158,50 +103,40 @@ def _dataset(groups: Sequence[Group], place: str) -> str:
         items.append(
             f"<li>imbalance ratio <b>{data['imbalance_ratio']:.1f}</b> (largest class over smallest)</li>"
         )
-    alike = same_clients(groups)
-    parts = [
-        section("Summary", _summary(groups)),
-        *([section("Is it worth it?", tables.html_table(held))] if (held := differences(groups)) else []),
-        *(_scores(groups) if any(run.scored for each in groups for run in each.runs) else [_NO_SCORES]),
-        section("Purification", "".join(_purification(same) for same in alike)),
-        section(
-            "Communication and cost",
-            figure(plots.communication(groups), _COMMUNICATION) + tables.html_table(tables.cost(groups)),
-        ),
-        section("Clients", "".join(tables.html_table(tables.clients(same)) for same in alike)),
-        *(
-            [section("What the clients measured together", tables.html_table(scaling))]
-            if (scaling := measured(groups))
-            else []
-        ),
-        *(
-            [section("Refused answers and defences", tables.html_table(deeds))]
-            if (deeds := tables.defences(groups))
-            else []
-        ),
-    ]
+    scored = any(run.scored for each in groups for run in each.runs)
+    first = figure(plots.per_class(groups), _PER_CLASS + _whose(groups)) if scored else _NO_SCORES
+    parts = [part("Scores", _summary(groups), opened=True), *(_scores(groups) if scored else [])]
+    if held := differences(groups):
+        parts.insert(1, part("Is it worth it?", tables.html_table(held), opened=True))
     head = f'<h2 id="{slug(place)}">{html_text(shown(data["name"]))}{badge}</h2>'
-    return f'<section>{head}<ul class="facts">{"".join(items)}</ul>{"".join(parts)}</section>\n'
+    beside = f'<p class="note">{html_text(more)}</p>' if more else ""
+    content = "".join([beside, first, *parts, *_clients(groups)])
+    return f'<section>{head}<ul class="facts">{"".join(items)}</ul>{content}</section>\n'
 
 
 def _scores(groups: Sequence[Group]) -> list[str]:
     """The sections about scores and classes."""
+    measured_so = any(run.calibration for each in groups for run in each.runs)
     return [
-        section("Accuracy by class", figure(plots.per_class(groups), _PER_CLASS + _whose(groups))),
-        section(
-            "Classes",
-            "<details><summary>Test accuracy of every class</summary>"
-            f"{tables.html_table(tables.classes(groups))}</details>",
-        ),
-        section("Found and false alarms", _decisions(groups)),
-        section("Head, medium and tail", figure(plots.tier_bars(groups), _TIERS + _whose(groups))),
-        *(
-            [section("Calibration", _calibration(groups))]
-            if any(run.calibration for each in groups for run in each.runs)
-            else []
-        ),
-        section("Convergence", figure(plots.convergence_lines(groups), _CONVERGENCE + _whose(groups))),
-        section("Partition", "".join(_partition(same) for same in same_partition(groups))),
+        part("Every class", tables.html_table(tables.classes(groups))),
+        part("Found and false alarms", _decisions(groups)),
+        part("Head, medium and tail", figure(plots.tier_bars(groups), _TIERS + _whose(groups))),
+        *([part("Calibration", _calibration(groups))] if measured_so else []),
+        part("Convergence", figure(plots.convergence_lines(groups), _CONVERGENCE + _whose(groups))),
+        part("Partition", "".join(_partition(same) for same in same_partition(groups))),
+    ]
+
+
+def _clients(groups: Sequence[Group]) -> list[str]:
+    """The sections about clients, and what was sent."""
+    alike, scaling, deeds = same_clients(groups), measured(groups), tables.defences(groups)
+    sent = figure(plots.communication(groups), _COMMUNICATION)
+    return [
+        *([part("Refused answers and defences", tables.html_table(deeds), opened=True)] if deeds else []),
+        part("Clients", "".join(tables.html_table(tables.clients(same)) for same in alike)),
+        part("Purification", "".join(_purification(same) for same in alike)),
+        part("Communication and cost", sent + tables.html_table(tables.cost(groups))),
+        *([part("What the clients measured together", tables.html_table(scaling))] if scaling else []),
     ]
 
 
@@ -211,7 +146,7 @@ def _decisions(groups: Sequence[Group]) -> str:
     for each in groups:
         content = "".join(_of_one(each))
         if len(groups) > 1:
-            content = f"<details><summary>{html_text(each.label)}</summary>{content}</details>"
+            content = fold(each.label, content)
         parts.append(content)
     return "".join(parts)
 
@@ -229,11 +164,7 @@ def _of_one(each: Group) -> list[str]:
         tables.html_table(decisions.by_class(each)),
         *(figure(svg, caption + _whose([each])) for caption, svg in figures.items() if svg),
         *([tables.html_table(alerts)] if alerts else []),
-        *(
-            f"<details><summary>{title}</summary>{tables.html_table(table)}</details>"
-            for title, table in folded.items()
-            if table
-        ),
+        *(fold(title, tables.html_table(table)) for title, table in folded.items() if table),
     ]
 
 
@@ -253,12 +184,13 @@ _PRECISION = (
 )
 _NO_SCORES = "<p>No node was scored in these runs, so there are no figures of scores and classes.</p>"
 _PER_CLASS = (
-    "Classes run from the largest on the left to the smallest on the right, in at most ten bins of equal "
-    "size. Grey bars: nodes of each class (right axis). Marks: mean test accuracy of a bin's classes (left "
-    "axis). Whiskers: 95 % interval of that mean, from Wilson's intervals of the classes."
+    "Classes run from the largest on the left to the smallest on the right; many are put in ten bins of "
+    "equal size. Grey bars: nodes of each class (right axis). Marks: test accuracy, which is the share of a "
+    "class that is found, and in a bin the mean of its classes (left axis). Whiskers: 95 % interval, by "
+    "Wilson."
 )
 _TIERS = (
-    "Mean test accuracy of the classes in each tier. The note under the summary defines the tiers. "
+    "Mean test accuracy of the classes in each tier. The note under the scores defines the tiers. "
     "Whiskers: one standard deviation over seeds."
 )
 _CONVERGENCE = (
@@ -286,15 +218,6 @@ def _whose(groups: Sequence[Group]) -> str:
     return f" Scores are those of the global model. {who}, so the clients' personal models are scored."
 
 
-def section(title: str, content: str) -> str:
-    return f"<h3>{html_text(title)}</h3>{content}\n"
-
-
-def figure(svg: str, caption: str) -> str:
-    """A drawing with its caption."""
-    return f"<figure><div>{svg}</div><figcaption>{html_text(caption)}</figcaption></figure>"
-
-
 def _summary(groups: Sequence[Group]) -> str:
     more = {
         "Personal models, pooled": ("personal", "pooled"),
@@ -305,16 +228,16 @@ def _summary(groups: Sequence[Group]) -> str:
         more = {"Adapted models, pooled": ("adapted", "pooled"), **more}
     if all(each.first.sums_only for each in groups):  # no client has scores of its own to take the mean of
         more = {title: how for title, how in more.items() if how[1] == "pooled"}
-    folded = {title: tables.html_table(tables.summary(groups, *how)) for title, how in more.items()}
     hidden = [
-        f"<details><summary>{html_text(title)}</summary>{table}</details>" for title, table in folded.items()
+        fold(title, tables.html_table(tables.summary(groups, *how, protocol=False)))
+        for title, how in more.items()
     ]
     rule = f'<p class="note">{html_text(tables.tier_rule(groups[0].first))}</p>'
     if decided := adaptations(groups):
-        hidden.insert(0, f"<details><summary>Adaptation</summary>{tables.html_table(decided)}</details>")
+        hidden.insert(0, fold("Adaptation", tables.html_table(decided)))
     said = [line for each in groups for line in decisions.notices(each)]
     warned = "".join(f'<p class="warned">{html_text(sentence(line))}</p>' for line in said)
-    return warned + tables.html_table(tables.summary(groups)) + rule + "".join(hidden)
+    return warned + tables.html_table(tables.summary(groups, protocol=False)) + rule + "".join(hidden)
 
 
 def _calibration(groups: Sequence[Group]) -> str:
@@ -360,76 +283,3 @@ def _who(groups: Sequence[Group]) -> str:
         if len(groups) <= 4
         else f"{groups[0].label} and {len(groups) - 1} more methods"
     )
-
-
-def footer(groups: Sequence[Group]) -> str:
-    runs = [run for each in groups for run in each.runs]
-    protocols = dict.fromkeys(
-        f"{shown(run.dataset['name'])}: {run.summary['protocol']}{_spent(run)}" for run in runs
-    )
-    environments = dict.fromkeys(
-        ", ".join(f"{name} {value}" for name, value in run.env.items() if name != "command") for run in runs
-    )
-    commands = dict.fromkeys(_command(run) for run in runs)
-    warnings = dict.fromkeys(
-        f"{shown(run.dataset['name'])}: {warning}"
-        for run in runs
-        for warning in run.summary.get("warnings", [])
-    )
-    table = tables.html_table(tables.hashes(groups))
-    if len(runs) > 30:
-        table = f"<details><summary>All {len(runs)} runs</summary>{table}</details>"
-    return f"""<footer id="protocol">
-<h2>Protocol</h2>{paragraphs(protocols)}
-{f"<h2>Warnings</h2>{paragraphs(warnings)}" if warnings else ""}
-<h2>Environment</h2>{paragraphs(environments)}
-<h2>Runs and hashes</h2>{table}
-<h2>Settings</h2>{"".join(map(_settings, groups))}
-<h2>Commands</h2><pre>{chr(10).join(map(html_text, commands))}</pre>
-</footer>"""
-
-
-def _spent(run: Run) -> str:
-    """What a run with noise has spent of its privacy budget."""
-    spent = run.summary.get("privacy")
-    if not spent:
-        return ""
-    epsilon, delta, made = spent["epsilon_spent"], spent["delta"], spent["releases"]
-    return f"; spent: epsilon {epsilon:.2f} at delta {delta:g} in {made} sums"
-
-
-def _settings(each: Group) -> str:
-    """All settings of a group, folded away."""
-    title = f"{html_text(each.label)} on {html_text(shown(each.first.dataset['name']))}"
-    content = json.dumps(each.first.config["experiment"], indent=2, ensure_ascii=False)
-    return f"<details><summary>{title}</summary><pre>{html_text(content, newlines=True)}</pre></details>"
-
-
-def paragraphs(lines: Iterable[str]) -> str:
-    return "".join(f"<p>{html_text(sentence(line))}</p>" for line in lines)
-
-
-def _command(run: Run) -> str:
-    """The command line of the run. A run from Python has none, so build one that names its main settings."""
-    words = run.env.get("command") or [
-        "fedepd",
-        "run",
-        run.summary["method"],
-        "--data",
-        run.dataset["name"],
-        "--seed",
-        run.seed,
-    ]
-    return shlex.join(str(word) for word in words)
-
-
-def write_page(target: Path, text: str) -> None:
-    """Write the whole file or nothing."""
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_text(target, text)
-    except (OSError, BadConfig) as error:
-        why = getattr(error.__cause__ or error, "strerror", None) or "the name cannot be used"
-        raise BadConfig(
-            f"cannot write the report to '{shown(target, 300)}' ({why}); name another place with --out"
-        ) from None

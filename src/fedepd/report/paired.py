@@ -77,6 +77,22 @@ def paired_half_width(differences: npt.NDArray[np.float64]) -> float:
     )
 
 
+def paired_p(differences: npt.NDArray[np.float64], least: float = 0.0) -> float:
+    """The two-sided t test that goes with ``paired_half_width``.
+
+    p is below 0.05 where that interval has one sign. ``least``: the spread counts as at least this much.
+    """
+    from scipy.stats import t
+
+    n = len(differences)
+    if n < FEWEST_PAIRS:
+        return float("nan")
+    mean, spread = float(differences.mean()), max(float(differences.std(ddof=1)), least)
+    if spread == 0:
+        return float(mean == 0)
+    return float(2 * t.sf(abs(mean) / spread * n**0.5, n - 1))
+
+
 def welch_p(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
     """Welch's two-sided t test. For two rows without any spread p is 1 if they are equal and 0 if not."""
     from scipy.stats import ttest_ind_from_stats

@@ -49,9 +49,16 @@ class Table:
 
 
 def summary(
-    groups: Sequence[Group], model: str = "headline", average: str = "pooled", digits: int = 2
+    groups: Sequence[Group],
+    model: str = "headline",
+    average: str = "pooled",
+    digits: int = 2,
+    protocol: bool = True,
 ) -> Table:
-    """Test metrics in percent, mean ± standard deviation over seeds, with a block per dataset."""
+    """Test metrics in percent, mean ± standard deviation over seeds, with a block per dataset.
+
+    ``protocol``: the note says how the runs were made.
+    """
     blocks = by_dataset(groups)
     several = len(blocks) > 1
     sections = []
@@ -62,7 +69,8 @@ def summary(
         ]
         sections.append(ranked(rows, columns=range(len(rows[0]) - len(METRIC_TITLES), len(rows[0]))))
     headers = [*(["Dataset"] if several else []), "Method", "Seeds", *METRIC_TITLES.values()]
-    return Table(f"summary-{model}-{average}", headers, sections, protocol_note(groups, model, average))
+    note = protocol_note(groups, model, average, protocol=protocol)
+    return Table(f"summary-{model}-{average}", headers, sections, note)
 
 
 def cost(groups: Sequence[Group]) -> Table:
@@ -400,8 +408,13 @@ def ranked(rows: list[list[Cell]], columns: range) -> list[list[Cell]]:
     return marked
 
 
-def protocol_note(groups: Sequence[Group], model: str, average: str, marked: bool = True) -> str:
-    """How the scores of a table were measured. ``marked`` is True if the best and the second are marked."""
+def protocol_note(
+    groups: Sequence[Group], model: str, average: str, marked: bool = True, protocol: bool = True
+) -> str:
+    """How the scores of a table were measured.
+
+    ``marked``: the best and the second are marked. ``protocol``: the runs' protocol is not said elsewhere.
+    """
     runs = [run for each in groups for run in each.runs]
     over = (
         "over the pooled test nodes of all clients"
@@ -421,7 +434,7 @@ def protocol_note(groups: Sequence[Group], model: str, average: str, marked: boo
         kept := sum(not run.summary["adapted"]["used"] for run in runs if run.adapted)
     ):
         sentences.append(f"{kept} of {sum(run.adapted for run in runs)} runs kept the global model.")
-    sentences.append(protocols(groups))
+    sentences += [protocols(groups)] if protocol else []
     proxies = sorted({shown(run.dataset["name"]) for run in runs if run.summary.get("proxy_features")})
     if proxies:
         sentences.append(
@@ -432,6 +445,11 @@ def protocol_note(groups: Sequence[Group], model: str, average: str, marked: boo
 
 
 def protocols(groups: Sequence[Group]) -> str:
+    """The protocol of most runs, and how the others differ from it, for a table's note."""
+    return f"Protocol: {protocol_words(groups)}"
+
+
+def protocol_words(groups: Sequence[Group]) -> str:
     """The protocol of most runs, and how the others differ from it."""
     who: dict[str, dict[str, int]] = {}
     for each in groups:
@@ -443,7 +461,7 @@ def protocols(groups: Sequence[Group]) -> str:
         f" {', '.join(who[other])}: {'; '.join(p for p in other.split('; ') if p not in same)}."
         for other in others
     ]
-    return f"Protocol: {usual}.{''.join(exceptions)}"
+    return f"{usual}.{''.join(exceptions)}"
 
 
 def _dagger(groups: Sequence[Group], model: str) -> list[str]:

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from fedepd.report.document import document, figure, section
+from fedepd.report.drawing import GREY, svg_of
+from fedepd.report.footer import footer
 from fedepd.report.matrices import value_map
 from fedepd.report.numbers import mean_std
-from fedepd.report.page import document, figure, footer, section
 from fedepd.report.paired import paired_half_width
-from fedepd.report.plots import GREY, svg_of
 from fedepd.report.runs import Run, group
 from fedepd.report.tables import METRIC_TITLES, METRIC_WORDS, Cell, Table, html_table, measured
 from fedepd.shown import drawn, shown
@@ -51,7 +52,9 @@ def render(runs: Sequence[Run], names: Sequence[str]) -> str:
     ]
     label, data = shown(first.summary["method_label"]), shown(first.dataset["name"])
     title = f"{label} over {' and '.join(map(shown, names))} on {data}"
-    return document(title, " ".join(answer(found)), {}, parts, footer(groups), answer=True)
+    said, *more = answer(found)
+    scope = f"{len(runs)} runs."
+    return document(title, scope, {}, parts, footer(groups), answer=[said], more=" ".join(more))
 
 
 def _folded(table: str, pairs: int) -> str:

@@ -7,6 +7,7 @@ from math import isfinite
 from typing import Any
 
 from fedepd.report import curves, matrices, plots
+from fedepd.report.drawing import Drawing
 from fedepd.report.runs import Run, group
 from fedepd.runs import folder as run_folder
 from fedepd.runs.folder import Json
@@ -78,7 +79,7 @@ def _known(numbers: Iterable[tuple[str, Any]]) -> dict[str, float]:
     return {name: float(value) for name, value in numbers if value is not None and isfinite(value)}
 
 
-def _drawings(run: Run) -> Iterator[tuple[str, plots.Drawing]]:
+def _drawings(run: Run) -> Iterator[tuple[str, Drawing]]:
     """The report's figures of one run."""
     alone = group([run])
     yield "bytes-by-field", plots.communication(alone)
@@ -93,5 +94,5 @@ def _drawings(run: Run) -> Iterator[tuple[str, plots.Drawing]]:
         ("confusion", matrices.confusion_map(alone[0])),
         ("precision-recall", curves.precision_recall(alone[0])),
     ):
-        if isinstance(svg, plots.Drawing):  # nothing, where there is nothing to draw
+        if isinstance(svg, Drawing):  # nothing, where there is nothing to draw
             yield name, svg

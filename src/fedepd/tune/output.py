@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedepd.files import write_json, write_text
-from fedepd.report.page import write_page
+from fedepd.report.document import write_page
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.tuned import Entry, as_toml
 from fedepd.tune.page import render

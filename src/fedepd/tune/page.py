@@ -7,8 +7,8 @@ from itertools import accumulate
 from typing import Any
 
 from fedepd.methods import method_class
-from fedepd.report.page import document, paragraphs, section
-from fedepd.report.plots import GREY, METHOD_COLOURS, OTHER_COLOURS, svg_of
+from fedepd.report.document import document, paragraphs, section
+from fedepd.report.drawing import GREY, METHOD_COLOURS, OTHER_COLOURS, svg_of
 from fedepd.report.tables import Cell, Table, html_table
 from fedepd.shown import html_text, listed, shown
 from fedepd.tune.search import Search, Trial

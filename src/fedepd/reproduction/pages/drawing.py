@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 from fedepd.errors import BadData
-from fedepd.report.plots import DARK, METHOD_COLOURS, RC, Style, styles
+from fedepd.report.drawing import DARK, METHOD_COLOURS, RC, Style, styles
 from fedepd.report.runs import Group
 from fedepd.report.tables import PERSONAL
 

@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedepd.longtail import bins, class_order, imbalance_ratio
+from fedepd.report.drawing import DARK, GREY, METHOD_COLOURS, TIER_COLOURS, dodge, ticks_of
 from fedepd.report.matrices import value_map
 from fedepd.report.numbers import bin_accuracy, mean_std
-from fedepd.report.plots import DARK, GREY, METHOD_COLOURS, TIER_COLOURS, dodge, draw_sizes, ticks_of
+from fedepd.report.plots import draw_sizes
 from fedepd.report.runs import Group, Run
 from fedepd.report.tables import METRIC_WORDS, marked_label
 from fedepd.reproduction.judging.statistics import CriticalDifference, smallest_wilcoxon_p

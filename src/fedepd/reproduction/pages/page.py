@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedepd.report.page import document, footer, section, write_page
+from fedepd.report.document import document, section, write_page
+from fedepd.report.footer import footer
 from fedepd.report.runs import Group
 from fedepd.report.tables import Table, html_table
 from fedepd.reproduction.judging.judgement import glance_table, in_words
