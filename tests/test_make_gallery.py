@@ -20,7 +20,7 @@ SHELVES = make_gallery.shelves()
 PICTURES = [picture for shelf in SHELVES for picture in shelf.pictures]
 OUTSIDE = re.compile(r"<script|href=\"(?!#|data:image/png)|url\((?!&quot;#|'?#)|/tmp/|/work/")
 """What a picture must not hold: what runs, what is loaded, folders of a machine."""
-EMPTY = {"report.plots._svg", "report.plots._drawn", "reproduction.pages.drawing.new_figure"}
+EMPTY = {"report.plots._svg", "report.drawing._drawn", "reproduction.pages.drawing.new_figure"}
 """They make an empty figure for those that draw."""
 
 

@@ -78,9 +78,10 @@ def test_a_mistake_is_told_in_the_words_of_the_run(started: Processes) -> None:
     assert started.failures() == {"a": "fedepd: rounds is -1; give at least 1"}
 
 
-def test_only_a_few_at_a_time(started: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_few_at_a_time(started: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "MOST", 1)
     started.start("a", "fedavg", [])
+    wait((tmp_path / "ready").exists)  # before that it does not hear that it should end
     with pytest.raises(BadConfig, match="1 runs of this board are running"):
         started.start("b", "fedavg", [])
 

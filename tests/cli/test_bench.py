@@ -18,7 +18,7 @@ def test_a_backbone_that_nobody_knows(capsys: pytest.CaptureFixture[str]) -> Non
     assert "unknown backbone 'saga'; did you mean 'sage'?" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_bench_quick(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch_geometric", reason="the reference needs torch_geometric")
     assert (

@@ -69,6 +69,7 @@ def summary(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, An
     return said
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("no_figures")
 def test_the_page_on_own_data_works_as_written(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = PAGE.read_text(encoding="utf-8").replace("\\\n", " ")  # a command may go on in the next line

@@ -155,10 +155,10 @@ WORDS = {"corafull": 58, "electronics": 57, "clothing": 32, "computers": 267}
 
 
 HOMOPHILOUS = ("homophily_head", "homophily_tail")
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("arxiv", "electronics", "computers")]
+LARGE = [pytest.param(name, marks=pytest.mark.heavy) for name in ("arxiv", "electronics", "computers")]
 
 
-@pytest.mark.parametrize("name", ["corafull", "clothing", "roman_empire", "email", *SLOW])
+@pytest.mark.parametrize("name", ["corafull", "clothing", "roman_empire", "email", *LARGE])
 def test_twins_have_the_shape_of_their_original(name: str) -> None:
     row, graph = SHAPES[name], twin(name)
     found = (graph.num_nodes, graph.num_edges, graph.num_features, graph.num_classes)

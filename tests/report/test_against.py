@@ -112,7 +112,7 @@ def test_the_page_begins_with_the_answer_and_others_are_as_before(write: WriteRu
     page = render_page(read_runs(folder))
     assert '<h1 class="answer"><span>FedEPD: whether federation helps cannot be told (+0.0' in page
     assert [each.label for each in own(group(read_runs(folder)))] == ["FedEPD"]
-    assert page.index("Is it worth it?") > page.index("<h3>Summary</h3>")
+    assert page.index("Is it worth it?") > page.index("<h3>Scores</h3>")
     assert "FedEPD (each client alone)" in page
 
 

@@ -230,6 +230,7 @@ def test_without_checkpoints_it_starts_again(file: Path, whole: Path, tmp_path: 
     assert outcome(tmp_path / "run") == outcome(whole)
 
 
+@pytest.mark.heavy
 def test_every_method_goes_on(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a method keeps between rounds is in its state or in the server's tensors.
 

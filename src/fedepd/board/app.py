@@ -17,6 +17,7 @@ from fedepd.board.catalogue import Catalogue, Entry
 from fedepd.board.guard import Guard, Secret
 from fedepd.errors import BadConfig, BadData, FedEPDError
 from fedepd.report.against import MAIN, Pair, points, sign
+from fedepd.report.paired import FEWEST_PAIRS
 from fedepd.report.runs import Group, by_dataset, group
 from fedepd.report.tables import METRIC_WORDS, Table, summary
 from fedepd.shown import shown, slug
@@ -170,11 +171,17 @@ def answers(groups: list[Group]) -> list[str]:
     for block in by_dataset(groups):
         for other in block[1:]:
             found = Pair(other, block[0], "", "").by(MAIN)
+            if found.n < FEWEST_PAIRS:
+                out.append(
+                    f"{other.label} against {block[0].label}: {points(found)} points of "
+                    f"{METRIC_WORDS[MAIN]}. Whether that is chance takes {FEWEST_PAIRS} seeds to tell, and "
+                    f"they share {found.n}."
+                )
+                continue
             verb = {1: "is ahead of", -1: "is behind", 0: "cannot be told from"}[sign(found)]
-            seeds = "seed" if found.n == 1 else "seeds"
             out.append(
                 f"{other.label} {verb} {block[0].label}: {points(found)} points of {METRIC_WORDS[MAIN]} "
-                f"over {found.n} {seeds}."
+                f"over {found.n} seeds."
             )
     return out or ["No two of these runs differ in anything but the seed, or share a dataset."]
 

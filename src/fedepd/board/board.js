@@ -29,6 +29,8 @@ function draw(place, name, title, caption, data, layout) {
   place.append(figure);
   if (!data.length) { box.remove(); return null; }
   // Choice: no bar of buttons over the chart. It would hide the legend, and a finger cannot hover.
+  const whiskers = getComputedStyle(document.body).color;
+  for (const each of data) if (each.error_y) each.error_y.color = whiskers;
   Plotly.newPlot(box, data, themed(layout), { displaylogo: false, displayModeBar: false });
   // A chart that came alone was as wide as the page. It shrinks when the next one stands beside it.
   new ResizeObserver(() => Plotly.Plots.resize(box)).observe(box);

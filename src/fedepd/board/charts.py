@@ -129,7 +129,7 @@ def confusion(group: Group) -> list[Json]:
             "confusion",
             "What is taken for what",
             [data],
-            "Percent of the test nodes of a true class. The diagonal is right.",
+            "Numbers: test nodes. Colour: percent of the true class. On the diagonal: correct.",
             xaxis=axis("predicted class", named),
             yaxis=axis("true class", named, autorange="reversed"),
         )
@@ -235,8 +235,10 @@ def prototypes(run: Run) -> list[Json]:
     data = [_sent(found, kept, names)]
     caption = (
         f"After the last round, by principal components ({found.explained:.0%} of the spread). The area "
-        f"grows with the count behind a prototype. {len(names) - len(kept)} classes have none."
+        f"grows with the count behind a prototype."
     )
+    if without := len(names) - len(kept):
+        caption += f" {without} {'class has' if without == 1 else 'classes have'} none."
     if closed:
         data.append(_closed(found.places[kept], [names[c] for c in closed]))
         caption += (

@@ -144,8 +144,9 @@ def grid(entries: Sequence[Entry]) -> Table:
     ]
     heads = [f"{data}, seed {seed}" if several else f"seed {seed}" for data, seed in columns]
     note = (
-        "Test macro-F1 in percent of finished runs, rounds done of the others; several runs in one place "
-        "are counted. Empty places have not begun: a folder does not say which runs are still planned."
+        "Test macro-F1 in percent of finished runs, rounds done of the others. Runs in one place differ in "
+        "their settings, so they are counted and not averaged. The list of runs can compare them. "
+        "Empty places have not begun: a folder does not say which runs are still planned."
     )
     return Table("grid", ["Method", *heads], [body], note)
 
@@ -154,10 +155,9 @@ def _grid_cell(runs: Sequence[Entry]) -> Cell:
     if not runs:
         return Cell("")
     scores = [each.scores[2] for each in runs if each.scores and each.scores[2] is not None]
-    if len(runs) > 1:
+    if len(runs) > 1:  # of other settings: a mean of them would be nobody's score
         done = sum(each.state == "finished" for each in runs)
-        mean = f", {100 * sum(scores) / len(scores):.1f}" if scores else ""
-        return Cell(f"{done} of {len(runs)}{mean}")
+        return Cell(f"{done} of {len(runs)} done")
     only = runs[0]
     if only.state == "finished":
         return Cell(f"{100 * scores[0]:.1f}" if scores else "done")

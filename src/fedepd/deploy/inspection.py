@@ -15,6 +15,7 @@ from fedepd.deploy.plan import Plan, PlanColumn
 from fedepd.deploy.plan_task import plan_task
 from fedepd.deploy.task import FederationTask
 from fedepd.errors import BadConfig
+from fedepd.runs.experiment import rounds_in_words
 from fedepd.shown import listed, shown
 
 COORDINATOR = "the coordinator sees your numbers"
@@ -142,7 +143,7 @@ def leaving(plan: Plan, task: FederationTask) -> list[Leaving]:
         names = [name for name, field in fields.items() if field.kind == kind]
         out.append(Leaving(f"{KINDS[kind]} ({listed(names, 8)})", every))
     if not e.privacy.noisy:
-        when = f"every {e.protocol.evaluate_every} rounds and after the last one"
+        when = f"every {rounds_in_words(e.protocol.evaluate_every)} and after the last one"
         what = "how often validation and test nodes of one class are taken for another"
         out.append(Leaving(what, when))
     if e.protocol.aim:

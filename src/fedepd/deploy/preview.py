@@ -27,6 +27,7 @@ from fedepd.rounds.participant import Participant
 from fedepd.rounds.questions import QUESTIONS, STATISTICS
 from fedepd.rounds.statistics import withheld
 from fedepd.rounds.sums import ADVERT_BYTES, MASKS, OPENED_BYTES, SEALED_BYTES, WEIGHT
+from fedepd.runs.experiment import rounds_in_words
 from fedepd.types import ClientData, Tensors
 
 FEW = 5
@@ -165,7 +166,8 @@ def noise_cost(task: FederationTask) -> str | None:
 
 def _matrices(task: FederationTask, participant: Participant, message: Tensors) -> list[Leaving]:
     e = task.experiment()
-    when, seen = f"every {e.protocol.evaluate_every} rounds", IN_THE_SUM if e.privacy.secure else ALONE
+    when = f"every {rounds_in_words(e.protocol.evaluate_every)}"
+    seen = IN_THE_SUM if e.privacy.secure else ALONE
     matrices = participant.evaluate(task.server().last_round, message)
     return [Leaving(n, list(value.shape), value.nbytes, when, seen) for n, value in matrices.items()]
 

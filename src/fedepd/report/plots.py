@@ -98,10 +98,9 @@ def draw_sizes(axis: Any, parts: list[list[int]], sizes: Any, tiers: dict[str, l
             )
     order = list(left)
     axis.bar(
-        [left[c] for c in order],
+        [(left[c] + right[c]) / 2 for c in order],
         sizes[order],
         width=[0.92 * (right[c] - left[c]) for c in order],
-        align="edge",
         color="#C9C9C9",
     )
     axis.set_yscale("log")

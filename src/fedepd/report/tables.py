@@ -169,10 +169,10 @@ def clients(groups: Sequence[Group]) -> Table:
     notes = [
         f"Seed {groups[0].first.seed}. Label divergence: Jensen-Shannon divergence of a client's classes to "
         "those of all clients, from 0 (the same shares) to 1 (no class in common). Homophily: share of a "
-        "client's edges that join two nodes of the same class, in percent. Degree: edges per node. "
-        "Clustering: mean share of the pairs of a node's neighbours that are joined. Isolated: nodes without "
-        "edges. Acc, bAcc, F1: accuracy, balanced accuracy and "
-        "macro-F1 on the client's test nodes, in percent."
+        "client's edges that join two nodes of the same class, in percent. Degree: mean number of "
+        "neighbours of a node. Clustering: mean share of the pairs of a node's neighbours that are joined. "
+        "Isolated: nodes without edges. Acc, bAcc, F1: accuracy, balanced accuracy and macro-F1 on the "
+        "client's test nodes, in percent."
     ]
     notes += [
         f"The same edges are pruned by {', '.join(each.label for each in pruning)}."

@@ -383,7 +383,7 @@ class Experiment:
             f"{round(100 * t.participation)} % participation, "
             + ("all clients count alike" if self.privacy.noisy else f"weights by {t.weighting}"),
             f"round selected by {select[self.protocol.select]}, "
-            f"evaluated every {self.protocol.evaluate_every} rounds",
+            f"evaluated every {rounds_in_words(self.protocol.evaluate_every)}",
             features,
         ]
         if self.protocol.start:
@@ -421,6 +421,11 @@ class Experiment:
                 f"attack {self.attack.attack} by {self.attack.attackers} clients, scores of the honest ones"
             )
         return "; ".join(parts)
+
+
+def rounds_in_words(step: int) -> str:
+    """What follows "every": one round in ``step`` of them."""
+    return "round" if step == 1 else f"{step} rounds"
 
 
 def network_sentence(model: Backbone) -> str:

@@ -26,15 +26,15 @@ METRIC = "macro_f1"
 """What figures show, and what values are tested by."""
 LINE = (
     "Test macro-F1 in percent, higher is better. Dots: seeds. Blue: their mean. Bars: the 95 % t interval of "
-    "the mean. Ring: the value that validation chooses."
+    "the mean, with three seeds or more. Ring: the value that validation chooses."
 )
 MAP = (
     "Test macro-F1 in percent, mean over seeds, higher is better. Framed: what validation chooses. "
     "The best cell of many leads by chance alone, so look at the tests below."
 )
 TESTS = (
-    "Difference of test macro-F1 in points, first minus second: the mean over seeds with its 95 % t "
-    "interval, paired by seed. p: Welch's test, corrected by Holm over all pairs."
+    "Difference of test macro-F1 in points, first minus second: the mean over seeds and, with three "
+    "or more, its 95 % t interval, paired by seed. p: Welch's test, corrected by Holm over all pairs."
 )
 
 
@@ -121,7 +121,7 @@ def tests_table(found: Swept) -> Table:
                 Cell(found.words(other)),
                 Cell(f"{outcome.difference:+.2f}", outcome.difference, half),
                 Cell("–" if isnan(p) else f"{p:.3f}", 2.0 if isnan(p) else p),
-                Cell("yes" if p < SURE else "no"),
+                Cell("–" if isnan(p) else "yes" if p < SURE else "no"),
             ]
         )
     return Table("tests", ["First", "Second", "Difference", "p", "Told apart"], [rows], TESTS)
