@@ -23,6 +23,8 @@ has too few test nodes to speak for a run."""
 NAMED = 4
 """Most methods whose shares stand in the line."""
 SURE = 0.05
+COMMON = "over the seeds that both have"
+"""Said where another one is ahead than by the mean over all seeds: tests pair the seeds in common."""
 UNSCORED = "No test node was scored in these runs, so nothing can be said about classes."
 Classes = Sequence[int]
 
@@ -309,33 +311,39 @@ def _whole(each: Group, asked: _Asked) -> str:
 
 def _two(groups: Sequence[Group], tests: _Tests, asked: _Asked) -> str:
     """What can be told of two methods."""
+    crossed = f"{COMMON}, {groups[1].label} is ahead there; " if tests.rare.get((0, 1)) == -1 else ""
     if not tests.others:
         if tests.rare:
-            return f"on {_rest(asked)} they cannot be told apart" if asked.others else "that can be told"
+            apart = f"on {_rest(asked)} they cannot be told apart" if asked.others else "that can be told"
+            return f"{crossed}{apart}"
         return _overall(groups, tests, asked)
     ahead: dict[int, list[str]] = {1: [], -1: []}
     for name, told in tests.others.items():
         ahead[told[0, 1]].append(name)
     lists = zip(groups, ahead.values(), strict=True)
     who = " and ".join(f"{each.label} is ahead on {listed(names, NAMED)}" for each, names in lists if names)
-    there = "" if tests.rare else "there they cannot be told apart, but "
+    there = crossed if tests.rare else "there they cannot be told apart, but "
     left = len(asked.others) - len(tests.others)
     return f"{there}{who}" + (f"; on {_rest(asked, len(tests.others))} nothing can be told" if left else "")
 
 
 def _more(groups: Sequence[Group], tests: _Tests, asked: _Asked) -> str:
     """What can be told of more than two, the first of which has found most of the rarest class."""
-    behind = [groups[j].label for (i, j) in tests.rare if i == 0]
-    level = [each.label for each in groups[1:] if each.label not in behind]
+    behind, crossed, level = (
+        [each.label for j, each in enumerate(groups[1:], start=1) if tests.rare.get((0, j), 0) == sign]
+        for sign in (1, -1, 0)
+    )
     if not tests.rare and not tests.others:
         return _overall(groups, tests, asked)
     if not tests.rare:
         text = "no two of them can be told apart there"
-    elif not behind:
+    elif len(level) == len(groups) - 1:
         text = f"{groups[0].label} cannot be told from any other there"
     else:
-        text = f"{groups[0].label} is ahead of {listed(behind, NAMED)} there"
-        text += f", and cannot be told from {listed(level, NAMED)}" if level else ""
+        found = [f"is ahead of {listed(behind, NAMED)} there"] if behind else []
+        found += [f"{COMMON} is behind {listed(crossed, NAMED)} there"] if crossed else []
+        found += [f"cannot be told from {listed(level, NAMED)}"] if level else []
+        text = f"{groups[0].label} {', and '.join(found)}"
     if not asked.others:
         return text
     if not tests.others:
