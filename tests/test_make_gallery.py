@@ -18,7 +18,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "fedepd"
 SHELVES = make_gallery.shelves()
 PICTURES = [picture for shelf in SHELVES for picture in shelf.pictures]
-OUTSIDE = re.compile(r"<script|href=\"(?!#|data:image/png)|url\((?!&quot;#|'?#)|/tmp/|/work/")
+FOLDERS = rf"/(?:tmp|home|root|usr|opt|var|mnt|srv|Users)/|{re.escape(str(ROOT.parent))}/"
+OUTSIDE = re.compile(rf"<script|href=\"(?!#|data:image/png)|url\((?!&quot;#|'?#)|{FOLDERS}")
 """What a picture must not hold: what runs, what is loaded, folders of a machine."""
 EMPTY = {"report.plots._svg", "report.drawing._drawn", "reproduction.pages.drawing.new_figure"}
 """They make an empty figure for those that draw."""
