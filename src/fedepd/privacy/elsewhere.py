@@ -18,7 +18,7 @@ from fedepd.errors import BadData, FedEPDError
 from fedepd.privacy.membership import SIGNALS
 from fedepd.privacy.shadows import Progress, Scores, Shadows, Training, audited, recipe
 from fedepd.runs.experiment import Experiment
-from fedepd.runs.jobs import Job, Pool
+from fedepd.runs.jobs import FileJob, Pool
 from fedepd.runs.record import write_arrays
 from fedepd.runs.resume import flat_settings
 from fedepd.runs.source import Source
@@ -28,20 +28,12 @@ AGAIN = "remove the file and run the audit again"
 
 
 @dataclass(frozen=True)
-class TrainingJob(Job):
-    """One training. ``out`` is a file of two arrays, which is there once it has ended."""
+class TrainingJob(FileJob):
+    """One training. Two arrays are kept of it."""
 
     number: int = 0
     scores: Scores = "all"
     distil: bool = False
-
-    @property
-    def rounds_done(self) -> int:
-        return 0
-
-    @property
-    def is_finished(self) -> bool:
-        return self.out.is_file()
 
     def work(self) -> None:
         """Train, and write down what the attacker sees."""

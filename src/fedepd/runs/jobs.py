@@ -70,6 +70,19 @@ class Job:
 
 
 @dataclass(frozen=True)
+class FileJob(Job):
+    """A job whose ``out`` is a file, which is there once the job is finished."""
+
+    @property
+    def rounds_done(self) -> int:
+        return 0
+
+    @property
+    def is_finished(self) -> bool:
+        return self.out.is_file()
+
+
+@dataclass(frozen=True)
 class Outcome:
     """How a job ended: ``failure`` is a sentence, empty where it finished."""
 

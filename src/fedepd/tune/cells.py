@@ -16,7 +16,7 @@ from typing import Any
 from fedepd.errors import BadConfig
 from fedepd.files import read_json, write_json
 from fedepd.runs.experiment import Experiment
-from fedepd.runs.jobs import Job
+from fedepd.runs.jobs import FileJob
 from fedepd.shapes import ROUND_NUMBER, SHARE, Table, expect, number
 from fedepd.shown import shown
 
@@ -31,16 +31,8 @@ AGAIN = "remove the file and run the search again"
 
 
 @dataclass(frozen=True)
-class Cell(Job):
-    """``out`` is a file, which is there once the cell is finished."""
-
-    @property
-    def rounds_done(self) -> int:
-        return 0
-
-    @property
-    def is_finished(self) -> bool:
-        return self.out.is_file()
+class Cell(FileJob):
+    """One run, of which only validation scores are kept."""
 
     def work(self) -> None:
         """Run it, and write down what validation says of the selected round."""
