@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs the extra 'federation'")
 
-from fedepd.datasets.columns import read_table
+from fedepd.datasets.table_files import read_table
 from fedepd.deploy.demo_tables import BANKS
 
 FEDEPD = Path(sys.executable).with_name("fedepd")

@@ -20,7 +20,7 @@ from fedepd.cli import main
 from fedepd.clients.clients_dir import write_clients
 from fedepd.clients.partition import PartitionConfig, partition
 from fedepd.clients.split import SplitConfig, make_clients
-from fedepd.datasets.columns import read_table
+from fedepd.datasets.table_files import read_table
 from fedepd.datasets.tables import Roles, import_tables
 from fedepd.deploy.agreement import agreement_of, schema_sha256
 from fedepd.deploy.kits import provision

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedepd.datasets.columns import Table, read_table
+from fedepd.datasets.columns import Table
 from fedepd.datasets.example_bank import (
     ACCOUNTS,
     BRANCHES,
@@ -18,6 +18,7 @@ from fedepd.datasets.example_bank import (
     write_bank,
     write_csv,
 )
+from fedepd.datasets.table_files import read_table
 from fedepd.rng import seeded_numpy
 
 

@@ -223,7 +223,7 @@ import sys, pyarrow.parquet, pyarrow.compute, networkx, numpy, scipy.sparse
 sys.modules["torch_geometric"] = None  # slow to import; code beside its classes is tried in a test of its own
 from pathlib import Path
 from fedepd.datasets import load
-from fedepd.datasets.columns import read_table
+from fedepd.datasets.table_files import read_table
 from fedepd.datasets.interop import import_graphml, import_pyg, read_features
 from fedepd.datasets.tables import Roles
 from fedepd.errors import BadData

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedepd.datasets import load, write_npz
-from fedepd.datasets.columns import read_table
 from fedepd.datasets.remembered import recalled, remembered
+from fedepd.datasets.table_files import read_table
 from fedepd.datasets.tables import Roles, import_tables
 from fedepd.errors import BadData
 

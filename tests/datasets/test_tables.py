@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 from bounded import bounded
 from fedepd.clients.partition import subgraph
-from fedepd.datasets import columns, read_npz, write_npz
-from fedepd.datasets.columns import BLOCK, Table, list_column, read_table
+from fedepd.datasets import read_npz, table_files, write_npz
+from fedepd.datasets.columns import BLOCK, Table, list_column
 from fedepd.datasets.fitting import fitted
+from fedepd.datasets.table_files import read_table
 from fedepd.datasets.tables import FeatureRule, FeatureSchema, Roles, import_files, import_tables, new_graph
 from fedepd.errors import BadConfig, BadData
 from fedepd.types import HIDDEN, Graph
@@ -418,7 +419,7 @@ def test_wide_rows_are_packed_before_they_fill_the_memory(tmp_path: Path) -> Non
 def test_the_line_of_a_bad_cell_is_right_in_wide_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(columns, "BLOCK_CELLS", 6)  # two rows of three cells at a time
+    monkeypatch.setattr(table_files, "BLOCK_CELLS", 6)  # two rows of three cells at a time
     path = tmp_path / "a.csv"
     path.write_text("id,label,age\n" + "a,b,1\n" * 5 + "a,b,x\n")
     assert read_table(path).columns["age"].numbers == 5

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedepd.datasets.columns import read_table
 from fedepd.datasets.example_bank import CLASSES
+from fedepd.datasets.table_files import read_table
 from fedepd.deploy.demo_tables import ACCOUNTS, BANKS, COLUMNS, NEW_ACCOUNTS, write_banks
 
 

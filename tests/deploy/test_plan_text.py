@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from deploy.plans import write_plan
-from fedepd.datasets.columns import list_column, read_table
+from fedepd.datasets.columns import list_column
+from fedepd.datasets.table_files import read_table
 from fedepd.datasets.tables import Roles
 from fedepd.deploy.plan import Plan, PlanColumn, read_plan
 from fedepd.deploy.plan_task import check_runs

@@ -15,7 +15,7 @@ from fedepd.shown import listed, shown
 
 
 def plan(parser: Parser, arguments: list[str]) -> int:
-    from fedepd.datasets.columns import read_table
+    from fedepd.datasets.table_files import read_table
     from fedepd.deploy.plan_text import EXAMPLE, drafted, plan_text
     from fedepd.files import write_text
 

@@ -30,9 +30,9 @@ from fedepd.datasets.columns import (
     Table,
     list_column,
     listed,
-    read_table,
     text_column,
 )
+from fedepd.datasets.table_files import read_table
 from fedepd.errors import BadConfig, BadData, FedEPDError
 from fedepd.files import DAMAGE, size_of
 from fedepd.shown import shown

@@ -17,10 +17,11 @@ from torch import Tensor
 
 from fedepd import memory
 from fedepd.clients.client_file import Unscaled, read_file, write_unsplit_file
-from fedepd.datasets.columns import Column, Table, listed, read_table
+from fedepd.datasets.columns import Column, Table, listed
 from fedepd.datasets.conform import conformed_classes, conformed_features
 from fedepd.datasets.edges import Ends, find_ends, joined
 from fedepd.datasets.roles import UNKNOWN
+from fedepd.datasets.table_files import read_table
 from fedepd.datasets.tables import MISSING, FeatureSchema, Roles, finite, node_ids
 from fedepd.datasets.weights import weighed
 from fedepd.deploy.agreement import weighing, weighing_in_words

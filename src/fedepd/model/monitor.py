@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedepd.datasets.columns import read_table
+from fedepd.datasets.table_files import read_table
 from fedepd.datasets.tables import MISSING, node_ids
 from fedepd.errors import BadConfig, BadData
 from fedepd.files import as_line, encoded, read_bytes, read_lines, write_bytes
