@@ -75,7 +75,7 @@ def test_a_fault_becomes_a_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(formats, "FORMATS", {"schema": Format("json", fails), "toml": Format("text", dies)})
     monkeypatch.setattr(run, "FORMATS", formats.FORMATS)
-    found = run.search(0.5, ["schema", "toml"], 7, tmp_path)
+    found = run.search(3, ["schema", "toml"], 7, tmp_path)
     notes = sorted(read_case(path).note for path in found)
     assert notes == ["KeyError in test_corpus.py:fails: 'a mistake'", "ended its process by signal 9"]
 

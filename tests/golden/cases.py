@@ -5,6 +5,7 @@ federation of each method."""
 from __future__ import annotations
 
 import math
+import platform
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -58,9 +59,21 @@ FEDERATIONS += [f"{method}:guarded" for method in FEDERATIONS if not METHODS[met
 
 
 def machine() -> str:
-    """What bits may depend on: torch, our kernels, and the width of the processor's vectors."""
+    """What bits may depend on: torch, our kernels, and the processor's maker and width of vectors.
+
+    MKL takes other paths on processors of other makers, so the same width is not enough.
+    """
     version, vectors = torch.__version__.split("+")[0], torch.backends.cpu.get_cpu_capability()
-    return f"torch {version}, {kernels.name()}, {vectors}"
+    return f"torch {version}, {kernels.name()}, {_maker()} {vectors}"
+
+
+def _maker() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    named = (line.split(":")[1].strip() for line in lines if line.startswith("vendor_id"))
+    return next(named, platform.machine())
 
 
 def pin_run(name: str) -> dict[str, Any]:

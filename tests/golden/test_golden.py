@@ -1,7 +1,7 @@
 """The bits of every method, preset and federation on this kind of machine, and their numbers on any.
 
-Keyed by torch's version, the kernels and the vector width. A machine without a key has its bits unchecked,
-and says so.
+Keyed by torch's version, the kernels, and the processor's maker and vector width. A machine without a key has
+its bits unchecked, and says so.
 """
 
 from __future__ import annotations
