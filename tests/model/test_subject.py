@@ -140,6 +140,39 @@ def test_what_cannot_be_joined_is_refused(model: Model, bank: Path, tmp_path: Pa
         )
 
 
+def test_edges_to_nobody_known_are_said(bank: Path, tmp_path: Path) -> None:
+    """All 12 new edges lead to old nodes. Without a context the model, whose tables dropped such edges, sees
+
+    none of them. With it, only the edge to FR1 is lost. As external nodes, the six old ones stay.
+    """
+    made = {}
+    for ends in ("drop", "external"):
+        roles = Roles(id="Konto", label="art", source="von", target="nach", unknown_ends=ends)  # type: ignore[arg-type]
+        graph, _ = import_files(bank / "old.csv", bank / "old_edges.csv", roles)
+        write_npz(graph, tmp_path / "old.npz")
+        settings = {"rounds": 1, "hidden": 8, "clients": 2, "partition": "balanced"}
+        run(tmp_path / "old.npz", "fedavg", out=tmp_path / ends, **settings)  # type: ignore[arg-type]
+        export(tmp_path / ends, tmp_path / f"{ends}-model")
+        made[ends] = load_model(tmp_path / f"{ends}-model")
+    found = read_subject(made["drop"], new_tables(bank))
+    assert found.graph.num_edges == 0
+    (note,) = found.notes
+    assert note == (
+        f"12 of 12 edges have an end that is not in the table of nodes and are left out, the first in "
+        f"{bank / 'new_edges.csv'} line 2; --context names a graph of older nodes"
+    )
+    (tmp_path / "edges.csv").write_text((bank / "new_edges.csv").read_text() + "k60,FR1\n")
+    more = replace(new_tables(bank, context=str(tmp_path / "old.npz")), edges=str(tmp_path / "edges.csv"))
+    (note,) = read_subject(made["drop"], more).notes
+    assert note == (
+        f"1 of 13 edges have an end that is neither a new node nor in the context and are left out, the "
+        f"first in {tmp_path / 'edges.csv'} line 14"
+    )
+    (note,) = read_subject(made["external"], new_tables(bank)).notes
+    assert note.startswith("12 ids that are not in the table of nodes became external nodes, the first in ")
+    assert note.endswith("; --context names a graph of older nodes")
+
+
 @pytest.mark.parametrize(
     "names",
     [{}, {"data": "a", "nodes": "b", "edges": "c"}, {"nodes": "a"}, {"data": "a", "context_nodes": "b"}],

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedepd.datasets.columns import Table, arrow_table, needs
 from fedepd.datasets.dates import days
-from fedepd.datasets.edges import find_ends, joined, read_edges
+from fedepd.datasets.edges import Ends, find_ends, joined, read_edges
 from fedepd.datasets.fitting import MAX_CATEGORIES, fitted
 from fedepd.datasets.npz import MAX_CLASSES
 from fedepd.datasets.numbers import finite
@@ -133,12 +133,20 @@ def _order(nodes: Table, roles: Roles, y: Tensor, outside: int) -> dict[str, Any
 
 
 def new_graph(
-    nodes: Table, edges: Table, schema: FeatureSchema, num_classes: int, roles: Roles | None = None
+    nodes: Table,
+    edges: Table,
+    schema: FeatureSchema,
+    num_classes: int,
+    roles: Roles | None = None,
+    ends: Ends | None = None,
 ) -> Graph:
-    """A graph of nodes to predict, all without labels. It is not checked as training data would be."""
+    """A graph of nodes to predict, all without labels. It is not checked as training data would be.
+
+    ``ends``: of the edges, where somebody has looked for them already.
+    """
     roles = roles or schema.tables or Roles()
     ids = node_ids(nodes, roles.id)
-    ends = find_ends(edges, ids, roles)
+    ends = ends or find_ends(edges, ids, roles)
     edge_index, weight, _ = weighed(ends, joined(ends)[0], roles)
     return Graph(
         schema.apply(nodes, ends),

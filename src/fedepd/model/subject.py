@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedepd.datasets.columns import Table
-from fedepd.datasets.edges import find_ends, joined
+from fedepd.datasets.edges import Ends, find_ends, joined
 from fedepd.datasets.npz import read_unlabelled
 from fedepd.datasets.schema import FeatureSchema, inside
 from fedepd.datasets.sources import read_sources
@@ -167,15 +167,19 @@ def _of_tables(
     """``older``: the table of the context's edges, where it is one."""
     schema, roles = schema_of(model), roles_for(model, files, nodes, edges)
     notes += table_notes(schema, nodes, roles)
-    if context is None:
-        graph = new_graph(nodes, edges, schema, model.info.num_classes, roles)
-        return Subject(graph, _own(graph), tuple(notes))
     ids = node_ids(nodes, roles.id)
+    if context is None:
+        found = find_ends(edges, ids, roles)
+        graph = new_graph(nodes, edges, schema, model.info.num_classes, roles, found)
+        about = found.notes if roles.unknown_ends == "external" else _lost(found, "not in the table of nodes")
+        cured = [f"{note}; --context names a graph of older nodes" for note in about]
+        return Subject(graph, _own(graph), (*notes, *cured))
     x = of_own_edges(schema, nodes, ids, edges, roles)
     place = _places(_context_ids(context), ids)
     # An end that neither the new nodes nor the context have is no node of the joint graph.
     known = replace(roles, unknown_ends="drop") if roles.unknown_ends == "external" else roles
     found = find_ends(edges, list(place), known)
+    notes += _lost(found, "neither a new node nor in the context")
     ends, weight, _ = weighed(found, joined(found)[0], known)
     if older is None or not schema.needs_edges:
         x = _with_old_edges(x, schema, ids, context, place, notes)
@@ -183,6 +187,17 @@ def _of_tables(
     out = _attached(x, ids, (ends, weight), context, place, notes)
     whole = of_all_edges(out.graph.x, schema, list(place), [older, (edges, roles)])
     return replace(out, graph=replace(out.graph, x=whole))
+
+
+def _lost(ends: Ends, what: str) -> list[str]:
+    """A sentence about the edges that a model leaves out as the tables of its training did; none if none."""
+    lost = (ends.nodes < 0).any(0)
+    if not lost.any():
+        return []
+    return [
+        f"{int(lost.sum()):,} of {lost.size:,} edges have an end that is {what} and are left out, the first "
+        f"in {ends.table.place(int(lost.argmax()))}"
+    ]
 
 
 def _context_ids(context: Graph) -> list[str]:
