@@ -7,7 +7,7 @@ import scipy.sparse as sp
 import torch
 
 from fedepd.datasets.tables import FeatureRule, FeatureSchema
-from fedepd.model.columns import OTHER, columns_of
+from fedepd.model.columns import MISSING, OTHER, columns_of
 from fedepd.network.sparse import csr_tensor
 from fedepd.types import Graph
 
@@ -27,6 +27,22 @@ def test_values_are_those_of_the_table() -> None:
     assert kind.usual == "b"
     assert age.usual == pytest.approx(40 + 10 * (-1 + 2.3 - 4) / 4, abs=1e-3)
     assert [column.at.tolist() for column in (age, kind)] == [[0], [1, 2]]
+
+
+def test_what_was_put_into_a_gap_is_no_value() -> None:
+    """The second feature of a column with gaps marks them. Its mean over the graph stays a number."""
+    rule = FeatureRule("income", 100.0, 50.0, impute="median", fill=90.0, marked=True)
+    x = torch.tensor([[-0.2, 1.0], [1.0, 0.0], [-0.2, 1.0], [0.0, 0.0]])
+    (income,) = columns_of(FeatureSchema((rule,)), graph(x))
+    assert [income.value(i) for i in range(4)] == [MISSING, 150.0, MISSING, 100.0]
+    assert income.usual == pytest.approx(100 + 50 * 0.6 / 4, abs=1e-3)
+
+
+def test_a_category_of_missing_cells_is_called_so() -> None:
+    schema = FeatureSchema((FeatureRule("kind", categories=("a", "")),))
+    (kind,) = columns_of(schema, graph(torch.tensor([[1.0, 0], [0, 1.0], [0, 1.0], [0, 0]])))
+    assert [kind.value(i) for i in range(4)] == ["a", MISSING, MISSING, OTHER]
+    assert kind.usual == MISSING
 
 
 def test_without_tables_every_feature_is_a_column() -> None:

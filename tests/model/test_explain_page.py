@@ -50,6 +50,17 @@ def test_importances_are_not_called_contributions() -> None:
     assert "log-odds" not in page
 
 
+def test_a_case_without_neighbours_has_no_neighbourhood() -> None:
+    """A network that reads no edges has columns alone."""
+    reason = Reason("feature", "segment", 1.0, "sme", "retail")
+    page = render([replace(CASE, node="k9", reasons=(reason,), edges=())], MODEL, "bank")
+    assert "segment = sme (usual: retail)" in page
+    assert "No neighbour is a reason" in page
+    assert "its neighbours around it" not in page
+    assert page.count('data-name="why"') == 1
+    assert "its neighbours around it" in render([CASE], MODEL, "bank")
+
+
 def test_rings_of_the_picture_are_by_steps() -> None:
     spots = places(CASE, NEIGHBOURS)
     assert set(spots) == {CASE.node, *(each.name for each in NEIGHBOURS)}

@@ -39,6 +39,13 @@ def test_json_adds_up_with_what_is_left_out() -> None:
     }  # fmt: skip
 
 
+def test_json_has_values_of_zero_too() -> None:
+    case = replace(CASE, reasons=(Reason("feature", "new_devices", 1.0, 0.0, 0.0),))
+    assert case.as_json()["reasons"] == [
+        {"kind": "feature", "name": "new_devices", "contribution": 1.0, "value": 0.0, "usual": 0.0}
+    ]
+
+
 def test_words_are_safe_to_show() -> None:
     lines = CASE.sentences(2)
     assert lines[0].startswith("k1?: mule with probability 0.800")

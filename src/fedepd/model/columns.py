@@ -16,7 +16,9 @@ from fedepd.network.sparse import to_scipy
 from fedepd.types import Graph
 
 OTHER = "(none of the known)"
-"""The value of a category that training did not have, or that is missing."""
+"""The value of a category that training did not have."""
+MISSING = "(missing)"
+"""The value of an empty cell, whatever number was put in its place."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +59,10 @@ def columns_of(schema: FeatureSchema | None, graph: Graph) -> list[Column]:
 
 def _reader(graph: Graph, place: NDArray[np.int64], rule: FeatureRule | None) -> Callable[[int], float | str]:
     def value(node: int) -> float | str:
-        row = dense_rows(graph.x, torch.tensor([node]))[0].numpy().astype(np.float64)
-        return _text(row[place], rule)
+        row = dense_rows(graph.x, torch.tensor([node]))[0].numpy().astype(np.float64)[place]
+        if rule is not None and rule.marked and row[1] != 0:
+            return MISSING
+        return _text(row, rule)
 
     return value
 
@@ -71,4 +75,5 @@ def _text(values: NDArray[np.float64], rule: FeatureRule | None) -> float | str:
         value = float(values[0] * rule.std + rule.mean)
         largest = max(abs(value), abs(rule.mean), rule.std)
         return round(value, 5 - math.floor(math.log10(largest)))  # float32 has no more digits
-    return rule.categories[int(values.argmax())] if len(values) and values.max() > 0 else OTHER
+    known = len(values) and values.max() > 0
+    return (rule.categories[int(values.argmax())] or MISSING) if known else OTHER

@@ -94,7 +94,7 @@ def _case(case: Case, place: str) -> str:
     if case.without[0]:
         named = ", ".join(shown(each) for each in case.without[0])
         said.append(f"Without {named} it would be {case.without[1]:.3f}.")
-    caption = CAPTION if case.adds_up else CAPTION_IMPORTANT
+    caption = (CAPTION if case.adds_up else CAPTION_IMPORTANT) if _near(case) else _lonely(case)
     figure = (
         f"<figure><div>{_figure(case, place)}</div><figcaption>{html_text(caption)}</figcaption></figure>"
     )
@@ -110,6 +110,17 @@ CAPTION_IMPORTANT = (
     "Left: the largest importances. Right: the node in the middle, its neighbours around it and theirs "
     "further out; a dot's area is the size of its importance."
 )
+
+
+def _near(case: Case) -> list[Reason]:
+    """The reasons that are neighbours."""
+    return [each for each in case.reasons if each.kind == "neighbour"]
+
+
+def _lonely(case: Case) -> str:
+    """The caption of a figure that has no neighbourhood."""
+    what = "Orange speaks for the class, blue against it. " if case.adds_up else ""
+    return f"{what}No neighbour is a reason: the node has none that count, or the network reads no edges."
 
 
 def _table(case: Case, most: int = 40) -> Table:
@@ -132,7 +143,10 @@ def _figure(case: Case, place: str) -> str:
     shown_bars = case.reasons[:BARS]
 
     def draw(figure: Any) -> None:
-        left, right = figure.subplots(1, 2, gridspec_kw={"width_ratios": [1.25, 1]})
+        left = figure.add_subplot(1, 1, 1) if not _near(case) else None
+        if left is None:
+            left, right = figure.subplots(1, 2, gridspec_kw={"width_ratios": [1.25, 1]})
+            _draw_neighbourhood(right, case)
         values = [each.contribution for each in shown_bars]
         left.barh(range(len(values)), values, color=[FOR if v > 0 else AGAINST for v in values], height=0.7)
         left.set_yticks(range(len(values)), [drawn(_short(each), 60) for each in shown_bars], fontsize=7.5)
@@ -143,7 +157,6 @@ def _figure(case: Case, place: str) -> str:
         left.set_axisbelow(True)
         for side in ("top", "right"):
             left.spines[side].set_visible(False)
-        _draw_neighbourhood(right, case)
 
     return svg_of("why", f"Reasons for {shown(case.node)}", 1.1 + 0.22 * max(len(shown_bars), 7), draw, place)
 
@@ -157,7 +170,7 @@ def _short(reason: Reason) -> str:
 
 def _draw_neighbourhood(axis: Any, case: Case) -> None:
     """The node in the middle and the neighbours that contribute most on rings around it."""
-    near = [each for each in case.reasons if each.kind == "neighbour"]
+    near = _near(case)
     chosen = near[:DOTS]
     spots, own = places(case, chosen), {each.name: each for each in chosen}
     for a, b in case.edges:

@@ -113,7 +113,7 @@ class Case:
         return {
             names.get(name, name): value
             for name, value in vars(reason).items()
-            if value not in (None, "", (), 0)
+            if value not in (None, "", (), 0) or (name in ("value", "usual") and value == 0)
         }
 
     def in_short(self, most: int = 2) -> str:
