@@ -55,6 +55,24 @@ def test_homophily_per_tier_counts_edges_from_the_tiers_side() -> None:
     assert facts["homophily of the tail"] == 0.0
 
 
+def test_homophily_beyond_chance_is_told_from_that_of_a_large_class() -> None:
+    """90 of 100 nodes are of one class, so 80 % of the edges join like nodes, and no edge means anything.
+
+    Every node is joined with each of the next 9 and node i is of class 1 where i ends in 0. Of 10 successive
+    nodes one is of class 1. A node of class 0 has among its 9 next nodes one of class 1, a node of class 1
+    has none: 900 edges, 90 from 1 to 0, 810 from class 0, of which 90 go to class 1. So 720 of 900 are alike.
+    By chance they would be 0.9^2 + 0.1^2 = 0.82. (0.8 - 0.82) / (1 - 0.82) = -1 / 9.
+    """
+    at = torch.arange(100)
+    ends = torch.cat([torch.stack([at, (at + step) % 100]) for step in range(1, 10)], 1)
+    facts = check(Graph.make(torch.randn(100, 2), ends, (at % 10 == 0).long())).facts
+    assert facts["homophily"] == pytest.approx(0.8)
+    assert facts["homophily beyond chance"] == pytest.approx(-1 / 9)
+    assert 0 <= facts["a neighbour's class tells"] < 0.04
+    nobody = Graph.make(torch.randn(4, 2), torch.tensor([[0], [1]]), torch.tensor([0, -1, 1, 1]))
+    assert "homophily beyond chance" not in check(nobody).facts
+
+
 def with_column(graph: Graph, column: torch.Tensor) -> Graph:
     return replace(graph, x=torch.cat([graph.x, column.reshape(-1, 1).float()], dim=1))
 

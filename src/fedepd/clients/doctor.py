@@ -11,7 +11,14 @@ import torch
 from numpy.typing import NDArray
 
 from fedepd.clients.split import SplitConfig, split
-from fedepd.datasets.facts import class_sizes, homophily, weights_in_words
+from fedepd.datasets.facts import (
+    adjusted_homophily,
+    class_pairs,
+    class_sizes,
+    homophily,
+    label_informativeness,
+    weights_in_words,
+)
 from fedepd.datasets.tables import FeatureSchema
 from fedepd.longtail import imbalance_ratio, tiers
 from fedepd.network.sparse import to_scipy
@@ -89,12 +96,24 @@ def _facts(graph: Graph) -> dict[str, Any]:
         "owners": None if graph.owner is None else int(torch.unique(graph.owner).numel()),
         "imbalance ratio": imbalance_ratio(sizes),  # Eq. 17
         "homophily": homophily(graph.edge_index, graph.y),
+        **_beyond_chance(graph),
         **{
             f"homophily of the {tier}": of_tier(classes)
             for tier, classes in vars(tiers(sizes)).items()
             if classes
         },
         "split": "drawn" if graph.time is None else f"oldest first by {shown(graph.time_name)}",
+    }
+
+
+def _beyond_chance(graph: Graph) -> dict[str, Any]:
+    """What homophily does not say where one class is large; nothing without edges between labelled nodes."""
+    pairs = class_pairs(graph)
+    if not bool(pairs.any()):
+        return {}
+    return {
+        "homophily beyond chance": adjusted_homophily(pairs),
+        "a neighbour's class tells": label_informativeness(pairs),
     }
 
 
