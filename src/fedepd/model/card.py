@@ -8,7 +8,7 @@ from math import isnan
 from typing import Any
 
 from fedepd.metrics import METRICS
-from fedepd.model.card_numbers import by_class, operating_point, table
+from fedepd.model.card_numbers import by_class, by_group, operating_point, table
 from fedepd.model.model import Model
 from fedepd.report.runs import Run
 from fedepd.rounds.calibrate import MIN_NODES
@@ -158,7 +158,7 @@ def model_card(
 
 def _by_class(run: Run, model: Model, scores: dict[str, Any] | None) -> list[str]:
     """The run's numbers by class, unless the model is another one than the run measured."""
-    return by_class(run, model) if scores is None else []
+    return [*by_class(run, model), *by_group(run, model)] if scores is None else []
 
 
 def _what(run: Run, model: Model, owned: Owned | None) -> str:

@@ -8,11 +8,14 @@ from typing import Any
 from fedepd.metrics import OF_A_CLASS
 from fedepd.model.model import OPERATING_CURVE, Model
 from fedepd.report.curves import rule_name
+from fedepd.report.decisions import client_names
 from fedepd.report.runs import Run
 from fedepd.shown import markdown_text, shown
 
 MOST = 40
 """Most classes of the table. Of more, the largest and the smallest are shown."""
+MOST_WIDE, MOST_MISTAKES = 10, 10
+"""Most classes of a confusion matrix in Markdown. Of more classes, so many mistakes are listed."""
 TITLES = {"precision": "precision", "recall": "recall", "f1": "F1", "average_precision": "average precision"}
 
 
@@ -48,6 +51,78 @@ def by_class(run: Run, model: Model) -> list[str]:
         "trials."
     )
     return [table(header, rows), how + left]
+
+
+def by_group(run: Run, model: Model) -> list[str]:
+    """The same for each tier and each client, and which classes are taken for which.
+
+    Choice: the card of a federation names no site's own numbers, because the folder is handed to all of them.
+    """
+    if not run.summary.get("by_class"):
+        return []
+    out = [*_at_alerts(run, model), *_by_tier(run), *([] if run.deployed else _by_client(run))]
+    return [*out, *_mistaken(run, model)]
+
+
+def _at_alerts(run: Run, model: Model) -> list[str]:
+    """How many of a class are found if so many nodes are looked at, but for the largest class."""
+    order = [c for tier in ("head", "medium", "tail") for c in getattr(model.tiers, tier)][1:]
+    classes = {c: dict(run.summary["by_class"][c].get("at_alerts", ())) for c in order[-MOST:]}
+    counts = sorted({int(k) for found in classes.values() for k in found})
+    if not counts:
+        return []
+    rows = []
+    for c, found in classes.items():
+        nodes = run.summary["by_class"][c]["nodes"]
+        cells = [f"{found[k]:g} of {nodes:,}" if k in found else "–" for k in counts]
+        rows.append([_name(model.label_names[c]), *cells])
+    said = "Found if somebody looks at the nodes with the highest scores of a class:"
+    return [said, table(["class", *(f"{k:,} nodes" for k in counts)], rows)]
+
+
+def _by_tier(run: Run) -> list[str]:
+    tiers = {tier: own for tier, own in run.summary.get("by_tier", {}).items() if own["recall"] is not None}
+    if not tiers:
+        return []
+    known = [name for name in TITLES if all(name in own for own in tiers.values())]
+    rows = [[tier, *(_interval(own[name]) for name in known)] for tier, own in tiers.items()]
+    how = "Plain means over the classes of a tier. Brackets hold 95 % intervals (MOVER)."
+    return [table(["tier, in percent", *(TITLES[name] for name in known)], rows), how]
+
+
+def _by_client(run: Run) -> list[str]:
+    clients = run.summary.get("by_client", [])
+    if len(clients) < 2:
+        return []
+    known = [name for name in TITLES if all(name in own for own in clients)]
+    names = [markdown_text(name) for name in client_names(run)]
+    rows = [
+        [names[own["client"]], f"{own['nodes']:,}", *(_share(own[name]) for name in known)]
+        for own in clients[:MOST]
+    ]
+    left = f" {len(clients) - MOST:,} more clients are left out." if len(clients) > MOST else ""
+    how = "Plain means over the classes that occur at a client. The report has every class at every client."
+    return [table(["client, in percent", "test nodes", *(TITLES[name] for name in known)], rows), how + left]
+
+
+def _mistaken(run: Run, model: Model) -> list[str]:
+    """The confusion matrix; where it would be too wide, its largest mistakes."""
+    counts = run.confusions[f"{run.headline}_test"].sum(0)
+    names = [_name(name) for name in model.label_names]
+    order = [c for tier in ("head", "medium", "tail") for c in getattr(model.tiers, tier)]
+    if len(order) <= MOST_WIDE:
+        rows = [[names[c], *(f"{int(counts[c, called]):,}" for called in order)] for c in order]
+        return [
+            "Rows: what a test node is. Columns: what it is called.",
+            table(["is", *(names[c] for c in order)], rows),
+        ]
+    pairs = sorted((-int(counts[a, b]), a, b) for a in order for b in order if a != b and counts[a, b])
+    rows = [
+        [names[a], names[b], f"{-count:,} of {int(counts[a].sum()):,}"]
+        for count, a, b in pairs[:MOST_MISTAKES]
+    ]
+    said = f"The {len(rows)} most frequent mistakes. The report has the whole confusion matrix."
+    return [said, table(["is", "is called", "test nodes"], rows)] if rows else []
 
 
 def operating_point(point: dict[str, Any] | None, model: Model) -> list[str]:
@@ -121,6 +196,10 @@ def _name(text: object) -> str:
 
 def _percent(value: float | None) -> str:
     return "–" if value is None or value != value else f"{100 * value:.1f} %"
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}"
 
 
 def _interval(triple: Sequence[float | None] | None) -> str:
