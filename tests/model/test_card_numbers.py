@@ -56,7 +56,14 @@ def grouped(names: tuple[str, ...], owner: str = "north", **config: Any) -> Run:
         one["at_alerts"] = [[10, 2.0], [20, 3.5]]
     own = {"precision": [0.5, 0.2, 0.8], "recall": [0.9, 0.6, 1.0], "f1": None, "average_precision": None}
     nobody = dict.fromkeys(own)
-    client = {"nodes": 5, "precision": 0.25, "recall": 0.5, "f1": None, "cases": 2, "at_alerts": []}
+    client: dict[str, Any] = {
+        "nodes": 5,
+        "precision": 0.25,
+        "recall": 0.5,
+        "f1": None,
+        "cases": 2,
+        "at_alerts": [],
+    }
     made.summary["by_tier"] = {"head": own, "medium": nobody, "tail": own}
     made.summary["by_client"] = [{"client": k, **client} for k in range(2)]
     made.summary["headline"] = "global"

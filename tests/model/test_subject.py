@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -147,11 +148,11 @@ def test_edges_to_nobody_known_are_said(bank: Path, tmp_path: Path) -> None:
     """
     made = {}
     for ends in ("drop", "external"):
-        roles = Roles(id="Konto", label="art", source="von", target="nach", unknown_ends=ends)  # type: ignore[arg-type]
+        roles = Roles(id="Konto", label="art", source="von", target="nach", unknown_ends=ends)
         graph, _ = import_files(bank / "old.csv", bank / "old_edges.csv", roles)
         write_npz(graph, tmp_path / "old.npz")
-        settings = {"rounds": 1, "hidden": 8, "clients": 2, "partition": "balanced"}
-        run(tmp_path / "old.npz", "fedavg", out=tmp_path / ends, **settings)  # type: ignore[arg-type]
+        settings: dict[str, Any] = {"rounds": 1, "hidden": 8, "clients": 2, "partition": "balanced"}
+        run(tmp_path / "old.npz", "fedavg", out=tmp_path / ends, **settings)
         export(tmp_path / ends, tmp_path / f"{ends}-model")
         made[ends] = load_model(tmp_path / f"{ends}-model")
     found = read_subject(made["drop"], new_tables(bank))

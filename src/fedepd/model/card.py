@@ -311,7 +311,8 @@ def _how(calibration: dict[str, Any]) -> str:
         f"on {calibration['validation_nodes']:,} validation nodes. A tier with fewer than {MIN_NODES} of "
         "them uses the temperature of all nodes. Temperatures do not change which class is predicted. ECE "
         f"is the expected calibration error of the predicted class, in {calibration['bins']} bins with "
-        "equally many nodes; with few nodes it is too high by chance. Brier is the squared error over all "
+        "equally many nodes; with few nodes it is too high by chance, and in a resample more so, so that its "
+        "interval may lie above it. Brier is the squared error over all "
         f"classes, from 0 to 2. Brackets hold 95 % intervals from {calibration['resamples']:,} bootstrap "
         "resamples of the test nodes."
     )
