@@ -72,6 +72,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"hidden": 2048}, "hidden = 2048", "max_hidden = 256"),
     ({"hidden": 257}, "hidden = 257", "max_hidden = 256"),
     ({"hidden": 10**12}, "hidden = 1000000000000", "max_hidden = 256"),
+    ({"method": "fedproto", "widths": "16-2048"}, "hidden = 2048", "max_hidden = 256"),
+    ({"method": "fedproto", "widths": "16-32", "hidden": 257}, "hidden = 257", "max_hidden = 256"),
     ({"optimizer": "sgd"}, 'optimizer = "sgd"', 'optimizers = ["adam"]'),
     ({"lr": 1e6}, "lr = 1000000.0", "max_lr = 0.1"),
     ({"lr": 0.11}, "lr = 0.11", "max_lr = 0.1"),

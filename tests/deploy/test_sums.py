@@ -89,10 +89,14 @@ def permissive(kits: Path) -> None:
         (kits / site / "local" / "limits.toml").write_text("min_count = 1\nmin_holders = 1\n")
 
 
-@pytest.mark.parametrize("method", ADDITIVE)
-def test_every_method_reaches_the_digest_of_the_rehearsal(kits: Path, method: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "settings"), [*((name, {}) for name in ADDITIVE), ("fedproto", {"widths": "2-4-6"})], ids=str
+)
+def test_every_method_reaches_the_digest_of_the_rehearsal(
+    kits: Path, method: str, settings: dict[str, Any]
+) -> None:
     permissive(kits)
-    task = make_task(method, sites=3)
+    task = make_task(method, sites=3, **settings)
     office = Office(kits, task)
     ledger = office.run()
     assert [log for log in office.log.values() if log] == []

@@ -81,6 +81,7 @@ DEPLOYED: list[tuple[str, dict[str, Any]]] = [
     (name, {}) for name, cls in METHODS.items() if not cls.merges_clients
 ]
 DEPLOYED += [("fedepd", {"backbone": "gat"}), ("fedepd", {"backbone": "h2gcn"}), ("fedepd", {"layers": 3})]
+DEPLOYED += [("fedproto", {"widths": "2-4-6"}), ("fedtgp", {"widths": "2-4-6"})]
 
 
 @pytest.mark.parametrize(("method", "settings"), DEPLOYED, ids=str)

@@ -37,7 +37,14 @@ def made(name: str) -> Method[Any]:
     return make_method(method, preset or "default")
 
 
+WIDTHS = ("fedproto", "fedtgp")
+"""Also with clients of different widths: one as wide as all, two wider. gat needs multiples of 4."""
 CHECKS = [pytest.param(check, id=f"{name}: {check}") for name in RUNS for check in method_checks(made(name))]
+CHECKS += [
+    pytest.param(check, id=f"{name} of widths: {check}")
+    for name in WIDTHS
+    for check in method_checks(make_method(name, settings={"widths": "4-8-12"}))
+]
 
 all_methods = pytest.mark.parametrize("name", sorted(OURS))
 

@@ -17,6 +17,7 @@ from fedepd.errors import BadConfig, BadData, UnknownName
 from fedepd.methods import METHODS
 from fedepd.methods.isolated import Isolated
 from fedepd.methods.steps import class_counts
+from fedepd.model.explain import explain
 from fedepd.model.export import export
 from fedepd.model.model import load_model
 from fedepd.model.of_client import client_number
@@ -65,6 +66,30 @@ def test_methods_without_a_common_model_can_be_used_at_last(
         assert load_model(model).client == f"client {number}"
         assert load_model(model).kind == "personal"
     assert sorted(path.name for path in folder.iterdir()) == before  # no round was run again
+
+
+@pytest.mark.parametrize(("method", "by"), [("fedproto", "logits"), ("fedtgp", "prototypes")])
+@pytest.mark.parametrize("guard", [False, True])
+def test_a_model_of_its_own_width_is_exported_and_knows_its_settings(
+    method: str, by: str, guard: bool, graph: Graph, tmp_path: Path
+) -> None:
+    """Clients 0 and 2 have 4 hidden units of their own, client 1 has 12. Prototypes have 8. A folder whose
+    settings have no such width is refused; so is an explanation."""
+    folder = tmp_path / "run"
+    more: dict[str, Any] = {"guard": True, "min_count": 15, "min_holders": 2} if guard else {}
+    run(graph, method, out=folder, widths="4-12", predict_by=by, **QUICK, **more)
+    for number, width in ((1, 12), (2, 4)):
+        model = export(folder, tmp_path / f"model{number}", graph, client=number)
+        check_measured(folder, model, graph, number)
+        assert load_model(model).tensors["encoder.weight"].shape == (12, width)
+    with pytest.raises(BadConfig, match="predicts by a network of its own, which cannot be looked into"):
+        explain(load_model(model), graph, ["1"])
+    config = read(model / "config.json")
+    for widths, refusal in (("12", "does not fit widths = 12"), ("equal", "another shape")):
+        config["experiment"]["method"]["widths"] = widths
+        (model / "config.json").write_text(json.dumps(config))
+        with pytest.raises((BadConfig, BadData), match=refusal):
+            load_model(model)
 
 
 @pytest.mark.heavy

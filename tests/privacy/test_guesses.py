@@ -7,7 +7,16 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from fedepd.privacy.guesses import best_fit, embeddings, likeness, models, no_edges, trained_on, whole_graph
+from fedepd.privacy.guesses import (
+    best_fit,
+    embeddings,
+    likeness,
+    models,
+    network_of,
+    no_edges,
+    trained_on,
+    whole_graph,
+)
 from fedepd.privacy.rows import Row, rows_of
 from fedepd.privacy.view import watch
 from fedepd.rounds.guard import Privacy
@@ -38,6 +47,23 @@ def test_models_at_hand(four: Four) -> None:
     (start,) = models(view, view.rounds[-1], 1)
     server = view.simulation.server
     assert_same(start, server.model.initial(server.info, server.seed))
+
+
+def test_where_networks_differ_the_guess_is_the_clients_own(four: Four) -> None:
+    """Before its first step client 1 has its initial weights, of 12 units; client 0 has 4."""
+    view = watch(four("fedproto", widths="4-12"), Privacy(), 1)
+    server, seen = view.simulation.server, view.rounds[0]
+    (start,) = models(view, seen, 1)
+    for client, width in ((0, 4), (1, 12)):
+        network, params = network_of(view, client, start)
+        assert params["encoder.weight"].shape[1] == width
+        assert_same(params, network.initial(server.info, server.seed))
+    data = view.simulation.clients[1]
+    rows = network.encode(params, network.inputs(data.hidden())).double()
+    assert any(torch.equal(guess, rows) for guess in embeddings(view, seen, 1, True))
+    view = watch(four("fedavg"), Privacy(), 1)
+    (sent, _) = models(view, view.rounds[0], 1)
+    assert network_of(view, 1, sent) == (view.simulation.server.model, sent)
 
 
 def test_edges_known_pruned_and_unknown(four: Four) -> None:

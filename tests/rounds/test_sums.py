@@ -45,6 +45,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in ADDITIVE),
     ("fedproto", {"class_weights": "counts"}),
     ("fedproto", {"class_weights": "zeros"}),
+    ("fedproto", {"widths": "2-4-6"}),
     ("fedspray", {"proxy_weights": "shares"}),
     ("fedsage", {"cross": "none"}),
     ("lws", {"averaging": "counts"}),

@@ -245,6 +245,19 @@ def test_every_method_goes_on(file: Path, tmp_path: Path, monkeypatch: pytest.Mo
         assert outcome(folder) == outcome(tmp_path / method / "whole"), method
 
 
+@pytest.mark.parametrize("method", ["fedproto", "fedtgp"])
+def test_clients_of_different_widths_go_on(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Begun in one process, continued in three: the checkpoint has each client's own network."""
+    for name, value in (("rounds", 4), ("widths", "4-16-24")):
+        monkeypatch.setitem(TINY, name, value)
+    run(file, method, out=tmp_path / "whole", **TINY)
+    folder = interrupted(file, tmp_path / "run", monkeypatch, method, round=2)
+    resume(folder, shards=3)
+    assert outcome(folder) == outcome(tmp_path / "whole")
+
+
 def test_a_graph_from_memory_is_asked_for(
     file: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -198,7 +198,7 @@ class Limits:
         own = {f.name: getattr(e.method, f.name) for f in fields(e.method)}
         settings = {
             "classes": task.num_classes,
-            "hidden": e.model.hidden,
+            "hidden": max(e.method.network_of(e.model, site, {}).widest for site in range(sites)),
             "dropout": e.model.dropout,
             "rho": own.get("rho", 1.0),
         }

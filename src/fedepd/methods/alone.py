@@ -83,6 +83,9 @@ class Alone(Silent[Any]):
         server = replace(_server(client), round=0)
         return self.inner.server_init(server, server.model.initial(server.info, server.seed))
 
+    def network_of(self, model: Backbone, client_id: int, tensors: Tensors) -> Backbone:
+        return self.inner.network_of(model, client_id, renamed(tensors, OWN, ""))
+
     def predict(self, client: Client[Any], tensors: Tensors) -> Tensor:
         sent = self.inner.message(self._tensors(client, tensors), client.data.client_id)
         own = {} if self.inner.has_global else renamed(tensors, OWN, "")

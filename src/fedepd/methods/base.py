@@ -234,6 +234,19 @@ class Method(ABC, Generic[P]):
         """Why sums over all replies are not enough for the server's step; empty where they are."""
         return ""
 
+    def network_of(self, model: Backbone, client_id: int, tensors: Tensors) -> Backbone:
+        """The network that a client trains. Here: the run's.
+
+        Args:
+            model: The run's network.
+            client_id: The client.
+            tensors: The client's own model; empty before its first round.
+
+        Returns:
+            The network that the tensors belong to.
+        """
+        return model
+
     def weights(self, info: TaskInfo, fields: Fields, reply: Reply) -> Tensors:
         """How much a reply counts in the mean of each averaged field.
 

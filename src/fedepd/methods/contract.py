@@ -25,10 +25,10 @@ def check_class(cls: object) -> type[Method[Any]]:
     if not isinstance(label, str) or not label or shown(label) != label:
         raise BadConfig(f"{who} has no label for tables; write label: ClassVar[str] = 'NAME' in the class")
     for name, kind in kinds.items():
-        if not is_plain(kind):
+        if kind is not str and not is_plain(kind):
             raise BadConfig(
-                f"field '{name}' of {who} has the type {shown(kind)}; use bool, int, float,"
-                " Literal[...], or one of them or None"
+                f"field '{name}' of {who} has the type {shown(kind)}; use bool, int, float, str,"
+                " Literal[...], or a number or None"
             )
     return cls
 

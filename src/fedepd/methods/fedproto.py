@@ -32,6 +32,14 @@ from fedepd.methods.parts.prototypes import (
     prototype_fields,
     pulled,
 )
+from fedepd.methods.parts.widths import (
+    EQUAL,
+    HELP,
+    check_widths,
+    own_network,
+    own_widths,
+    with_own_network,
+)
 from fedepd.methods.steps import class_mean, fit, own_model, reply
 from fedepd.network.backbones import Backbone
 from fedepd.options import ladder, option
@@ -45,6 +53,7 @@ OWN = "own.classes"
 @dataclass(frozen=True)
 class FedProto(Method[Prepared]):
     label: ClassVar[str] = "FedProto"
+    added: ClassVar[frozenset[str]] = frozenset({"widths"})
     weighs_edges: ClassVar[bool] = True
     has_global: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -89,14 +98,20 @@ class FedProto(Method[Prepared]):
         False, "the official SGD, lr 0.01, no weight decay, in place of the run's optimiser"
     )
 
+    widths: str = option(EQUAL, HELP)
+
     def __post_init__(self) -> None:
         if self.lam < 0:
             raise BadConfig(f"lam is {self.lam}; give 0 or more")
+        own_widths(self.widths)
 
     @property
     def averages(self) -> bool:
         """Prototypes are sent, models are not."""
         return False
+
+    def network_of(self, model: Backbone, client_id: int, tensors: Tensors) -> Backbone:
+        return own_network(self.widths, model, client_id, tensors)
 
     def weights(self, info: TaskInfo, fields: Fields, reply: Reply) -> Tensors:
         return {"prototype.mean": self._weights(info, [reply], reply.tensors["prototype.count"][None])[0]}
@@ -109,6 +124,7 @@ class FedProto(Method[Prepared]):
     ) -> tuple[Reply, Tensors]:
         if self.optimizer_own:
             client = client.trained_by(optimizer="sgd", lr=0.01, weight_decay=0.0)
+        client = with_own_network(self.widths, client, state)
         loss_of = pulled(client, message, self.lam, self.form, self.embedding)
         params, state, loss = fit(client, self._own(client, state), state, loss_of)
         return reply(client, class_prototypes(client, params), loss=loss), {**state, **params}
@@ -121,6 +137,7 @@ class FedProto(Method[Prepared]):
         )
 
     def server_init(self, server: Server, params: Tensors) -> Tensors:
+        check_widths(self.widths, server.model)
         return no_prototypes(server)
 
     def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
@@ -146,6 +163,7 @@ class FedProto(Method[Prepared]):
         return prototype_fields(server)
 
     def predict(self, client: Client[Prepared], tensors: Tensors) -> Tensor:
+        client = with_own_network(self.widths, client, tensors)
         params = self._own(client, tensors)
         if self.predict_by == "logits":
             return client.model.predict(params, client.prepared.inputs)

@@ -32,6 +32,14 @@ from fedepd.methods.parts.prototypes import (
     prototype_fields,
     pulled,
 )
+from fedepd.methods.parts.widths import (
+    EQUAL,
+    HELP,
+    check_widths,
+    own_network,
+    own_widths,
+    with_own_network,
+)
 from fedepd.methods.steps import fit, own_model, reply, with_prefix
 from fedepd.network.backbones import Backbone
 from fedepd.network.training import descend
@@ -45,6 +53,7 @@ FAR = float("inf")
 @dataclass(frozen=True)
 class FedTGP(Method[Prepared]):
     label: ClassVar[str] = "FedTGP"
+    added: ClassVar[frozenset[str]] = frozenset({"widths"})
     weighs_edges: ClassVar[bool] = True
     has_global: ClassVar[bool] = False
 
@@ -70,7 +79,10 @@ class FedTGP(Method[Prepared]):
         "logits", "the private classifier, or the nearest prototype of any class (official code)"
     )
 
+    widths: str = option(EQUAL, HELP)
+
     def __post_init__(self) -> None:
+        own_widths(self.widths)
         for name in ("lam", "margin", "server_epochs"):
             if not 0 <= getattr(self, name) < FAR:
                 raise BadConfig(f"{name} is {getattr(self, name)}; give a finite number, 0 or more")
@@ -86,16 +98,21 @@ class FedTGP(Method[Prepared]):
     def needs_single_replies(self) -> str:
         return "FedTGP compares prototypes with those of every single client"
 
+    def network_of(self, model: Backbone, client_id: int, tensors: Tensors) -> Backbone:
+        return own_network(self.widths, model, client_id, tensors)
+
     def prepare(self, data: ClientData, model: Backbone) -> Prepared:
         return Prepared.of(data, model)
 
     def client_step(
         self, client: Client[Prepared], message: Tensors, state: Tensors
     ) -> tuple[Reply, Tensors]:
+        client = with_own_network(self.widths, client, state)
         params, state, loss = fit(client, own_model(client, state), state, pulled(client, message, self.lam))
         return reply(client, class_prototypes(client, params), loss=loss), {**state, **params}
 
     def server_init(self, server: Server, params: Tensors) -> Tensors:
+        check_widths(self.widths, server.model)
         return {**no_prototypes(server), **initial_maker(server)}
 
     def message(self, tensors: Tensors, client_id: int) -> Tensors:
@@ -127,6 +144,7 @@ class FedTGP(Method[Prepared]):
         return prototype_fields(server)
 
     def predict(self, client: Client[Prepared], tensors: Tensors) -> Tensor:
+        client = with_own_network(self.widths, client, tensors)
         params = own_model(client, tensors)
         if self.predict_by == "logits":
             return client.model.predict(params, client.prepared.inputs)

@@ -371,7 +371,8 @@ def check_model(model: Model, where: str, cure: str) -> None:
         raise BadData(f"{where}: the operating point does not fit {info.num_classes} classes; {cure}")
     if model.schema is not None and len(model.schema.feature_names) != info.num_features:
         raise BadData(f"{where}: the columns do not make {info.num_features} features; {cure}")
-    shapes = model.experiment.model.shapes(info)
+    network = model.experiment.method.network_of(model.experiment.model, 0, model.tensors)
+    shapes = network.shapes(info)
     for name, shape in shapes.items():
         value = model.tensors.get(name)
         if value is not None and (tuple(value.shape), value.dtype) != (shape, torch.float32):

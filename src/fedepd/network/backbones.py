@@ -130,6 +130,11 @@ class Backbone:
         return self.network.width(self)
 
     @property
+    def widest(self) -> int:
+        """The width of the widest hidden layer."""
+        return self.hidden
+
+    @property
     def convolution(self) -> Literal["gcn", "sage"] | None:
         """How S is made of H: P H (gcn), [P H | H] (sage), or in another way, such as S = H (None)."""
         return self.network.convolution if self.head == "gcn" else None

@@ -102,6 +102,8 @@ class Network(ABC):
     """The values of ``head`` that the network knows. "gcn" is the network's own last layer."""
     convolution: ClassVar[Literal["gcn", "sage"] | None] = None
     """The last layer, if it is S = P H (gcn) or S = [P H | H] (sage); None: S is made in another way."""
+    smoothing: ClassVar[str] = ""
+    """Begins the names of the parameters that ``smooth`` reads; empty where it reads none."""
     weighs_edges: ClassVar[bool] = False
     """Whether all that the network makes of an adjacency matrix uses its entries. Otherwise a graph whose
     edges have weights is refused."""
@@ -174,13 +176,23 @@ class Network(ABC):
         self, model: Backbone, params: Tensors, inputs: Inputs, dropout: Dropout, error: Error
     ) -> tuple[float, Tensors]:
         """The loss of a training step and its gradient by every parameter. Here: by autograd."""
-        leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
-        h = self.encode(model, leaves, inputs, dropout)
-        logits = self.logits(model, leaves, h, inputs, train_only=True)
-        loss, grad = error(logits.detach().clone())
-        found = torch.autograd.grad(logits, list(leaves.values()), grad, allow_unused=True)
-        grads = {name: value for name, value in zip(leaves, found, strict=True) if value is not None}
-        return loss, grads
+
+        def logits(leaves: Tensors) -> Tensor:
+            h = self.encode(model, leaves, inputs, dropout)
+            return self.logits(model, leaves, h, inputs, train_only=True)
+
+        return through_autograd(params, logits, error)
+
+
+def through_autograd(
+    params: Tensors, logits_of: Callable[[Tensors], Tensor], error: Error
+) -> tuple[float, Tensors]:
+    """The loss of a training step and its gradient by every parameter that the logits depend on."""
+    leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
+    logits = logits_of(leaves)
+    loss, grad = error(logits.detach().clone())
+    found = torch.autograd.grad(logits, list(leaves.values()), grad, allow_unused=True)
+    return loss, {name: value for name, value in zip(leaves, found, strict=True) if value is not None}
 
 
 def check_network_class(cls: object) -> type[Network]:

@@ -34,6 +34,7 @@ class GAT(Network):
 
     depths: ClassVar[tuple[int, ...]] = (1, 2, 3, 4)
     heads: ClassVar[tuple[str, ...]] = ("gcn", "linear")
+    smoothing: ClassVar[str] = LAST
     weighs_edges: ClassVar[bool] = True
 
     attentions: int = option(

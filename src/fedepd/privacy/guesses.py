@@ -29,14 +29,13 @@ Fit = Callable[[Row, Embedding], float]
 
 def embeddings(view: View, seen: Seen, source: int, edges_known: bool) -> Iterator[Embedding]:
     """The candidates' rows under each model and layer that the attacker can think of."""
-    model = view.simulation.server.model
     clients = view.behind(source)
     for params in models(view, seen, source):
         graphs: Sequence[Callable[[ClientData], Tensor]] = [no_edges]
         if edges_known:
             graphs = [whole_graph, lambda c: trained_on(view, c, seen.messages[source])]
         for edges in graphs:
-            layers = [layers_of(model, params, c, edges(c)) for c in clients]
+            layers = [layers_of(*network_of(view, c.client_id, params), c, edges(c)) for c in clients]
             yield from (torch.cat(parts) for parts in zip(*layers, strict=True))
 
 
@@ -49,6 +48,16 @@ def models(view: View, seen: Seen, source: int) -> list[Tensors]:
     needed = server.model.shapes(server.info).keys()
     both = [model_part(seen.messages[source]), model_part(seen.replies[source].tensors)]
     return [m for m in both if m.keys() >= needed] or [server.model.initial(server.info, server.seed)]
+
+
+def network_of(view: View, client: int, params: Tensors) -> tuple[Backbone, Tensors]:
+    """A client's network and the weights that the attacker guesses for it.
+
+    Where clients have networks of their own, no model was sent, and these are its initial weights.
+    """
+    server = view.simulation.server
+    own = view.simulation.experiment.method.network_of(server.model, client, {})
+    return (own, params) if own is server.model else (own, own.initial(server.info, server.seed))
 
 
 def layers_of(model: Backbone, params: Tensors, data: ClientData, edges: Tensor) -> tuple[Tensor, ...]:
