@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import fedepd
+from fedepd.datasets.synthetic import synthetic
 from fedepd.errors import BadConfig, BadData
 from fedepd.model.whole import on_whole_graph
 from fedepd.report.runs import read_run
@@ -47,6 +48,21 @@ def test_edges_between_clients_are_counted(runs: Path) -> None:
     found = on_whole_graph(runs / "fedavg", across())
     assert (found.edges, found.between, found.nodes, found.touched) == (20, 20, 8, 8)
     assert found.own.sum() == found.whole.sum() == 8
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", fedepd.METHODS)
+def test_every_method_is_scored_there(name: str, tmp_path: Path) -> None:
+    """As in the run on the clients' own graphs, on the same test nodes on the whole one."""
+    graph = synthetic(
+        nodes=300, edges=1200, classes=4, imbalance=6.0, smallest=None, features=12, communities=6
+    )
+    fedepd.run(graph, name, rounds=4, clients=3, hidden=8, evaluate_every=2, out=tmp_path / "run")
+    found, run = on_whole_graph(tmp_path / "run", graph), read_run(tmp_path / "run")
+    own = run.confusions[f"{run.headline}_test"]
+    assert np.array_equal(found.own, own.sum(0))
+    assert np.array_equal(found.whole.sum(1), found.own.sum(1))  # the same nodes of each class
+    assert found.nodes == found.whole.sum() > 50
 
 
 def test_the_whole_graph_gives_what_an_exported_model_predicts_there(runs: Path) -> None:

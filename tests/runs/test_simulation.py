@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+import fedepd
 from fedepd.clients.partition import PartitionConfig
 from fedepd.errors import BadConfig
 from fedepd.longtail import Tiers
@@ -131,6 +133,24 @@ def test_corrupted_data_are_trained_on_and_clean_ones_scored() -> None:
         assert bool((asked.data.graph.y[~asked.data.train_mask] == HIDDEN).all())
     clean = plain.participants[0]
     assert clean._asked(1).data is clean._client(1).data
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", fedepd.METHODS)
+def test_every_method_trains_on_corrupted_data(name: str) -> None:
+    """To another model, seed by seed the same, and scored on the same nodes with their true classes."""
+    how = "features=0.5,features-missing=0.2,edges=0.5,edges-missing=0.3,labels=0.1,labels-missing=0.2"
+    few: dict[str, Any] = {"rounds": 4, "clients": 3, "hidden": 8, "evaluate_every": 2}
+    plain, one, again = (
+        fedepd.run("synthetic", name, **few, **more) for more in ({}, *[{"corrupt": how}] * 2)
+    )
+    assert not any("refused" in line for line in one.rounds)
+    trained, once_more, clean = ([line["loss"] for line in each.rounds] for each in (one, again, plain))
+    assert trained == once_more != clean
+    assert one.summary["weights_sha256"] == again.summary["weights_sha256"]
+    assert plain.confusions.keys() == one.confusions.keys()
+    for kind, matrix in one.confusions.items():
+        assert np.array_equal(matrix.sum(-1), plain.confusions[kind].sum(-1)), kind
 
 
 def test_an_aim_is_for_federations() -> None:
