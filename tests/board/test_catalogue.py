@@ -32,6 +32,16 @@ def test_finished_and_stopped_runs_at_every_level(write_run: WriteRun) -> None:
     assert (x.id, x.study, x.seed) == ("study/cells/x", "study/cells", 3)
 
 
+def test_runs_that_differ_in_the_seed_share_their_settings(write_run: WriteRun) -> None:
+    """Of 500 runs the list keeps as many texts as there are settings."""
+    for seed in (0, 1):
+        root = write_run(f"a{seed}", seed=seed).parent
+    one, two = Catalogue(root).entries()
+    assert one.settings is two.settings
+    assert "seed" not in one.settings
+    assert ["method.gamma", 0.5] in json.loads(one.settings)
+
+
 def test_a_run_goes_on_while_a_process_holds_its_folder(write_run: WriteRun) -> None:
     """The lock is another process's, because a process does not see its own."""
     folder = write_run("a")

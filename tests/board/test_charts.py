@@ -96,6 +96,21 @@ def test_a_map_that_nobody_could_read_is_not_drawn(
     assert charts.confusion(run) == []
 
 
+def test_a_server_that_saw_sums_shows_no_map_of_zeros(write_run: WriteRun) -> None:
+    """It does not know who has what. Zeros would say that nobody has anything."""
+    run = one(write_run("a")).first
+    run.partition["client_class"][:] = 0
+    found = charts.partition(run)
+    assert found["data"] == []
+    assert "does not know" in found["caption"]
+
+
+@pytest.mark.parametrize(("rows", "height"), [(9, None), (10, 310), (13, 370), (500, 900)])
+def test_a_chart_of_many_names_is_higher(rows: int, height: int | None) -> None:
+    """20 pixels for each name, and 110 for the axis. Chromium writes a name 12 pixels high."""
+    assert charts.high_enough(rows).get("height") == height
+
+
 def test_what_the_guard_keeps_is_marked_below_the_map(write_run: WriteRun) -> None:
     """12 classes, of which 0 to 4 are open. Class 4 is open and has no prototype, so it is not the guard's
     doing. The other seven are crosses below everything else."""

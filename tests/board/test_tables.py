@@ -73,6 +73,53 @@ def test_runs_that_share_a_place_are_counted() -> None:
     ]
 
 
+def test_the_values_of_a_sweep_have_rows_of_their_own() -> None:
+    """mu is 0.5, 2 or 10 at both seeds; rho is the same everywhere. 10 comes after 2, as a number."""
+    runs = [
+        Entry(
+            f"s/{mu}-{seed}",
+            "finished",
+            "A",
+            "own",
+            "toy",
+            seed,
+            1,
+            1,
+            (0.1, 0.1, 0.01 * mu + seed / 10),
+            settings=json.dumps([["method.mu", mu], ["method.rho", 1]]),
+        )
+        for seed in (0, 1)
+        for mu in (10, 0.5, 2)
+    ]
+    assert cells(tables.grid(runs)) == [
+        ["A, own, mu = 0.5", "0.5", "10.5"],
+        ["A, own, mu = 2", "2.0", "12.0"],
+        ["A, own, mu = 10", "10.0", "20.0"],
+    ]
+
+
+def test_settings_that_differ_between_datasets_make_no_rows() -> None:
+    """One method has a backbone of its own on each graph, and still one row."""
+    kinds = {"one": '[["model.backbone", "gcn"]]', "two": '[["model.backbone", "sage"]]'}
+    runs = [
+        Entry(data, "finished", "A", "", data, 0, 1, 1, SCORES, settings=settings)
+        for data, settings in kinds.items()
+    ]
+    assert cells(tables.grid(runs)) == [["A", "70.0", "70.0"]]
+
+
+def test_a_server_that_saw_sums_knows_no_shares(write_run: WriteRun) -> None:
+    """It knows of no training node. A share of 0.0 would be wrong."""
+    run = federation(write_run("a"), [{"round": 1, "clients": [0, 1, 2, 3]}])
+    clients = json.loads((run.path / "clients.json").read_text())
+    for client in clients:
+        client["train"] = 0
+    (run.path / "clients.json").write_text(json.dumps(clients))
+    found = tables.sites(Run(run.path, {}, run.config))
+    assert {row[5] for row in cells(found)} == {"–"}
+    assert "sums" in found.note
+
+
 def test_a_difference_is_told_over_seeds_only(write_run: WriteRun) -> None:
     """Skills 0.9 and 0.3 differ far more than seeds do. With two seeds it still cannot be told."""
     for seed in range(3):

@@ -5,7 +5,9 @@ Only a short entry is kept of each run. Files are read again only after they hav
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +19,7 @@ from fedepd.files import absolute
 from fedepd.folders import is_held
 from fedepd.report.runs import Run, read_run
 from fedepd.runs.follow import Counted, counted
+from fedepd.runs.frames import settings_of
 from fedepd.shown import shown
 
 DEPTH = 3
@@ -29,6 +32,8 @@ READ = (
     run_folder.CONFUSION, run_folder.FINAL, run_folder.SUMMARY, run_folder.RANKING,
 )  # fmt: skip
 """What the board reads of a run. None of it may be a link, which could lead out of the folder."""
+MOST_SETTINGS = 20_000
+"""Most characters of a run's settings. They have some two thousand."""
 SCORES = ("acc", "bacc", "macro_f1")
 Stamp = tuple[tuple[int, int, int], ...]
 
@@ -53,6 +58,8 @@ class Entry:
     """How many sites a federation has; 0 for a simulated run."""
     why: str = ""
     """Why a run is refused."""
+    settings: str = ""
+    """All settings but the seed, as JSON. Runs with the same ones share one text."""
 
     @property
     def name(self) -> str:
@@ -173,7 +180,14 @@ def _entry(path: Path, name: str) -> Entry:
         rounds=int(about.get("rounds", 0)),
         scores=tuple(pooled.get(score) for score in SCORES) if finished else (),
         sites=len(config.get("sites", ())),
+        settings=_settings(config),
     )
+
+
+def _settings(config: dict[str, Any]) -> str:
+    """Pairs of names and values."""
+    text = json.dumps([pair for pair in settings_of(config) if pair[0].rpartition(".")[2] != "seed"])
+    return sys.intern(text) if len(text) <= MOST_SETTINGS else ""
 
 
 def _check(path: Path) -> None:

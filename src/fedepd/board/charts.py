@@ -26,8 +26,11 @@ from fedepd.shown import shown
 Json = dict[str, Any]
 MOST_CELLS = 40_000
 """Most cells of a map. A larger one could not be read, and would be slow to draw."""
+FEW_ROWS, MOST_PIXELS = 9, 900
+"""Up to so many names stand in a chart of the usual height, and the largest height of a chart."""
 MOST_NAMED = 12
 """Most classes without a place on a map that are named beside their marks. Others are named on demand."""
+SUMS = "The server saw sums over all sites only, so it does not know who has what."
 MEASURES = {"recall": "Recall", "precision": "Precision", "f1": "F1"}
 
 
@@ -68,6 +71,11 @@ def of_several(groups: Sequence[Group]) -> list[Json]:
     return [validation(groups), *([per_class(groups)] if same else [])]
 
 
+def high_enough(rows: int) -> Json:
+    """A chart of names below each other is as high as they need. Few fit into any chart."""
+    return {"height": min(110 + 20 * rows, MOST_PIXELS)} if rows > FEW_ROWS else {}
+
+
 def figure(name: str, title: str, data: list[Json], caption: str = "", **layout: Any) -> Json:
     return {"name": name, "title": title, "caption": caption, "data": data, "layout": layout}
 
@@ -75,7 +83,8 @@ def figure(name: str, title: str, data: list[Json], caption: str = "", **layout:
 def axis(title: str, names: Sequence[str] = (), **more: Any) -> Json:
     """An axis; with names, one place for each, so that equal names stay apart."""
     places = {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": list(names)}
-    return {"title": {"text": title}, "automargin": True, **(places if names else {}), **more}
+    words = {"text": title, "standoff": 8}
+    return {"title": words, "automargin": True, **(places if names else {}), **more}
 
 
 def per_class(groups: Sequence[Group]) -> Json:
@@ -132,6 +141,7 @@ def confusion(group: Group) -> list[Json]:
             "Numbers: test nodes. Colour: percent of the true class. On the diagonal: correct.",
             xaxis=axis("predicted class", named),
             yaxis=axis("true class", named, autorange="reversed"),
+            **high_enough(len(named)),
         )
     ]
 
@@ -141,17 +151,21 @@ def partition(run: Run) -> Json:
     counts = run.partition["client_class"]
     if counts.ndim != 2 or counts.shape[1] != len(run.partition["class_sizes"]):
         raise BadData("the partition does not fit its classes; the folder is damaged")
+    title = "Who has which classes"
     if counts.size > MOST_CELLS:
-        return figure("partition", "Who has which classes", [], f"More than {MOST_CELLS:,} cells: not drawn.")
+        return figure("partition", title, [], f"More than {MOST_CELLS:,} cells: not drawn.")
+    if not counts.any():
+        return figure("partition", title, [], SUMS)
     order, names = class_order(run.partition["class_sizes"]), class_labels(run)
     data = heat(np.log10(1 + counts[:, order]), counts[:, order], "%{text} nodes")
     return figure(
         "partition",
-        "Who has which classes",
+        title,
         [{**data, "showscale": False}],
         "Nodes of each class at each client. The colour grows with the logarithm.",
         xaxis=axis("class", [names[c] for c in order]),
         yaxis=axis("client", client_labels(run, len(counts)), autorange="reversed"),
+        **high_enough(len(counts)),
     )
 
 
@@ -218,6 +232,7 @@ def left(group: Group) -> Json:
         "MiB of the whole run by field of the messages, all clients together.",
         xaxis=axis("MiB"),
         yaxis=axis("", [label(name) for name in fields]),
+        **high_enough(len(fields)),
     )
 
 
@@ -252,10 +267,18 @@ def prototypes(run: Run) -> list[Json]:
             data,
             caption,
             xaxis=axis("first component", zeroline=False),
-            yaxis=axis("second component", zeroline=False),
+            yaxis=axis("second component", zeroline=False, range=_with_names(data)),
             showlegend=bool(closed),
         )
     ]
+
+
+def _with_names(data: Sequence[Json]) -> list[float]:
+    """A range that has room for the names above and below the marks."""
+    values = [value for each in data for value in each["y"]]
+    low, high = min(values), max(values)
+    room = 0.3 * (high - low) or 1.0
+    return [low - room, high + room]
 
 
 def _sent(found: Map, kept: Sequence[int], names: Sequence[str]) -> Json:

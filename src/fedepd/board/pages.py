@@ -81,7 +81,7 @@ def list_page(entries: Sequence[Entry], folder: str, failures: Mapping[str, str]
             '<form action="/compare" method="get">',
             '<div class="scroll"><table class="sortable runs" data-name="runs" data-events="/events">'
             f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>",
-            '<p><button type="submit">Compare the runs that are ticked</button> '
+            '<p class="actions"><button type="submit">Compare the runs that are ticked</button> '
             '<a href="/table.csv?table=runs" download>Table as CSV</a></p></form>',
             said(
                 "Scores are the headline model's on test nodes, percent, as the run's summary says. "
@@ -195,7 +195,7 @@ def study_page(entries: Sequence[Entry], folder: str) -> str:
         [
             f'<div id="grid" data-events="{address("/events", study=folder)}">',
             f"{grid_html(entries, folder)}</div>",
-            f'<p><a href="{address("/compare", study=folder)}">Compare all finished runs</a> '
+            f'<p class="actions"><a href="{address("/compare", study=folder)}">Compare all finished runs</a> '
             f'<a href="{address("/table.csv", study=folder, table="grid")}" download>Table as CSV</a></p>',
         ],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,8 +14,10 @@ from fedepd.report.paired import FEWEST_PAIRS
 from fedepd.report.runs import Group, Run, by_dataset
 from fedepd.report.tables import METRIC_WORDS, NOTHING, Cell, Table
 from fedepd.runs.folder import CLIENTS, ROUNDS, read_rounds
-from fedepd.shown import csv_text, plain, shown
+from fedepd.shown import csv_text, listed, plain, shown
 
+MOST_DIFFERING = 4
+"""Most settings that a row of a grid is called by."""
 HELD = ("nodes", "edges", "train", "val", "test", "classes")
 
 
@@ -47,14 +50,14 @@ def sites(run: Run) -> Table:
     """How each site of a federation takes part, as far as the coordinator's folder says."""
     lines = read_rounds(run.path) if (run.path / ROUNDS).is_file() else []
     clients = run.clients
-    trained = max(sum(client["train"] for client in clients), 1)
+    trained = sum(client["train"] for client in clients)
     rows = []
     for k, name in enumerate(run.config["sites"]):
         state, why = site_state(k, lines)
         answered = sum(k in line.get("clients", ()) for line in lines)
         refused = sum(_is_refused(k, line, absent=False) for line in lines)
         late = sum(_is_refused(k, line, absent=True) for line in lines)
-        weight = clients[k]["train"] / trained if k < len(clients) else 0.0
+        weight = clients[k]["train"] / trained if trained and k < len(clients) else None
         rows.append(
             [
                 Cell(shown(name)),
@@ -62,7 +65,7 @@ def sites(run: Run) -> Table:
                 Cell(f"{answered:,} of {len(lines):,}", answered),
                 Cell(f"{late:,}", late),
                 Cell(f"{refused:,}", refused),
-                Cell(f"{100 * weight:.1f}", weight),
+                Cell(NOTHING, -1.0) if weight is None else Cell(f"{100 * weight:.1f}", weight),
                 Cell(shown(why, 200) or NOTHING),
             ]
         )
@@ -79,6 +82,8 @@ def sites(run: Run) -> Table:
         "From the rounds that the coordinator has written. Late: asked, and no answer in time. "
         "A site that went away since the last round is not known here; 'fedepd federation status' asks it."
     )
+    if not trained:
+        note += " The server does not know the share of a site here: it saw sums over all sites only."
     return Table("sites", headers, [rows], note)
 
 
@@ -125,30 +130,84 @@ def differences(groups: Sequence[Group]) -> Table | None:
     return Table("differences", ["Row", "Held against", *words], sections, note)
 
 
+Place = tuple[str, int]
+"""A dataset and a seed."""
+Settings = dict[str, Any]
+
+
 def grid(entries: Sequence[Entry]) -> Table:
-    """A study: one row per method and preset, one column per dataset and seed. Empty: not begun."""
-    columns = sorted({(each.data, each.seed) for each in entries if each.state != "refused"})
+    """A study: one column per dataset and seed. Empty: not begun.
+
+    A method and preset has one row, or one for each of the settings that its runs differ in at a place.
+    """
+    begun = [each for each in entries if each.state != "refused"]
+    columns = sorted({(each.data, each.seed) for each in begun})
     several = len({data for data, _ in columns}) > 1
-    rows: dict[tuple[str, str], dict[tuple[str, int], list[Entry]]] = {}
-    for each in entries:
-        if each.state != "refused":
-            rows.setdefault((each.method, each.preset), {}).setdefault((each.data, each.seed), []).append(
-                each
+    methods: dict[tuple[str, str], list[Entry]] = {}
+    for each in begun:
+        methods.setdefault((each.method, each.preset), []).append(each)
+    body = []
+    for (method, preset), runs in sorted(methods.items()):
+        name = method if preset in ("", "default") else f"{method}, {preset}"
+        for words, own in _rows(runs):
+            places = _by_place(own)
+            body.append(
+                [
+                    Cell(f"{name}, {words}" if words else name),
+                    *(_grid_cell(places.get(c, [])) for c in columns),
+                ]
             )
-    body = [
-        [
-            Cell(method if preset in ("", "default") else f"{method}, {preset}"),
-            *(_grid_cell(own.get(column, [])) for column in columns),
-        ]
-        for (method, preset), own in sorted(rows.items())
-    ]
     heads = [f"{data}, seed {seed}" if several else f"seed {seed}" for data, seed in columns]
     note = (
-        "Test macro-F1 in percent of finished runs, rounds done of the others. Runs in one place differ in "
-        "their settings, so they are counted and not averaged. The list of runs can compare them. "
+        "Test macro-F1 in percent of finished runs, rounds done of the others. Rows of one method are called "
+        "by the settings that differ. Runs that share a place all the same are counted and not averaged. "
         "Empty places have not begun: a folder does not say which runs are still planned."
     )
     return Table("grid", ["Method", *heads], [body], note)
+
+
+def _by_place(runs: Sequence[Entry]) -> dict[Place, list[Entry]]:
+    found: dict[Place, list[Entry]] = {}
+    for each in runs:
+        found.setdefault((each.data, each.seed), []).append(each)
+    return found
+
+
+def _rows(runs: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
+    """The runs of one method and preset by row, with the words that tell a row from the others.
+
+    Only settings that differ at one place make rows: other datasets often have other ones.
+    """
+    shared = [own for own in _by_place(runs).values() if len(own) > 1]
+    if not shared:
+        return [("", list(runs))]
+    known = {each.settings: dict(json.loads(each.settings or "[]")) for each in runs}
+    found = [_differing([known[each.settings] for each in own]) for own in shared]
+    names = list(dict.fromkeys(name for own in found for name in own))
+    rows: dict[str, list[Entry]] = {}
+    for each in runs:
+        rows.setdefault(json.dumps([known[each.settings].get(name) for name in names]), []).append(each)
+    ordered = sorted(rows.items(), key=lambda item: [_order(value) for value in json.loads(item[0])])
+    return [(_in_words(names, json.loads(values)), own) for values, own in ordered]
+
+
+def _differing(found: Sequence[Settings]) -> list[str]:
+    """The names of the settings that are not the same in all."""
+    names = dict.fromkeys(name for each in found for name in each)
+    return [name for name in names if any(each.get(name) != found[0].get(name) for each in found)]
+
+
+def _order(value: Any) -> tuple[int, float, str]:
+    """Numbers as numbers."""
+    return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, json.dumps(value))
+
+
+def _in_words(names: Sequence[str], values: Sequence[Any]) -> str:
+    pairs = [
+        f"{shown(name.rpartition('.')[2])} = {shown(value, 40)}"
+        for name, value in zip(names, values, strict=True)
+    ]
+    return listed(pairs, MOST_DIFFERING)
 
 
 def _grid_cell(runs: Sequence[Entry]) -> Cell:
