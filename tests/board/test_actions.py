@@ -83,6 +83,19 @@ def test_what_others_started_is_not_stopped(write_run: WriteRun, ask: Ask) -> No
     assert asker.post("/stop", f"form={asker.secret.form}&run=a").status == 400
 
 
+@pytest.mark.parametrize(("ending", "offered"), [(False, "Stop"), (True, "Resume")])
+def test_a_stopped_run_is_offered_to_be_resumed(
+    write_run: WriteRun, ask: Ask, monkeypatch: pytest.MonkeyPatch, ending: bool, offered: str
+) -> None:
+    """Its process may take a second to end, but the page is made once. A run that begins can be stopped."""
+    (write_run("a") / "summary.json").unlink()
+    asker = ask()
+    monkeypatch.setattr(asker.board.actions.processes, "is_ours", lambda name: True)
+    monkeypatch.setattr(asker.board.actions.processes, "is_ending", lambda name: ending)
+    page = asker.get("/run?run=a").text
+    assert [word for word in ("Stop", "Resume") if f">{word}</button>" in page] == [offered]
+
+
 @pytest.mark.heavy
 def test_a_real_run_is_started_stopped_and_resumed(ask: Ask, tmp_path: Path) -> None:
     asker = ask()

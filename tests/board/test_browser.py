@@ -60,6 +60,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
         for seed in range(3):
             write(f"s/epd{seed}", seed=seed, skill=0.9)
             write(f"s/avg{seed}", method="fedavg", label="FedAvg", seed=seed, skill=0.3)
+        write("kit/fraud-20261118-192938", dataset="federation north+south+east+west")
         folder = write("going", rounds=9)
     (folder / "summary.json").rename(base / "summary.json")
     record.write_rounds(folder, map(line, (1, 2)))
@@ -91,8 +92,8 @@ def test_the_list_is_there_and_live(page: Page) -> None:
     page.go("/")
     assert "token" not in page.driver.current_url
     page.wait("document.querySelector('table.runs').dataset.live === 'yes'")
-    assert page.ask("document.querySelectorAll('table.runs tbody tr').length") == 7
-    assert page.ask("document.getElementById('counts').textContent") == "1 stopped, 6 finished"
+    assert page.ask("document.querySelectorAll('table.runs tbody tr').length") == 8
+    assert page.ask("document.getElementById('counts').textContent") == "1 stopped, 7 finished"
     page.check_quiet()
 
 
@@ -107,9 +108,43 @@ def test_rounds_appear_as_they_are_written(page: Page) -> None:
         record.add_round(folder, line(number))
     page.wait("document.getElementById('round').textContent === '9'")
     page.wait("document.getElementById('live').dataset.drawn === '9'")
+    points = "document.querySelectorAll('#live figure[data-name=val] .scatterlayer .point').length"
+    page.wait(f"{points} === 2 * 9")  # balanced accuracy and macro-F1; accuracy is hidden at first
     (page.folder / "summary.json").rename(folder / "summary.json")
     page.wait("document.getElementById('state').textContent === 'finished'")
     page.check_quiet()
+
+
+FITTING = (
+    "[...document.querySelectorAll('figure > div')].map(box => "
+    "[box.clientWidth, box.clientHeight, box.querySelector('.main-svg').clientWidth])"
+)
+
+
+def test_a_chart_is_as_wide_as_its_box(page: Page) -> None:
+    """The first chart came alone, as wide as the page, and was drawn anew before it had shrunk."""
+    page.driver.set_window_size(1300, 900)
+    for _ in range(3):
+        page.go("/run?run=s/epd0")
+        page.wait("document.getElementById('figures').dataset.drawn === '5'")
+        page.wait("document.getElementById('live').dataset.drawn === '20'")
+        time.sleep(0.5)
+        found = page.ask(FITTING)
+        assert [width for width, _, _ in found] == [drawn for _, _, drawn in found]
+        assert len({width for width, _, _ in found}) == 1
+    heights = [height for _, height, _ in found]
+    assert heights[5] > heights[0]  # twelve classes below each other need more than the usual height
+
+
+def test_the_list_cuts_nothing_off(page: Page) -> None:
+    """A name is not broken into single letters where there is room, and the state is in sight."""
+    page.driver.set_window_size(1300, 900)
+    page.go("/")
+    page.wait("document.querySelector('table.runs').dataset.live === 'yes'")
+    box = "document.querySelector('table.runs').parentElement"
+    assert page.ask(f"{box}.scrollWidth <= {box}.clientWidth")
+    rows = page.ask("[...document.querySelectorAll('table.runs tbody tr')].map(row => row.clientHeight)")
+    assert max(rows) < 70  # two lines have 60 pixels, and three 82
 
 
 def test_all_figures_of_a_run_are_drawn_and_can_be_taken_away(page: Page) -> None:

@@ -19,7 +19,8 @@ import json, signal, sys, time
 json.dump(sys.argv[1:], open({words!r}, "w"))
 if "--fail=yes" in sys.argv:
     sys.exit("fedepd: rounds is -1; give at least 1")
-signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
+slow = 0.5 if "--slow=yes" in sys.argv else 0
+signal.signal(signal.SIGINT, lambda *_: time.sleep(slow) or sys.exit(130))
 open({ready!r}, "w").close()
 time.sleep(60)
 """
@@ -65,6 +66,18 @@ def test_stop_is_an_interrupt_and_no_failure(started: Processes, tmp_path: Path)
     started.stop("a")
     wait(lambda: not started.is_ours("a"))
     assert started.failures() == {}
+
+
+def test_a_run_that_is_about_to_end_is_waited_for(started: Processes, tmp_path: Path) -> None:
+    """A run lets go of its folder before its process ends. Who resumes it then gets no refusal."""
+    started.start("a", "fedavg", ["--slow=yes"])
+    wait((tmp_path / "ready").exists)
+    assert not started.is_ending("a")
+    started.stop("a")
+    assert started.is_ending("a")
+    started.resume("a")
+    assert started.is_ours("a")
+    assert not started.is_ending("a")
 
 
 def test_what_the_board_did_not_start_is_not_stopped(started: Processes) -> None:

@@ -45,7 +45,8 @@ class Actions:
     def buttons(self, entry: Entry) -> str:
         """What can be done with a run now."""
         found = []
-        if self.processes.is_ours(entry.id):
+        has_let_go = entry.state == "stopped" and self.processes.is_ending(entry.id)
+        if self.processes.is_ours(entry.id) and not has_let_go:
             found.append(form.button("/stop", entry.id, "Stop", self._secret.form))
         elif entry.state == "stopped" and not entry.sites:
             found.append(form.button("/resume", entry.id, "Resume", self._secret.form))

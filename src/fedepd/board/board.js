@@ -14,6 +14,9 @@ function themed(layout) {
   };
 }
 
+// Plotly would measure its box only later, and forget to where a chart is drawn anew in between.
+const sized = box => ({ width: box.clientWidth, height: box.clientHeight });
+
 function draw(place, name, title, caption, data, layout) {
   const figure = document.createElement("figure");
   const head = document.createElement("h3");
@@ -28,12 +31,13 @@ function draw(place, name, title, caption, data, layout) {
   }
   place.append(figure);
   if (!data.length) { box.remove(); return null; }
+  if (layout.height) box.style.height = `${layout.height}px`;
   // Choice: no bar of buttons over the chart. It would hide the legend, and a finger cannot hover.
   const whiskers = getComputedStyle(document.body).color;
   for (const each of data) if (each.error_y) each.error_y.color = whiskers;
-  Plotly.newPlot(box, data, themed(layout), { displaylogo: false, displayModeBar: false });
-  // A chart that came alone was as wide as the page. It shrinks when the next one stands beside it.
-  new ResizeObserver(() => Plotly.Plots.resize(box)).observe(box);
+  const fitted = new ResizeObserver(() => { if (box.clientWidth) Plotly.relayout(box, sized(box)); });
+  Plotly.newPlot(box, data, { ...themed(layout), ...sized(box) }, { displaylogo: false, displayModeBar: false })
+    .then(() => fitted.observe(box));
   const take = document.createElement("p");
   take.className = "take";
   for (const format of ["png", "svg"]) {
@@ -92,14 +96,16 @@ function liveCharts(place) {
   function redraw() {
     waiting = false;
     for (const [name, curve] of Object.entries(curves)) {
-      const data = [...curve.traces.values()];
+      // Plotly takes an array that it has seen for one that has not changed, so it gets new ones.
+      const data = [...curve.traces.values()].map(each => ({ ...each, x: [...each.x], y: [...each.y] }));
       if (!data.length) continue;
       const last = Math.max(...data.map(each => each.x[each.x.length - 1]));
       const layout = {
         xaxis: { title: { text: "round", standoff: 6 }, ...(last <= 12 ? { dtick: 1 } : {}) }, yaxis: { title: { text: curve.unit }, rangemode: "tozero" },
         showlegend: data.length > 1, uirevision: "kept",
       };
-      if (curve.box) Plotly.react(curve.box, data.map(each => ({ ...each })), themed(layout));
+      const again = curve.box && { ...themed(layout), ...sized(curve.box) };
+      if (again) Plotly.react(curve.box, data, again);
       else curve.box = draw(place, name, curve.title, "", data, layout);
     }
     place.dataset.drawn = Math.max(0, ...[...curves.loss.traces.values()].map(each => each.x.length));

@@ -37,6 +37,8 @@ class Started:
     process: subprocess.Popen[bytes]
     words: IO[bytes]
     """What it said on stderr."""
+    told: bool = False
+    """Whether it was asked to end."""
 
     def said(self) -> str:
         """The end of it, as one sentence."""
@@ -62,7 +64,10 @@ class Processes:
         self._begin(name, ["run", method, f"--out={self._root / name}", "--quiet", *options])
 
     def resume(self, name: str) -> None:
-        """Go on with a run that stopped."""
+        """Go on with a run that stopped. Its process may end a little later than it lets go of the run."""
+        if self.is_ending(name):
+            with suppress(subprocess.TimeoutExpired):
+                self._started[name].process.wait(PATIENCE)
         self._begin(name, ["resume", str(self._root / name), "--quiet"])
 
     def _begin(self, name: str, words: list[str]) -> None:
@@ -89,6 +94,10 @@ class Processes:
         """Whether the board started the run and it goes on."""
         return name in self._started and self._started[name].process.poll() is None
 
+    def is_ending(self, name: str) -> bool:
+        """Whether the run was asked to end, and its process has not yet."""
+        return self.is_ours(name) and self._started[name].told
+
     def is_starting(self, name: str) -> bool:
         """Whether the run was started and has written nothing yet."""
         return self.is_ours(name) and not run_folder.is_begun(self._root / name)
@@ -108,6 +117,7 @@ class Processes:
         """Ask a run to end. Its rounds are kept."""
         if not self.is_ours(name):
             raise BadConfig(f"this board did not start '{shown(name)}'; stop it where it was started")
+        self._started[name].told = True
         self._started[name].process.send_signal(signal.SIGINT)
 
     def close(self) -> None:
