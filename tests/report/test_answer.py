@@ -161,6 +161,17 @@ def test_of_three_methods_the_first_is_held_against_the_others(write: Write) -> 
     )
 
 
+def test_of_three_methods_the_line_says_who_is_ahead_on_other_classes(write: Write) -> None:
+    """'takeover' tells all of them apart, 'clean' only FedAvg from both others. 'mule' tells nothing."""
+    write("FedAvg", [[60, 10, 4], [61, 10, 4], [60, 11, 4]], (100, 50, 25), NAMES)
+    write("CReFF", [[90, 20, 4], [91, 20, 4], [90, 21, 4]], (100, 50, 25), NAMES)
+    found = said(write("FedEPD", [[90, 40, 5], [91, 40, 4], [90, 41, 5]], (100, 50, 25), NAMES))
+    assert found.first.endswith(
+        "; no two of them can be told apart there; on 'clean' FedEPD and CReFF are ahead of FedAvg; on "
+        "'takeover' FedEPD is ahead of CReFF and FedAvg."
+    )
+
+
 def test_of_many_methods_the_first_are_named(write: Write) -> None:
     """Six methods with one seed: three by name, then from what to what the others find."""
     for place in range(6):

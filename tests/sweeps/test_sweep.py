@@ -99,6 +99,20 @@ def test_validation_chooses_and_values_are_in_order() -> None:
     assert pairs[2, 10][1] < 0.05 < pairs[1, 2][1]
 
 
+def test_values_are_tested_seed_by_seed() -> None:
+    """Seeds lie 20 points apart, and mu = 2 is 1, 1.1 and 0.9 points better at each of them.
+
+    Paired: t = 1 / (0.1 / sqrt(3)) = 17.3 with 2 degrees of freedom, so p = 0.0033. Welch's standard error
+    would be 20 sqrt(2 / 3) = 16.3 points. The fourth seed of one value has no partner.
+    """
+    worse, better = (0.30, 0.50, 0.70, 0.9), (0.310, 0.511, 0.709)
+    runs = [made_run(1, seed, 0.5, each) for seed, each in enumerate(worse)]
+    runs += [made_run(2, seed, 0.5, each) for seed, each in enumerate(better)]
+    ((_, _, outcome, p),) = swept(runs, ["mu"]).tests("macro_f1")
+    assert (outcome.n, outcome.difference) == (3, pytest.approx(-1))
+    assert p == pytest.approx(0.0033, abs=1e-4)
+
+
 def test_the_last_round_is_judged_by_macro_f1() -> None:
     run = made_run(1, 0, 0.25, 0.3)
     run.config["experiment"]["protocol"]["select"] = "last"

@@ -22,6 +22,8 @@ MANY = 10
 has too few test nodes to speak for a run."""
 NAMED = 4
 """Most methods whose shares stand in the line."""
+SPELLED = 2
+"""Of so many other classes the line says who is ahead of whom; of more it only names them."""
 SURE = 0.05
 COMMON = "over the seeds that both have"
 """Said where another one is ahead than by the mean over all seeds: tests pair the seeds in common."""
@@ -348,4 +350,26 @@ def _more(groups: Sequence[Group], tests: _Tests, asked: _Asked) -> str:
         return text
     if not tests.others:
         return f"{text}; on {_rest(asked)} no two can be told apart"
-    return f"{text}; of {_rest(asked)}, some can be told apart on {listed(tests.others, NAMED)}"
+    if len(tests.others) > SPELLED:
+        return f"{text}; some of them can be told apart on {_joined(list(tests.others))}"
+    told = "; ".join(f"on {name} {_ahead(groups, each)}" for name, each in tests.others.items())
+    return f"{text}; {told}"
+
+
+def _ahead(groups: Sequence[Group], told: Told) -> str:
+    """Who is ahead of whom. Of several winners and losers, the one that is ahead of most is named."""
+    pairs = [(i, j) if sign > 0 else (j, i) for (i, j), sign in told.items()]
+    winners, losers = (list(dict.fromkeys(places)) for places in zip(*pairs, strict=True))
+    if len(losers) > 1:
+        winners = [max(winners, key=lambda place: sum(place == won for won, _ in pairs))]
+        losers = [lost for won, lost in pairs if won == winners[0]]
+    ahead, behind = (_joined([groups[place].label for place in places]) for places in (winners, losers))
+    return f"{ahead} {'is' if len(winners) == 1 else 'are'} ahead of {behind}"
+
+
+def _joined(names: Sequence[str]) -> str:
+    """``a, b and c``, or the first of many."""
+    if len(names) > NAMED:
+        return listed(names, NAMED)
+    *before, last = names
+    return f"{', '.join(before)} and {last}" if before else last

@@ -34,7 +34,8 @@ MAP = (
 )
 TESTS = (
     "Difference of test macro-F1 in points, first minus second: the mean over seeds and, with three "
-    "or more, its 95 % t interval, paired by seed. p: Welch's test, corrected by Holm over all pairs."
+    "or more, its 95 % t interval, paired by seed. p: the t test of that interval, corrected by Holm over "
+    "all pairs. So an interval of one sign may still not be told."
 )
 
 
@@ -90,7 +91,13 @@ def answer(found: Swept) -> list[str]:
 
 def values_table(found: Swept, digits: int = 2) -> Table:
     """One row per combination, the chosen one marked."""
-    headers = [*(shown(name) for name in found.names), "Seeds", "Validation", *METRIC_TITLES.values(), ""]
+    headers = [
+        *(shown(name) for name in found.names),
+        "Seeds",
+        "Validation",
+        *METRIC_TITLES.values(),
+        "Choice",
+    ]
     rows = []
     for each in found.combinations:
         validation = mean_std([each.validation])

@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from fedepd.errors import BadConfig
-from fedepd.report.paired import Comparison, compare_seeds, holm
+from fedepd.report.paired import Comparison, compare_seeds, holm, in_common, paired_p
 from fedepd.report.runs import Run
 from fedepd.runs.folder import check_new_run
 from fedepd.runs.frames import settings_of
@@ -147,11 +150,26 @@ class Swept:
         return in_words(dict(zip(self.names, combination.values, strict=True)))
 
     def tests(self, metric: str) -> list[tuple[Combination, Combination, Comparison, float]]:
-        """Every pair of combinations, and Welch's p over seeds, corrected by Holm over all pairs."""
+        """Every pair of combinations, and p over the seeds that both have, corrected by Holm over all pairs.
+
+        Choice: the test is paired by seed. All values have the same partition, split and initial weights at a
+        seed, and seeds differ far more than values do. Welch's test would count that as chance.
+        """
         pairs = list(itertools.combinations(self.combinations, 2))
-        found = [compare_seeds(a.scores(metric), b.scores(metric)) for a, b in pairs]
-        corrected = holm([each.welch_p for each in found])
-        return [(*pair, each, p) for pair, each, p in zip(pairs, found, corrected, strict=True)]
+        common = [_in_common(a, b, metric) for a, b in pairs]
+        corrected = holm([paired_p(ours - theirs) for ours, theirs in common])
+        outcomes = [compare_seeds(ours.tolist(), theirs.tolist()) for ours, theirs in common]
+        return [(*pair, each, p) for pair, each, p in zip(pairs, outcomes, corrected, strict=True)]
+
+
+def _in_common(one: Combination, other: Combination, metric: str) -> npt.NDArray[np.float64]:
+    """The scores of both at the seeds that both have: [2, n]."""
+    ours, theirs = (
+        {run.seed: score for run, score in zip(each.runs, each.scores(metric), strict=True)}
+        for each in (one, other)
+    )
+    seeds = sorted(ours.keys() & theirs.keys())
+    return in_common([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds])
 
 
 def swept(runs: Sequence[Run], names: Sequence[str]) -> Swept:
