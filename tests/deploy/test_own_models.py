@@ -19,10 +19,13 @@ from fedepd.metrics import confusion_matrix
 from fedepd.rounds.evaluate import sizes
 
 
-@pytest.fixture(scope="module", params=["fedepd", "fedproto"])
+@pytest.fixture(scope="module", params=["fedepd", "fedproto", "fedproto 2-4-6"])
 def over(request: pytest.FixtureRequest, five_kits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The last one has clients of different widths."""
     folder = tmp_path_factory.mktemp("ended") / "fed"
-    ledger = ended(five_kits, folder, request.param, min_count=1, min_holders=1)
+    method, _, widths = request.param.partition(" ")
+    more = {"widths": widths} if widths else {}
+    ledger = ended(five_kits, folder, method, min_count=1, min_holders=1, **more)
     best = ledger.progress.best
     kind = "global" if "global" in best else "personal"
     np.save(folder / "test.npy", best[kind].confusions[f"{kind}_test"].sum(0))

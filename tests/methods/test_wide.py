@@ -30,11 +30,11 @@ VARIANTS += [
 ]
 
 
-class Watching(TorchDispatchMode):
+class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The largest dense result of all operations of torch, in numbers."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.largest = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

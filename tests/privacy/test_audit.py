@@ -96,8 +96,9 @@ def test_a_run_has_the_setting_whose_protection_it_has(
 
 
 def test_a_method_without_a_common_model_is_told_so(four: Four) -> None:
-    found = audited(four("fedproto"), skip=())
-    assert "no membership and no links" in found.notes[0]
+    for settings in ({}, {"widths": "4-12"}):
+        found = audited(four("fedproto", **settings), skip=())
+        assert "no membership and no links" in found.notes[0]
 
 
 def test_what_cannot_be_audited(four: Four) -> None:

@@ -27,7 +27,7 @@ def other_value(name: str, kind: Any, value: Any) -> Any:
         return next(choice for choice in get_args(kind) if choice != value)
     if kind is str:
         texts = {"partition": "balanced", "start": "model", "corrupt": "edges=0.1", "aim": "recall 1=0.8"}
-        return texts[name]
+        return {**texts, "widths": "16-32"}[name]
     if name == "backbone":
         return "sage"
     if kind is bool:

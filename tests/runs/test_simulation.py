@@ -141,9 +141,8 @@ def test_every_method_trains_on_corrupted_data(name: str) -> None:
     """To another model, seed by seed the same, and scored on the same nodes with their true classes."""
     how = "features=0.5,features-missing=0.2,edges=0.5,edges-missing=0.3,labels=0.1,labels-missing=0.2"
     few: dict[str, Any] = {"rounds": 4, "clients": 3, "hidden": 8, "evaluate_every": 2}
-    plain, one, again = (
-        fedepd.run("synthetic", name, **few, **more) for more in ({}, *[{"corrupt": how}] * 2)
-    )
+    plain = fedepd.run("synthetic", name, **few)
+    one, again = (fedepd.run("synthetic", name, corrupt=how, **few) for _ in range(2))
     assert not any("refused" in line for line in one.rounds)
     trained, once_more, clean = ([line["loss"] for line in each.rounds] for each in (one, again, plain))
     assert trained == once_more != clean
