@@ -4,6 +4,7 @@ More threads would change bits and slow small tests down. No property fails for 
 something of the machine alone.
 """
 
+import gc
 import os
 import shutil
 import sys
@@ -32,6 +33,17 @@ def memory_for_files(folder: Path = Path("/dev/shm")) -> Path | None:
 
 if place := memory_for_files():
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(place))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What collection makes stays to the end. No later collection of garbage looks at it again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -48,6 +49,18 @@ def test_every_client_is_answered_for_by_its_own_process(make: Make) -> None:
     assert again[2][1:] == [2, "b", torch.tensor(6.0)]  # its second act, in the process that knows the first
     assert again.keys() == {2}
     assert not counts  # nothing happened here
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_what_the_program_has_frozen_stays_so_and_nothing_else(make: Make, frozen: bool) -> None:
+    gc.unfreeze()
+    try:
+        if frozen:
+            gc.freeze()
+        make(lambda name, client, arguments: client, [[0]]).each("tell", {0: ()})
+        assert bool(gc.get_freeze_count()) == frozen
+    finally:
+        gc.freeze()
 
 
 def test_a_failure_is_raised_here_as_it_was_there_and_the_next_question_is_answered(make: Make) -> None:

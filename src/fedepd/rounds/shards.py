@@ -63,6 +63,7 @@ class Shards:
 
     def _start(self) -> None:
         context, ours = multiprocessing.get_context("fork"), list[Connection]()
+        ours_to_free = not gc.get_freeze_count()  # what the program itself has frozen stays so
         gc.freeze()  # else a collection in a copy would write to all objects, and so double their memory
         try:
             for _ in self._parts:
@@ -80,7 +81,8 @@ class Shards:
                     signal.pthread_sigmask(signal.SIG_SETMASK, before)
                 theirs.close()
         finally:
-            gc.unfreeze()
+            if ours_to_free:
+                gc.unfreeze()
 
     def close(self) -> None:
         """End all processes."""
