@@ -324,8 +324,9 @@ class Battery:
                 require(not same, "4 steps change nothing")
 
     def fits(self, features: str, backbone: Any, head: Any) -> None:
-        model = Backbone(backbone, hidden=4, head=head)
-        _require_finite(self.run("one_node_class", features, model=model).rounds)
+        model, case = Backbone(backbone, hidden=4, head=head), "one_node_class"
+        run = self.first(case, features) if model == SMALL else self.run(case, features, model=model)
+        _require_finite(run.rounds)
 
     def fits_others(self, model: Backbone) -> None:
         """Strict: steps write into nothing that they were given."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -24,29 +25,45 @@ from fedepd.types import Reply, Tensors
 
 def copies(value: Any) -> Tensors:
     """Copies of all numbers held anywhere inside ``value``, by where they are."""
-    return {path: torch.as_tensor(copied(leaf)) for path, leaf in leaves(value)}
+    return {path: torch.as_tensor(copied(leaf)) for path, leaf in leaves(value).items()}
 
 
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """All tensors, arrays and numbers held anywhere inside ``value``, with where they are: no copies."""
+def leaves(value: Any, path: str = "") -> dict[str, Any]:
+    """All tensors, arrays and numbers held anywhere inside ``value``, by where they are: no copies."""
+    found: dict[str, Any] = {}
+    _find(value, path, found)
+    return found
+
+
+def _find(value: Any, path: str, found: dict[str, Any]) -> None:
+    """The most frequent kinds first: it is asked about every object around every step."""
     if isinstance(value, Tensor) and value.layout == torch.sparse_csr:
         parts: Any = {"rows": value.crow_indices(), "columns": value.col_indices(), "values": value.values()}
-    elif isinstance(value, (Tensor, np.ndarray, bool, int, float)):
-        yield path, value
+    elif isinstance(value, (Tensor, np.ndarray, int, float)):
+        found[path] = value
         return
+    elif value is None or isinstance(value, str):
+        return
+    elif isinstance(value, dict):
+        parts = value
     elif isinstance(value, (list, tuple)):
         parts = dict(enumerate(value))
-    elif isinstance(value, (dict, Mapping)):
+    elif is_dataclass(value) and not isinstance(value, type):
+        parts = {name: getattr(value, name) for name in _names(type(value))}
+    elif isinstance(value, Mapping):
         parts = value
-    elif is_dataclass(value):
-        parts = {f.name: getattr(value, f.name) for f in fields(value)}
     elif sp.issparse(value):
         rows = value.tocsr()
         parts = {"rows": rows.indptr, "columns": rows.indices, "values": rows.data}
     else:
         return
     for key, part in parts.items():
-        yield from leaves(part, f"{path}/{key}")
+        _find(part, f"{path}/{key}", found)
+
+
+@cache
+def _names(cls: type[Any]) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(cls))
 
 
 def copied(leaf: Any) -> Any:
@@ -80,10 +97,11 @@ class Watched:
 
     @contextmanager
     def unchanged(self, what: str, *values: Any) -> Iterator[None]:
-        before = [{path: copied(leaf) for path, leaf in leaves(value)} for value in values if self.strict]
+        given = values if self.strict else ()
+        before = [{path: copied(leaf) for path, leaf in leaves(value).items()} for value in given]
         yield
-        for old, value in zip(before, values, strict=False):
-            new = dict(leaves(value))
+        for old, value in zip(before, given, strict=True):
+            new = leaves(value)
             require(old.keys() == new.keys(), f"{what} added or removed {sorted(old.keys() ^ new.keys())}")
             for name, leaf in old.items():
                 require(same(leaf, new[name]), f"{what} wrote into {name}")
