@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,17 @@ from hostile import ANY_FILE, ANY_JSON, refusal
 FAST = ["--skip", "membership,links,recovery", "--rounds", "2", "--quiet"]
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "run"
+    run("synthetic", "fedepd", rounds=2, clients=4, hidden=8, out=folder)
+    return folder
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    run("synthetic", "fedepd", rounds=2, clients=4, hidden=8, out=tmp_path / "run")
-    return tmp_path / "run"
+def folder(made: Path, tmp_path: Path) -> Path:
+    """A copy, because audits write into it and tests spoil it."""
+    return Path(shutil.copytree(made, tmp_path / "run"))
 
 
 def test_a_run_is_audited(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
