@@ -134,9 +134,9 @@ def search(seconds: float, formats: list[str], seed: int, folder: Path = FOLDER)
     while time.monotonic() < deadline:
         for format in formats:
             left = deadline - time.monotonic()
-            if left <= 0:
+            if left <= 0 and next_number[format]:  # on a busy machine every format has one turn all the same
                 break
-            share = min(TURN, max(0.2, seconds / len(formats)), left)
+            share = min(TURN, max(0.2, seconds / len(formats)), max(0.2, left))
             after, bad, fault = turn(format, seed, next_number[format], share, sources)
             tried += after - next_number[format]
             next_number[format] = after
