@@ -53,7 +53,7 @@ RUNS |= {
     for method, cls in METHODS.items()
     if cls.has_global
 }
-SLOW = {f"{method}:default:adapted" for method in ("graphsmote", "hiertail", "fedgac")}
+SLOW = {f"{method}:default:adapted" for method in ("graphsmote", "hiertail", "fedgac", "tailgnn")}
 FEDERATIONS = [method for method, cls in METHODS.items() if not cls.merges_clients]
 FEDERATIONS += [f"{method}:guarded" for method in FEDERATIONS if not METHODS[method]().needs_single_replies]
 
