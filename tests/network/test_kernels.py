@@ -111,6 +111,32 @@ def test_chosen_rows_are_scipys_bit_by_bit(rows: int, chosen: list[int], seed: i
         assert found.values().tolist() == expected.data.tolist()
 
 
+@given(rows=st.integers(1, 40), width=st.integers(1, 70), seed=st.integers(0, 9))
+def test_products_of_rows_in_place_have_the_bits_of_products_with_a_copy(
+    rows: int, width: int, seed: int
+) -> None:
+    a, rng = matrix(rows, rows, seed), np.random.default_rng(seed)
+    whole = kernels.Factor(csr_tensor(a + a.T, np.int32))
+    index = torch.from_numpy(np.flatnonzero(rng.random(rows) < 0.6))
+    right, left = (torch.from_numpy(rng.standard_normal((n, width), np.float32)) for n in (rows, len(index)))
+    for library in (kernels._library, None):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kernels, "_library", library)
+            copied, chosen = kernels.Factor(whole.chosen_rows(index)), kernels.ChosenFactor(whole, index)
+            assert torch.equal(chosen.times(right), copied.times(right))
+            transposed = kernels.Factor(copied.transposed()).times(left)
+            assert torch.equal(chosen.transposed_times(left), transposed)
+
+
+@compiled
+@pytest.mark.hostile
+@pytest.mark.parametrize("row", [-1, 3])
+def test_a_row_in_place_that_is_not_there_is_refused(row: int) -> None:
+    whole = kernels.Factor(csr_tensor(sp.identity(3, np.float32, "csr"), np.int32))
+    with pytest.raises(IndexError, match=r"a row is not in 0 \.\. 2"):
+        kernels.ChosenFactor(whole, torch.tensor([0, row]))
+
+
 @compiled
 @pytest.mark.hostile
 @pytest.mark.parametrize("row", [-1, 3])

@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 
 from fedepd.errors import BadData
 from fedepd.network import kernels
+from fedepd.network import sparse as module
+from fedepd.network.backbones import Backbone
+from fedepd.network.contract import Inputs
 from fedepd.network.sparse import (
+    Chosen,
     Sparse,
     adjacency,
     csr_tensor,
@@ -25,10 +29,12 @@ from fedepd.network.sparse import (
     row_dots,
     spmm,
     to_scipy,
+    two_steps,
     weighted_adjacency,
     with_loops,
 )
-from fedepd.types import Graph
+from fedepd.types import Graph, TaskInfo
+from toy import toy_client
 
 
 def random_matrix(rows: int, columns: int, seed: int = 0, density: float = 0.4) -> sp.csr_matrix:
@@ -290,3 +296,38 @@ def test_features_are_dense_from_one_half_on(entries: int, shape: tuple[int, int
 def test_dense_features_stay_as_they_are() -> None:
     x = torch.zeros(3, 2)
     assert factor_of(x) is x
+
+
+def test_rows_of_a_large_symmetric_matrix_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client trains and predicts with the same bits either way."""
+    data, model = toy_client(nodes=40), Backbone(hidden=8)
+    params = model.initial(TaskInfo(data.graph.num_features, data.graph.num_classes, 1), 0)
+
+    def found(inputs: Inputs) -> list[torch.Tensor]:
+        _, grads = model.gradient(
+            params, inputs, np.random.default_rng(0), lambda z: (0.0, torch.softmax(z, 1))
+        )
+        return [*(grads[name] for name in sorted(grads)), model.training_rows(params, inputs)[0]]
+
+    copied = model.inputs(data)
+    monkeypatch.setattr(module, "IN_PLACE_FROM", 1)
+    in_place = model.inputs(data)
+    assert isinstance(copied.train_rows, Sparse)
+    assert isinstance(in_place.train_rows, Chosen)
+    assert in_place.train_rows.shape == copied.train_rows.shape
+    assert all(torch.equal(a, b) for a, b in zip(found(copied), found(in_place), strict=True))
+    sage = Backbone("sage", hidden=8).inputs(data)  # its operator is not symmetric
+    assert isinstance(sage.train_rows, Sparse)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_two_steps_are_rows_of_the_square_bit_by_bit(weighted: bool) -> None:
+    a = abs(random_matrix(30, 30, density=0.1))
+    adj = sp.csr_matrix(sp.triu(a, 1) + sp.triu(a, 1).T)
+    if not weighted:
+        adj.data[:] = 1
+    nodes, whole = np.array([2, 5, 17, 29]), normalised(adj)
+    expected, found = (whole[nodes] @ whole).tocsr(), two_steps(adj, nodes)
+    assert found.shape == (4, 30)
+    for part in ("indptr", "indices", "data"):
+        assert np.array_equal(getattr(found, part), getattr(expected, part))

@@ -24,17 +24,37 @@ int fedepd_supported(void) { return 1; }
 typedef float lane __attribute__((vector_size(32), aligned(4), may_alias));
 #define LANE 8
 
-/* Sums LANES * 8 columns, starting at c, of row r of A dense in registers. It is a macro, so that it is
-   compiled for the same processor as the function that uses it. */
-#define STRIP(LANES)                                                                  \
-    {                                                                                 \
-        lane sum[LANES];                                                              \
-        for (int l = 0; l < (LANES); l++) sum[l] = (lane){0};                         \
-        for (int32_t e = start[r]; e < start[r + 1]; e++) {                           \
-            const lane *from = (const lane *)(dense + (int64_t)index[e] * width + c); \
-            for (int l = 0; l < (LANES); l++) sum[l] += value[e] * from[l];           \
-        }                                                                             \
-        for (int l = 0; l < (LANES); l++) ((lane *)(out + r * width + c))[l] = sum[l]; \
+/* Sums LANES * 8 columns, starting at c, of row r of A dense in registers, and stores them in row `to` of out.
+   It is a macro, so that it is compiled for the same processor as the function that uses it. */
+#define STRIP(LANES)                                                                    \
+    {                                                                                   \
+        lane sum[LANES];                                                                \
+        for (int l = 0; l < (LANES); l++) sum[l] = (lane){0};                           \
+        for (int32_t e = start[r]; e < start[r + 1]; e++) {                             \
+            const lane *from = (const lane *)(dense + (int64_t)index[e] * width + c);   \
+            for (int l = 0; l < (LANES); l++) sum[l] += value[e] * from[l];             \
+        }                                                                               \
+        for (int l = 0; l < (LANES); l++) ((lane *)(out + to * width + c))[l] = sum[l]; \
+    }
+
+/* All columns of that row. Some are computed again, with the same sums. */
+#define ROW                                                             \
+    {                                                                   \
+        int64_t c = 0;                                                  \
+        for (; c + 8 * LANE <= width; c += 8 * LANE) STRIP(8)           \
+        for (; c + 4 * LANE <= width; c += 4 * LANE) STRIP(4)           \
+        for (; c + LANE <= width; c += LANE) STRIP(1)                   \
+        if (c < width && width > LANE) {                                \
+            c = width - LANE;                                           \
+            STRIP(1)                                                    \
+            c = width;                                                  \
+        }                                                               \
+        for (; c < width; c++) {                                        \
+            float sum = 0;                                              \
+            for (int32_t e = start[r]; e < start[r + 1]; e++)           \
+                sum += value[e] * dense[(int64_t)index[e] * width + c]; \
+            out[to * width + c] = sum;                                  \
+        }                                                               \
     }
 
 /* out = A dense */
@@ -42,21 +62,19 @@ FAST void fedepd_product(int64_t rows, int64_t width, const int32_t *restrict st
                          const int32_t *restrict index, const float *restrict value,
                          const float *restrict dense, float *restrict out) {
     for (int64_t r = 0; r < rows; r++) {
-        int64_t c = 0;
-        for (; c + 8 * LANE <= width; c += 8 * LANE) STRIP(8)
-        for (; c + 4 * LANE <= width; c += 4 * LANE) STRIP(4)
-        for (; c + LANE <= width; c += LANE) STRIP(1)
-        if (c < width && width > LANE) { /* some columns are computed again, with the same sums */
-            c = width - LANE;
-            STRIP(1)
-            c = width;
-        }
-        for (; c < width; c++) {
-            float sum = 0;
-            for (int32_t e = start[r]; e < start[r + 1]; e++)
-                sum += value[e] * dense[(int64_t)index[e] * width + c];
-            out[r * width + c] = sum;
-        }
+        const int64_t to = r;
+        ROW
+    }
+}
+
+/* out = A[chosen] dense, without a copy of these rows */
+FAST void fedepd_chosen_product(int64_t count, const int64_t *restrict chosen, int64_t width,
+                                const int32_t *restrict start, const int32_t *restrict index,
+                                const float *restrict value, const float *restrict dense,
+                                float *restrict out) {
+    for (int64_t to = 0; to < count; to++) {
+        const int64_t r = chosen[to];
+        ROW
     }
 }
 

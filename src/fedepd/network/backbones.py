@@ -179,7 +179,7 @@ class Backbone:
             operator=operator,
             features=network.features(self, graph.x, operator),
             train=train,
-            train_rows=operator.rows(train),
+            train_rows=operator.rows_in_place(train),
             labels=graph.y[train],
             extra=network.extra(self, adj, train),
         )

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.network import kernels
-from fedepd.network.sparse import Sparse, factor_of, normalised, spmm, to_scipy
+from fedepd.network.sparse import Chosen, Sparse, factor_of, normalised, spmm, to_scipy
 from fedepd.options import check_derived, class_name, field_types, is_plain
 from fedepd.shown import shown
 from fedepd.types import Tensors
@@ -47,7 +47,7 @@ class Inputs:
     """X; as CSR where it is sparse. A dense X may be replaced by the product that the first layer needs."""
     train: Tensor
     """int64 [t]: the training nodes, ascending."""
-    train_rows: Sparse
+    train_rows: Sparse | Chosen
     """P[train] [t, n]: the last layer of a training step computes no other row."""
     labels: Tensor
     """int64 [t]: the training nodes' classes."""

@@ -25,7 +25,7 @@ from fedepd.network.contract import (
     dense_rows,
     layer_names,
 )
-from fedepd.network.sparse import Sparse, neighbour_mean, spmm, to_scipy
+from fedepd.network.sparse import Chosen, Sparse, neighbour_mean, spmm, to_scipy
 from fedepd.types import Tensors
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Convolution(Network):
         drawn = dropout.drawn(inputs.operator.shape[0])
         return FirstLayer(inputs.features, operator, self.parts == 2, drawn, dropout.scale)
 
-    def _spread(self, h: Tensor, operator: Sparse, own: Tensor | None = None) -> Tensor:
+    def _spread(self, h: Tensor, operator: Sparse | Chosen, own: Tensor | None = None) -> Tensor:
         """gcn: P h; sage: [P h | h], with ``own`` the rows of h that match the operator's."""
         smoothed = spmm(operator, h)
         return smoothed if self.parts == 1 else torch.cat([smoothed, h if own is None else own], dim=1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,9 @@ def _load() -> ctypes.CDLL | None:
     if not hasattr(library, "fedepd_normalised"):
         raise BadConfig("the compiled kernels are older than the package; install it again with pip install")
     library.fedepd_product.argtypes = [_COUNT, _COUNT, *[_POINTER] * 5]
+    if hasattr(library, "fedepd_chosen_product"):
+        library.fedepd_chosen_product.argtypes = [_COUNT, _POINTER, _COUNT, *[_POINTER] * 5]
+        library.fedepd_chosen_product.restype = None
     library.fedepd_activate.argtypes = [_COUNT, _COUNT, *[_POINTER] * 3]
     before, after = (_COUNT, _COUNT, _POINTER, _POINTER), (_POINTER, _POINTER)
     library.fedepd_activate_backward.argtypes = (*before, ctypes.c_float, *after)
@@ -133,6 +137,21 @@ class Factor:
         _library.fedepd_product(self.rows, dense.shape[1], *self._pointers, dense.data_ptr(), out.data_ptr())
         return out
 
+    @property
+    def parts(self) -> list[Tensor]:
+        """Where rows begin, columns, and values."""
+        return self._parts
+
+    @property
+    def pointers(self) -> list[int]:
+        """Where the compiled functions read them."""
+        return self._pointers
+
+    @property
+    def chooses(self) -> bool:
+        """Whether some of its rows can be multiplied without a copy of them."""
+        return _library is not None and self._narrow and hasattr(_library, "fedepd_chosen_product")
+
     def chosen_rows(self, index: Tensor) -> Tensor:
         """The chosen rows, in that order, again as CSR with 32-bit indices."""
         chosen = np.ascontiguousarray(index.numpy(), dtype=np.int64)
@@ -178,6 +197,48 @@ class Factor:
             out = (part.data_ptr() for part in (start, index, value))
             _library.fedepd_transpose(self.rows, self.columns, *self._pointers, *out)
         return torch.sparse_csr_tensor(start, index, value, size=size, check_invariants=False)
+
+
+class ChosenFactor:
+    """Distinct rows of a symmetric matrix, for products that read them where they are.
+
+    The sums have the order, and so the bits, of products with a copy of these rows. They are checked once.
+    """
+
+    def __init__(self, whole: Factor, chosen: Tensor) -> None:
+        self.whole, self.chosen = whole, chosen.to(torch.int64).contiguous()
+        if len(chosen) and not 0 <= int(chosen.min()) <= int(chosen.max()) < whole.rows:
+            raise IndexError(f"a row is not in 0 .. {whole.rows - 1}")
+
+    def times(self, dense: Tensor) -> Tensor:
+        """``matrix[chosen] @ dense``: [chosen, w]."""
+        check_cpu(dense)
+        dense = dense.contiguous()
+        fits = dense.dtype == torch.float32 and dense.shape[0] == self.whole.columns
+        if _library is None or not self.whole.chooses or not fits:
+            return Factor(self.whole.chosen_rows(self.chosen)).times(dense)
+        out, width = torch.empty(len(self.chosen), dense.shape[1]), dense.shape[1]
+        pointers = (*self.whole.pointers, dense.data_ptr(), out.data_ptr())
+        _library.fedepd_chosen_product(len(self.chosen), self.chosen.data_ptr(), width, *pointers)
+        return out
+
+    def transposed_times(self, dense: Tensor) -> Tensor:
+        """``matrix[chosen].t() @ dense``: [n, w]."""
+        return self._transposed.times(dense)
+
+    @cached_property
+    def _transposed(self) -> Factor:
+        """The chosen columns. They are those of the transpose, because the matrix is symmetric."""
+        place = np.full(self.whole.rows, -1, np.int32)
+        place[self.chosen.numpy()] = np.arange(len(self.chosen), dtype=np.int32)
+        starts, columns, values = (part.numpy() for part in self.whole.parts)
+        placed = place[columns]
+        stays = placed >= 0
+        before = np.concatenate([[0], np.cumsum(stays, dtype=np.int64)])
+        parts = before[starts].astype(np.int32), placed[stays], values[stays]
+        start, column, value = map(torch.from_numpy, parts)
+        size = (self.whole.rows, len(self.chosen))
+        return Factor(torch.sparse_csr_tensor(start, column, value, size=size, check_invariants=False))
 
 
 def symmetric_parts(

@@ -17,13 +17,17 @@ import torch
 from torch import Tensor
 
 from fedepd.errors import BadData
-from fedepd.network.kernels import Factor, check_cpu, normalised_parts, symmetric_parts
+from fedepd.network.kernels import ChosenFactor, Factor, check_cpu, normalised_parts, symmetric_parts
 from fedepd.types import Graph
 
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
 
 _ROWS = 1 << 16
 """Rows of an operator whose entries are computed at a time in float64."""
+
+
+IN_PLACE_FROM = 1 << 20
+"""From so many entries on, rows of a symmetric matrix are read where they are."""
 
 
 def check_size(
@@ -81,6 +85,15 @@ class Sparse:
         """The chosen rows, in that order."""
         return Sparse(self._forward.chosen_rows(index), None)
 
+    def rows_in_place(self, index: Tensor) -> Sparse | Chosen:
+        """Distinct rows, in that order. Those of a large symmetric matrix are not copied.
+
+        Their products have the bits of a copy's, and take as long. Where edges have weights, the matrix is
+        symmetric up to the last digit of float64, so smaller graphs keep the copy, and all their bits.
+        """
+        large = self.known_transpose is self.matrix and self.matrix.values().numel() >= IN_PLACE_FROM
+        return Chosen(ChosenFactor(self._forward, index)) if large else self.rows(index)
+
     @cached_property
     def transposed(self) -> Tensor:
         return self._forward.transposed() if self.known_transpose is None else self.known_transpose
@@ -98,6 +111,24 @@ class Sparse:
 
     def transposed_times(self, dense: Tensor) -> Tensor:
         return self._backward.times(dense)
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """Distinct rows of a constant symmetric matrix, which are not copied: [r, n]."""
+
+    factor: ChosenFactor
+    has_gradient: ClassVar[bool] = False
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size((len(self.factor.chosen), self.factor.whole.columns))
+
+    def times(self, dense: Tensor) -> Tensor:
+        return self.factor.times(dense)
+
+    def transposed_times(self, dense: Tensor) -> Tensor:
+        return self.factor.transposed_times(dense)
 
 
 def _sorted(matrix: sp.csr_matrix) -> sp.csr_matrix:
@@ -126,7 +157,7 @@ def factor_of(x: Tensor) -> Sparse | Tensor:
 
 class _Spmm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, matrix: Sparse, dense: Tensor) -> Tensor:
+    def forward(ctx: Any, matrix: Sparse | Chosen, dense: Tensor) -> Tensor:
         ctx.matrix = matrix
         return matrix.times(dense)
 
@@ -135,7 +166,7 @@ class _Spmm(torch.autograd.Function):
         return None, ctx.matrix.transposed_times(grads[0].contiguous())
 
 
-def spmm(matrix: Sparse, dense: Tensor) -> Tensor:
+def spmm(matrix: Sparse | Chosen, dense: Tensor) -> Tensor:
     """``matrix @ dense`` with a gradient for ``dense``."""
     if matrix.has_gradient:
         return matrix.times(dense)
@@ -200,7 +231,7 @@ def normalised(
         if (parts := normalised_parts(adj, scale)) is not None:
             return sp.csr_matrix(parts, shape=adj.shape)
     looped = adj + sp.identity(adj.shape[0], np.float32, "csr") if unit_loops else with_loops(adj)
-    scale = 1.0 / np.sqrt(np.asarray(looped.sum(1), dtype=np.float64).reshape(-1))
+    scale = _scale(looped)
     starts, values = looped.indptr, np.empty(looped.indices.shape[0], dtype)
     for first in range(0, looped.shape[0], _ROWS):
         bounds = starts[first : first + _ROWS + 1]
@@ -208,6 +239,31 @@ def normalised(
         entries = np.repeat(scale[first : first + _ROWS], np.diff(bounds)) * looped.data[part]
         values[part] = entries * scale[looped.indices[part]]
     return sp.csr_matrix((values, looped.indices, starts), shape=looped.shape)
+
+
+def _scale(looped: sp.csr_matrix) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """D^-1/2 of an adjacency matrix with self-loops, [n]."""
+    return 1.0 / np.sqrt(np.asarray(looped.sum(1), dtype=np.float64).reshape(-1))
+
+
+def two_steps(adj: sp.csr_matrix, nodes: np.ndarray[Any, np.dtype[np.int64]]) -> sp.csr_matrix:
+    """The chosen rows of P P, where P is :func:`normalised` in float64: [chosen, n].
+
+    Of P, only the chosen rows are made, and those of the nodes that they reach.
+    """
+    looped = with_loops(adj)
+    scale = _scale(looped)
+    first = _scaled(looped, scale, nodes)
+    reached, place = np.unique(first.indices, return_inverse=True)
+    first = sp.csr_matrix((first.data, place, first.indptr), shape=(len(nodes), len(reached)))
+    return (first @ _scaled(looped, scale, reached)).tocsr()
+
+
+def _scaled(looped: sp.csr_matrix, scale: np.ndarray[Any, Any], rows: np.ndarray[Any, Any]) -> sp.csr_matrix:
+    """The chosen rows of S L S, where L is ``looped`` and S is the diagonal matrix of ``scale``."""
+    part = looped[rows]
+    values = np.repeat(scale[rows], np.diff(part.indptr)) * part.data * scale[part.indices]
+    return sp.csr_matrix((values, part.indices, part.indptr), shape=part.shape)
 
 
 def neighbour_mean(adj: sp.csr_matrix) -> sp.csr_matrix:

@@ -101,7 +101,8 @@ def test_injection_uses_the_purified_graph() -> None:
     client = prepared_client(
         method, replace(data, graph=replace(data.graph, x=torch.tensor([[1.0, 0], [1.0, 0], [0, 1.0]])))
     )
-    assert client.prepared.edges.tolist() == [[0], [1]]  # the path graph of check 4
+    kept = method.training_edges(client.data, method.prepare(client.data, client.model), {})
+    assert kept.tolist() == [[0], [1]]  # the path graph of check 4
     h = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
     p = torch.tensor([[0.0, 0.0], [8.0, 16.0]])
     injected = method._inject(client, h, {"prototype.mean": p, "prototype.count": torch.ones(2)})
@@ -183,7 +184,7 @@ def test_elites_are_chosen_on_the_original_graph() -> None:
 
 
 def method_edges(method: FedEPD, data: ClientData) -> int:
-    return derived(method, data).edges.shape[1]
+    return method.prepare(data, Backbone(hidden=2)).edges(method.purify).shape[1]
 
 
 # Eq. 7-8: prototypes. Check 8

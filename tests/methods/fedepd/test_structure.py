@@ -9,7 +9,12 @@ import torch
 
 from fedepd.methods.fedepd.structure import Graphs, class_homophily, low_pass_rows
 from fedepd.network.sparse import adjacency, normalised
+from fedepd.types import ClientData
 from toy import toy_client
+
+
+def first_five(data: ClientData) -> torch.Tensor:
+    return torch.arange(data.graph.num_edges) < 5
 
 
 def test_what_is_derived_is_made_once_and_only_the_last_is_kept() -> None:
@@ -19,7 +24,7 @@ def test_what_is_derived_is_made_once_and_only_the_last_is_kept() -> None:
         made.append(edges.shape[1])
         return len(made)
 
-    graphs = Graphs(data, data.graph.edge_index[:, :5], derive)
+    graphs = Graphs(data, first_five(data), derive)
     found: list[Any] = [graphs.on(pruned) for pruned in (True, True, False, True)]
     assert found == [1, 1, 2, 3]
     assert made == [5, data.graph.num_edges, 5]
@@ -27,7 +32,7 @@ def test_what_is_derived_is_made_once_and_only_the_last_is_kept() -> None:
 
 def test_votes_are_of_training_nodes() -> None:
     data = toy_client()
-    votes = Graphs(data, data.graph.edge_index[:, :5], lambda _: None).votes()  # type: ignore[arg-type,return-value]
+    votes = Graphs(data, first_five(data), lambda _: None).votes()  # type: ignore[arg-type,return-value]
     assert votes.shape == (2,)
     assert 0 <= int(votes.min()) <= int(votes.max()) <= int(data.train_mask.sum())
 

@@ -29,7 +29,7 @@ from fedepd.errors import BadConfig
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.fedepd.holders import average_by_holders, by_holders, column_weights
 from fedepd.methods.fedepd.idle import idle_settings
-from fedepd.methods.fedepd.purify import EPSILON, Score, purified_edges
+from fedepd.methods.fedepd.purify import EPSILON, Score, edges_kept
 from fedepd.methods.fedepd.rehearsal import Rehearsal
 from fedepd.methods.fedepd.structure import Graphs, Prepared, central_nodes, class_homophily, low_pass_rows
 from fedepd.methods.fedepd.vote import counted_votes, for_pruning
@@ -46,7 +46,7 @@ from fedepd.methods.steps import (
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Inputs
 from fedepd.network.kernels import cross_entropy_
-from fedepd.network.sparse import Sparse
+from fedepd.network.sparse import Chosen, Sparse
 from fedepd.network.training import Gradient
 from fedepd.options import ladder, option
 from fedepd.types import ClientData, Field, Fields, Reply, TaskInfo, Tensors, same_fields
@@ -254,8 +254,8 @@ class FedEPD(Method[Graphs]):
         return for_pruning(tensors["pruning.votes"]) if self.votes else self.purify
 
     def prepare(self, data: ClientData, model: Backbone) -> Graphs:
-        purified = purified_edges(data.graph, self.score) if self.purify else data.graph.edge_index
-        graphs = Graphs(data, purified, lambda edges: self._derive(data, model, edges))
+        kept = edges_kept(data.graph, self.score) if self.purify else None
+        graphs = Graphs(data, kept, lambda edges: self._derive(data, model, edges))
         graphs.on(self.purify and not self.votes)
         return graphs
 
@@ -268,7 +268,6 @@ class FedEPD(Method[Graphs]):
         inputs = model.inputs(data, edges)
         return Prepared(
             inputs=inputs,
-            edges=edges,
             elites=elites,
             elite_classes=elite_classes,
             margin=self._margin(data, edges, counts),
@@ -276,7 +275,9 @@ class FedEPD(Method[Graphs]):
             low_pass=self._low_pass(data, model, inputs, edges),
         )
 
-    def _low_pass(self, data: ClientData, model: Backbone, inputs: Inputs, edges: Tensor) -> Sparse | None:
+    def _low_pass(
+        self, data: ClientData, model: Backbone, inputs: Inputs, edges: Tensor
+    ) -> Sparse | Chosen | None:
         """The rows that injection needs. The gcn backbone has them already."""
         if not self.injects:
             return None

@@ -17,7 +17,7 @@ from fedepd.methods.fedepd.purify import EPSILON
 from fedepd.methods.fedepd.vote import pruning_votes
 from fedepd.methods.steps import class_counts
 from fedepd.network.contract import Inputs
-from fedepd.network.sparse import Sparse, inverse_degrees, normalised, weighted_adjacency
+from fedepd.network.sparse import Chosen, Sparse, inverse_degrees, normalised, weighted_adjacency
 from fedepd.types import ClientData
 
 
@@ -27,8 +27,6 @@ class Prepared:
 
     inputs: Inputs
     """On the graph that is trained and predicted on: the purified one, or the whole one."""
-    edges: Tensor
-    """That graph's edges, [2, e']."""
     elites: Tensor
     """int64 [m]: the elite nodes of all classes."""
     elite_classes: Tensor
@@ -37,7 +35,7 @@ class Prepared:
     """Δ of Eq. 15, [C], for present classes; absent ones as the method's ``absent`` says."""
     absent: Tensor
     """bool [C]."""
-    low_pass: Sparse | None
+    low_pass: Sparse | Chosen | None
     """For injection: the training rows of Eq. 10 on that graph, [t, n], whatever the backbone's own operator
     is.
     """
@@ -46,22 +44,25 @@ class Prepared:
 class Graphs:
     """A client's whole and purified graph.
 
-    What the method derives from one of them is made when it is asked for. Only the last one is kept.
+    What the method derives from one of them is made when it is asked for. Only the last one is kept. Of the
+    purified graph, one byte per edge is kept: which ones it has.
     """
 
-    def __init__(self, data: ClientData, purified: Tensor, derive: Callable[[Tensor], Prepared]) -> None:
-        self._data, self._purified = data, purified
+    def __init__(self, data: ClientData, kept: Tensor | None, derive: Callable[[Tensor], Prepared]) -> None:
+        """``kept``: the edges of the purified graph, bool [e]; None: all."""
+        self._data, self._kept = data, kept
         self._derived = lru_cache(maxsize=1)(lambda pruned: derive(self.edges(pruned)))
 
     def edges(self, pruned: bool) -> Tensor:
-        return self._purified if pruned else self._data.graph.edge_index
+        every = self._data.graph.edge_index
+        return every[:, self._kept] if pruned and self._kept is not None else every
 
     def on(self, pruned: bool) -> Prepared:
         return self._derived(pruned)
 
     def votes(self) -> Tensor:
         """How many training nodes are classified right on the purified and on the whole graph, [2]."""
-        return pruning_votes(self._data, self._purified)
+        return pruning_votes(self._data, self.edges(True))
 
 
 def central_nodes(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedepd.cache import remembered
 from fedepd.methods.fedepd.purify import EPSILON, feature_arrays
-from fedepd.network.sparse import normalised, to_scipy, weighted_adjacency
+from fedepd.network.sparse import to_scipy, two_steps, weighted_adjacency
 from fedepd.rng import seeded_numpy
 from fedepd.types import ClientData, Graph, Reply
 
@@ -20,7 +22,9 @@ SAMPLE = 1000
 RIDGE = 0.1
 """Penalty, for features of unit size."""
 COLUMNS = 2048
-"""Features multiplied at a time."""
+"""Features whose products are summed at a time."""
+FEW = 32
+"""Columns of a dense X that are in float64 at a time."""
 
 
 def pruning_votes(data: ClientData, edges: Tensor) -> Tensor:
@@ -65,8 +69,7 @@ def left_out_hits(data: ClientData, edges: Tensor) -> int:
     if nodes.shape[0] == 0:
         return 0
     labels = data.graph.y[torch.from_numpy(nodes)]
-    operator = normalised(weighted_adjacency(data.graph, edges))
-    products = _gram((operator[nodes] @ operator).tocsr(), data.graph)
+    products = _gram(two_steps(weighted_adjacency(data.graph, edges), nodes), data.graph)
     # Products of features that have mean 0, and rows whose mean square norm is 1.
     products -= products.mean(0) + products.mean(1)[:, None] - products.mean()
     products /= max(float(products.trace()) / nodes.shape[0], EPSILON)
@@ -87,10 +90,19 @@ def _gram(rows: sp.csr_matrix, graph: Graph) -> Tensor:
     x = to_scipy(graph.x).tocsc() if graph.is_sparse else graph.x.numpy()
     total = torch.zeros(rows.shape[0], rows.shape[0], dtype=torch.float64)
     for start in range(0, x.shape[1], COLUMNS):
-        part = rows @ x[:, start : start + COLUMNS]
-        part = torch.from_numpy(part.toarray() if sp.issparse(part) else part)
+        part = torch.from_numpy(_product(rows, x[:, start : start + COLUMNS]))
         total += part @ part.T
     return total
+
+
+def _product(rows: sp.csr_matrix, x: Any) -> NDArray[np.float64]:
+    """``rows @ x``, dense. SciPy copies a dense X in float64, so it gets a few columns at a time."""
+    if sp.issparse(x):
+        return np.asarray((rows @ x).toarray())
+    out = np.empty((rows.shape[0], x.shape[1]))
+    for start in range(0, x.shape[1], FEW):
+        out[:, start : start + FEW] = rows @ x[:, start : start + FEW]
+    return out
 
 
 def for_pruning(votes: Tensor) -> bool:
