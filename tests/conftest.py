@@ -73,7 +73,9 @@ def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing is most of a report's time, and some tests do not look. Those of tests/report do."""
     from fedepd.report import drawing
 
-    monkeypatch.setattr(drawing, "svg_of", lambda *_: "<svg></svg>")
+    nothing = drawing.Drawing("<svg></svg>")
+    monkeypatch.setattr(drawing.Drawing, "narrow", lambda self: self)
+    monkeypatch.setattr(drawing, "svg_of", lambda *_: nothing)
 
 
 @pytest.fixture(scope="session")

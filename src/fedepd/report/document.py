@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fedepd.errors import BadConfig
 from fedepd.files import write_text
+from fedepd.report.drawing import Drawing
 from fedepd.shown import html_text, sentence, shown, slug
 
 POLICY = (
@@ -103,6 +104,12 @@ def fold(title: str, content: str) -> str:
 def figure(svg: str, caption: str) -> str:
     """A drawing with its caption."""
     return f"<figure><div>{svg}</div><figcaption>{html_text(caption)}</figcaption></figure>"
+
+
+def both(drawing: Drawing, caption: str) -> str:
+    """A drawing that a phone shows whole, because it is there once more, for a narrow screen."""
+    wide, narrow = f'<div class="wide">{drawing}</div>', f'<div class="narrow">{drawing.narrow()}</div>'
+    return f"<figure>{wide}{narrow}<figcaption>{html_text(caption)}</figcaption></figure>"
 
 
 def paragraphs(lines: Iterable[str]) -> str:

@@ -43,6 +43,8 @@ LINES = ("-", "--", ":", "-.")
 FILLS = dict(zip(LINES, ("full", "none", "left", "bottom"), strict=True))
 """How markers without a line are filled, in place of the line's style."""
 HATCHES = ("", "////", "....", "xxxx")
+WIDE, NARROW = 8.6, 4.6
+"""Inches that a figure is wide, and that it is wide for a phone. Its letters have the same size in both."""
 GREY, DARK = "#777777", "#333333"
 TICK = 60
 """Most characters of a label beside an axis."""
@@ -101,7 +103,7 @@ def turned(labels: Sequence[str], most: int) -> dict[str, Any]:
 def legend(figure: Any, axis: Any) -> None:
     handles, labels = axis.get_legend_handles_labels()
     longest = max((len(label) for label in labels), default=1)
-    columns = max(1, min(len(labels), 110 // (longest + 7)))
+    columns = max(1, min(len(labels), int(110 * figure.get_figwidth() / WIDE) // (longest + 7)))
     rows = -(-len(labels) // columns)
     # A long legend makes the figure taller, so that the axes keep their height.
     figure.set_figheight(figure.get_figheight() + 0.18 * max(0, rows - 4))
@@ -140,18 +142,29 @@ class Drawing(str):
 
     name: str
     """What the figure is called. Figures of one page have different names."""
+    about: str
+    """Its title for screen readers. A text has a method of the name title."""
     draw: Callable[[Any], None]
     height: float
+    where: str
+
+    def narrow(self) -> Drawing:
+        """The same figure for a phone. ``draw`` sees how wide it is."""
+        name = f"{self.name}-narrow"
+        return svg_of(name, self.about, min(self.height, NARROW), self.draw, self.where, NARROW)
 
     def png(self) -> bytes:
         """The same figure in dots, on white."""
         file = io.BytesIO()
-        with _drawn(self.name, self.height, self.draw, {"savefig.facecolor": "white"}) as figure:
+        size = WIDE, self.height
+        with _drawn(self.name, size, self.draw, {"savefig.facecolor": "white"}) as figure:
             figure.savefig(file, format="png", dpi=110, metadata={"Software": None})
         return file.getvalue()
 
 
-def svg_of(name: str, title: str, height: float, draw: Callable[[Any], None], where: str) -> Drawing:
+def svg_of(
+    name: str, title: str, height: float, draw: Callable[[Any], None], where: str, width: float = WIDE
+) -> Drawing:
     """The figure as one SVG element, with a title for screen readers and ids that are unique on the page.
 
     ``where`` tells figures of one name apart.
@@ -159,7 +172,7 @@ def svg_of(name: str, title: str, height: float, draw: Callable[[Any], None], wh
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     file = io.StringIO()
-    with _drawn(name, height, draw, {}) as figure:
+    with _drawn(name, (width, height), draw, {}) as figure:
         # Figure.savefig would draw everything twice, the first time for the layout alone.
         FigureCanvasSVG(figure).print_svg(file, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     own = rf"\1{name}-{zlib.crc32(where.encode()):08x}-"
@@ -170,12 +183,15 @@ def svg_of(name: str, title: str, height: float, draw: Callable[[Any], None], wh
             "<svg ", f'<svg role="img" aria-label="{html_text(title)}" data-name="{name}" ', 1
         )
     )
-    drawing.name, drawing.draw, drawing.height = name, draw, height
+    drawing.name, drawing.about, drawing.draw = name, title, draw
+    drawing.height, drawing.where = height, where
     return drawing
 
 
 @contextmanager
-def _drawn(name: str, height: float, draw: Callable[[Any], None], look: Mapping[str, Any]) -> Iterator[Any]:
+def _drawn(
+    name: str, size: tuple[float, float], draw: Callable[[Any], None], look: Mapping[str, Any]
+) -> Iterator[Any]:
     """The figure, to be saved inside the context."""
     from matplotlib import style
     from matplotlib.figure import Figure
@@ -185,6 +201,6 @@ def _drawn(name: str, height: float, draw: Callable[[Any], None], look: Mapping[
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
         # Names can be too long for the layout. The figure is still readable.
         warnings.filterwarnings("ignore", "constrained_layout not applied", UserWarning)
-        figure = Figure(figsize=(8.6, height), layout="constrained")
+        figure = Figure(figsize=size, layout="constrained")
         draw(figure)
         yield figure

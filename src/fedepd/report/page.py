@@ -12,7 +12,7 @@ from fedepd.report import curves, decisions, matrices, plots, tables
 from fedepd.report.adaptations import adaptations
 from fedepd.report.against import differences
 from fedepd.report.answer import answers
-from fedepd.report.document import document, figure, fold, part, write_page
+from fedepd.report.document import both, document, figure, fold, part, write_page
 from fedepd.report.footer import footer
 from fedepd.report.measured import measured
 from fedepd.report.numbers import same_clients, same_partition
@@ -104,7 +104,7 @@ def _dataset(groups: Sequence[Group], place: str, more: str) -> str:
             f"<li>imbalance ratio <b>{data['imbalance_ratio']:.1f}</b> (largest class over smallest)</li>"
         )
     scored = any(run.scored for each in groups for run in each.runs)
-    first = figure(plots.per_class(groups), _PER_CLASS + _whose(groups)) if scored else _NO_SCORES
+    first = both(plots.per_class(groups), _PER_CLASS + _whose(groups)) if scored else _NO_SCORES
     parts = [part("Scores", _summary(groups), opened=True), *(_scores(groups) if scored else [])]
     if held := differences(groups):
         parts.insert(1, part("Is it worth it?", tables.html_table(held), opened=True))
@@ -120,9 +120,9 @@ def _scores(groups: Sequence[Group]) -> list[str]:
     return [
         part("Every class", tables.html_table(tables.classes(groups))),
         part("Found and false alarms", _decisions(groups)),
-        part("Head, medium and tail", figure(plots.tier_bars(groups), _TIERS + _whose(groups))),
+        part("Head, medium and tail", both(plots.tier_bars(groups), _TIERS + _whose(groups))),
         *([part("Calibration", _calibration(groups))] if measured_so else []),
-        part("Convergence", figure(plots.convergence_lines(groups), _CONVERGENCE + _whose(groups))),
+        part("Convergence", both(plots.convergence_lines(groups), _CONVERGENCE + _whose(groups))),
         part("Partition", "".join(_partition(same) for same in same_partition(groups))),
     ]
 

@@ -22,6 +22,7 @@ from fedepd.report.drawing import (
     NAME,
     TICK,
     TIER_COLOURS,
+    WIDE,
     Drawing,
     dodge,
     legend,
@@ -60,7 +61,8 @@ def per_class(groups: Sequence[Group]) -> Drawing:
         draw_sizes(size_axis, parts, sizes, groups[0].first.summary["tiers"])
         if alone:
             names = [drawn(name, NAME) for name in class_names(groups[0].first)]
-            size_axis.set_xticks(range(len(parts)), [names[c] for (c,) in parts], **turned(names, 80))
+            room = int(80 * figure.get_figwidth() / WIDE)
+            size_axis.set_xticks(range(len(parts)), [names[c] for (c,) in parts], **turned(names, room))
             size_axis.set_xlabel("class, largest to smallest")
         for place, group in enumerate(groups):
             mean, low, high = (100 * values for values in bin_accuracy(group, parts))  # [B] each
@@ -141,7 +143,8 @@ def tier_bars(groups: Sequence[Group]) -> Drawing:
             )
             axis.errorbar(x, mean, std, fmt="none", ecolor=DARK, elinewidth=1, capsize=2)
         names = tier_names(groups[0].first)
-        axis.set_xticks(range(3), [drawn(names.get(tier, tier), TICK) for tier in TIER_COLOURS])
+        called = [drawn(names.get(tier, tier), TICK) for tier in TIER_COLOURS]
+        axis.set_xticks(range(3), called, **turned(called, int(112 * figure.get_figwidth() / WIDE)))
         axis.set_ylim(0, 100)
         axis.grid(axis="y")
         axis.set_ylabel("test accuracy (%)")

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedepd.report.document import document, figure, section
-from fedepd.report.drawing import GREY, svg_of
+from fedepd.report.document import both, document, section
+from fedepd.report.drawing import GREY, Drawing, svg_of
 from fedepd.report.footer import footer
 from fedepd.report.matrices import value_map
 from fedepd.report.numbers import mean_std
@@ -43,11 +43,11 @@ def render(runs: Sequence[Run], names: Sequence[str]) -> str:
     """The page's HTML."""
     found, groups = swept(runs, names), group(runs)
     first = runs[0]
-    picture = _line(found) if len(names) == 1 else _heat_map(found) if len(names) == 2 else ""
+    picture = _line(found) if len(names) == 1 else _heat_map(found) if len(names) == 2 else None
     caption = LINE if len(names) == 1 else MAP
     table, tests = html_table(values_table(found)), tests_table(found)
     parts = [
-        *([section(f"Over {' and '.join(map(shown, names))}", figure(picture, caption))] if picture else []),
+        *([section(f"Over {' and '.join(map(shown, names))}", both(picture, caption))] if picture else []),
         section("All values", table),
         section("Which values can be told apart", _folded(html_table(tests), len(tests.sections[0]))),
     ]
@@ -139,7 +139,7 @@ def _value(value: Any) -> Cell:
     return Cell(shown(value, 40), number)
 
 
-def _line(found: Swept) -> str:
+def _line(found: Swept) -> Drawing:
     def draw(figure: Any) -> None:
         axis = figure.subplots()
         places = np.arange(len(found.combinations))
@@ -165,7 +165,7 @@ def _line(found: Swept) -> str:
     return svg_of("sweep-line", f"Test macro-F1 over {found.names[0]}", 3.6, draw, "sweep")
 
 
-def _heat_map(found: Swept) -> str:
+def _heat_map(found: Swept) -> Drawing:
     across, up = (_distinct(found.combinations, place) for place in (0, 1))
     means = np.full((len(up), len(across)), np.nan)
     for each in found.combinations:

@@ -73,6 +73,19 @@ def test_claims_are_counted_by_both_scorings(study: Path) -> None:
     assert told in (study / "all.html").read_text()
 
 
+def test_one_target_says_its_title_and_its_protocol_once(study: Path) -> None:
+    """On the page of all targets a protocol stands at its end; files beside it keep theirs."""
+    size = ["--seeds", "2", "--rounds", "3", "--evaluate-every", "1", "--clients", "4"]
+    data = ["--data", str(study / "small.npz")]
+    assert main(["reproduce", "table2", *data, *size, "--no-run", "--quiet", "--out", str(study)]) == 0
+    page = (study / "table2.html").read_text()
+    body = page[page.index("<body>") : page.index("<summary><h3>Commands</h3>")]
+    assert body.count("Table 2: all methods on all datasets") == 1
+    assert body.count("split floor 60/20/20") == 1
+    assert body.index('data-name="table2-headline-all"') < body.index("split floor 60/20/20")
+    assert "split floor 60/20/20" in (study / "table2" / "table2.md").read_text()
+
+
 @pytest.mark.browser
 @needs_browser[1]
 def test_the_page_works(browser: Any, study: Path) -> None:

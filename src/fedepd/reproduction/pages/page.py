@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fedepd.report.document import document, section, write_page
 from fedepd.report.footer import footer
 from fedepd.report.runs import Group
-from fedepd.report.tables import Table, html_table
+from fedepd.report.tables import Table, html_table, protocols
 from fedepd.reproduction.judging.judgement import glance_table, in_words
 from fedepd.reproduction.judging.verdicts import OPEN
 from fedepd.reproduction.pages.output import TESTED, Written
@@ -23,12 +24,11 @@ PIXELS_PER_POINT = 1.9
 
 def write_reproduction(written: Sequence[Written], target: Path, command: str) -> Path:
     """Write the page of one target, or of several with links to each."""
-    links = {each.results.target.name: each.results.target.title for each in written}
+    alone = len(written) == 1
+    links = {} if alone else {each.results.target.name: each.results.target.title for each in written}
     judged = any(each.results.target.shipped for each in written)
     links |= {"verdicts": "What holds"} if judged else {}
-    title = (
-        written[0].results.target.title if len(written) == 1 else "FedEPD reproduced: every table and figure"
-    )
+    title = written[0].results.target.title if alone else "FedEPD reproduced: every table and figure"
     groups = _groups(written)
     foot = footer(groups) if groups else '<footer id="protocol"><p>Nothing has been run yet.</p></footer>'
     write_page(
@@ -37,7 +37,7 @@ def write_reproduction(written: Sequence[Written], target: Path, command: str) -
             title,
             _scope(written, command),
             links,
-            [*(_section(each) for each in written), *([_verdicts(written)] if judged else [])],
+            [*(_section(each, alone) for each in written), *([_verdicts(written)] if judged else [])],
             foot,
         ),
     )
@@ -100,32 +100,43 @@ def _otherwise(written: Sequence[Written]) -> str:
     twice = [each for each in written if each.judged.get(OPENFGL)]
     if not twice:
         return ""
-    names = " and ".join(each.results.target.name for each in twice)
     ours, theirs = (
         [verdict for each in twice for verdict in each.judged[scoring]] for scoring in (HEADLINE, OPENFGL)
     )
+    if len(written) == 1:
+        words = OPENFGL.words[0].upper() + OPENFGL.words[1:]
+        return html_text(f" {words}, {in_words(theirs)}.")
+    names = " and ".join(each.results.target.name for each in twice)
     return html_text(
         f" For {names} alone: by our scores {in_words(ours)}; {OPENFGL.words}, {in_words(theirs)}."
     )
 
 
-def _section(written: Written) -> str:
+def _section(written: Written, alone: bool) -> str:
+    """A target. If it is the only one, the page has its title already."""
     target = written.results.target
+    groups = [entry.group for entry in written.results.entries if entry.runs]
+    said = f" {protocols(groups)}" if groups else ""  # the end of the page says it
     figures = "".join(_figure(path, target.title) for path in written.figures)
     folds = [
-        f"<details><summary>{html_text(fold)}</summary>{_tables(tables)}</details>"
+        f"<details><summary>{html_text(fold)}</summary>{_tables(tables, said)}</details>"
         for fold, tables in written.more.items()
     ]
-    shown = [figures, _tables(written.tables)]
+    shown = [figures, _tables(written.tables, said)]
     files = ", ".join(sorted(path.name for path in written.folder.iterdir() if path.suffix != ".part"))
     note = f'<p class="note">Files in the folder {html_text(written.folder.name)}: {html_text(files)}.</p>'
     words = "".join(f"<p>{html_text(each)}</p>" for each in written.words)
     content = "".join([words, *(reversed(shown) if target.kind in TESTED else shown), *folds, note])
-    return f'<section><h2 id="{slug(target.name)}">{html_text(target.title)}</h2>{content}</section>\n'
+    head = "" if alone else f'<h2 id="{slug(target.name)}">{html_text(target.title)}</h2>'
+    return f"<section>{head}{content}</section>\n"
 
 
-def _tables(tables: Mapping[str, Table]) -> str:
-    return "".join(section(heading, html_table(table)) for heading, table in tables.items())
+def _tables(tables: Mapping[str, Table], said: str) -> str:
+    """The tables, without what the page says elsewhere."""
+    return "".join(
+        section(heading, html_table(replace(table, note=table.note.replace(said, ""))))
+        for heading, table in tables.items()
+    )
 
 
 def _figure(path: Path, title: str) -> str:
