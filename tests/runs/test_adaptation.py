@@ -14,7 +14,6 @@ import fedepd
 from fedepd.datasets.synthetic import synthetic
 from fedepd.errors import BadConfig
 from fedepd.longtail import tiers
-from fedepd.methods import METHODS
 from fedepd.metrics import scores
 from fedepd.rounds.adapt import CANDIDATES, adapted_logits
 from fedepd.runs import adaptation, folder
@@ -178,14 +177,15 @@ def test_the_score_that_selects_also_decides(select: str, metric: str) -> None:
     assert fedepd.run(small(), "fedavg", select=select, **POOR).summary["adapted"]["metric"] == metric
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("method", [name for name, cls in METHODS.items() if cls.has_global])
-def test_every_method_with_a_model_for_all_can_be_adapted(method: str, tmp_path: Path) -> None:
-    found = fedepd.run(small(), method, out=tmp_path / "run", **POOR)
+def test_the_adapted_models_are_written_with_their_scores(tmp_path: Path) -> None:
+    """That every method with a model for all can be adapted is in ``tests/golden``, by its bits."""
+    found = fedepd.run(small(), "fedavg", out=tmp_path / "run", **POOR)
     assert found.summary["adapted"]["used"]
     written = json.loads((tmp_path / "run" / folder.SUMMARY).read_text())
     assert written["metrics"]["adapted"]["pooled"]["acc"] == found.metrics["adapted"]["pooled"]["acc"]
-    assert (tmp_path / "run" / folder.ADAPTED).exists()
+    saved = folder.read_weights(tmp_path / "run", folder.ADAPTED)
+    assert saved.keys() == found.adapted.keys()
+    assert all(torch.equal(value, found.adapted[name]) for name, value in saved.items())
 
 
 ABOUT = {"steps": 160, "weight": 0.5, "metric": "macro_f1", "gain": 0.037, "interval": 0.01, "nodes": 2748}
