@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import ctypes
+import subprocess
+import sys
+
 import pytest
 
 from fedepd import memory
@@ -43,3 +47,33 @@ def test_small_content_needs_no_proportion_and_large_content_does(monkeypatch: p
         BadData, match="a file claims 209,715,201 bytes of content in 1,048,576 bytes; write it again"
     ):
         memory.check_growth(200 * 2**20 + 1, 2**20, "a file", "write it again")
+
+
+GIVING = """
+import resource, sys
+from fedepd import memory
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+kept = []
+for _ in range(2000):  # freed blocks of 100,000 bytes between small ones that stay
+    kept.append((bytearray(100_000), bytearray(600)))
+kept = [small for _, small in kept]
+before = resident()
+memory.give_back()
+print(before - resident())
+"""
+
+
+@pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="this C library gives back by itself"
+)
+def test_freed_memory_goes_back_though_memory_behind_it_is_in_use() -> None:
+    """200 MB are freed. Every block keeps no more than the two pages at its ends."""
+    given = int(subprocess.run([sys.executable, "-c", GIVING], capture_output=True, check=True).stdout)
+    assert given > 100 * 10**6
+
+
+def test_a_c_library_without_it_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_trim", lambda: None)
+    memory.give_back()

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics as sklearn_metrics
 
+from fedepd import metrics as module
 from fedepd.errors import BadData
 from fedepd.longtail import Tiers
 from fedepd.metrics import (
@@ -305,3 +306,15 @@ def test_a_model_that_says_one_class_is_called_that() -> None:
 @pytest.mark.parametrize("matrix", [np.zeros((3, 3), dtype=np.int64), np.diag([5, 0, 0])])
 def test_nothing_is_said_where_nothing_or_one_class_was_tested(matrix: np.ndarray) -> None:
     assert one_class(matrix) is None
+
+
+@given(rows=st.integers(1, 6), columns=st.integers(1, 40), seed=st.integers(0, 99))
+def test_means_have_the_same_bits_one_by_one_and_together(rows: int, columns: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = np.where(rng.random((rows, columns)) < 0.7, rng.random((rows, columns)), np.nan)
+    alone = module._means(values)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "FEW_ROWS", 0)
+        together = module._means(values)
+    assert np.array_equal(alone, together, equal_nan=True)
+    assert np.array_equal(np.isnan(alone), np.isnan(values).all(1))

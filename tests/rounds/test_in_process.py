@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedepd import memory
 from fedepd.errors import BadData, ClientFailed
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.fedavg import FedAvg
@@ -161,3 +162,17 @@ def test_facts_are_of_the_graph_the_method_trains_on() -> None:
     facts = exchange.participants[0].facts(tensors)
     assert facts["edges"] == data.graph.num_edges > facts["edges_kept"] > 0  # type: ignore[operator]
     assert facts["train"] == int(data.train_mask.sum())
+
+
+def test_memory_goes_back_after_every_fourth_act_of_large_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three clients prepare, are evaluated and prepare again: nine acts, so two times."""
+    given: list[int] = []
+    monkeypatch.setattr(memory, "give_back", lambda: given.append(1))
+    for large, times in ((1, 2), (10**6, 0)):
+        monkeypatch.setattr(simulate, "LARGE", large)
+        exchange, tensors = exchange_of(FedAvg(), toy_clients())
+        exchange.prepare()
+        exchange.evaluate(0, dict.fromkeys(range(3), tensors))
+        exchange.prepare()
+        assert len(given) == times
+        given.clear()

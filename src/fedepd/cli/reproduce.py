@@ -22,6 +22,7 @@ from fedepd.errors import BadConfig
 from fedepd.shown import sentence, slug
 
 if TYPE_CHECKING:
+    from fedepd.report.runs import Run
     from fedepd.reproduction.pages.output import Written
     from fedepd.reproduction.study.cells import Planned
     from fedepd.reproduction.study.targets import Target
@@ -221,7 +222,8 @@ def write_results(
     from fedepd.reproduction.pages.page import write_reproduction
     from fedepd.reproduction.study.results import read_results
 
-    written = [write_target(read_results(target, planned), out) for target in targets]
+    read: dict[Path, Run] = {}
+    written = [write_target(read_results(target, planned, read), out) for target in targets]
     for each in written:
         claims = f"; the paper's claims: {in_words(each.verdicts)}" if each.verdicts else ""
         say(f"{each.results.target.name}: {each.folder}{claims}")

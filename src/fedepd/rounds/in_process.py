@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedepd import memory
 from fedepd.rounds.admission import Refusal
 from fedepd.rounds.participant import Participant
 from fedepd.rounds.pooled import Summed
@@ -23,6 +25,14 @@ THREADED_FROM = 1000
 With smaller clients the threads mostly wait for each other, because Python runs one at a time. Two threads
 made a round of email (100 nodes per client) 1.5 times as long, and a round of corafull (2,000) a third
 shorter.
+"""
+LARGE = 50_000
+"""After acts of clients of so many nodes, freed memory goes back to the system."""
+GIVE_BACK_EVERY = 4
+"""After every fourth of them.
+
+With ten clients of 100,000 nodes this saves 40 % of the memory. After each of them, a round took a quarter
+longer, because the system clears every page that it gives again.
 """
 
 
@@ -58,6 +68,7 @@ class InProcess:
         threaded_from: int | None = None,
         shards: int = 1,
     ) -> None:
+        self._large_acts = itertools.count(1)
         self.participants = {p.client_id: p for p in participants}
         least = THREADED_FROM if threaded_from is None else threaded_from
         nodes = sum(p.size for p in self.participants.values())
@@ -122,7 +133,11 @@ class InProcess:
         return summed(list(vectors.values())), tuple(sorted(vectors))
 
     def _act(self, name: str, client: int, arguments: Sequence[Any]) -> Any:
-        return ACTS[name](self.participants[client], *arguments)
+        participant = self.participants[client]
+        out = ACTS[name](participant, *arguments)
+        if participant.size >= LARGE and next(self._large_acts) % GIVE_BACK_EVERY == 0:
+            memory.give_back()
+        return out
 
     def _each(self, act: str, given: Mapping[int, Sequence[Any]]) -> dict[int, Any]:
         if self._shards is not None:

@@ -67,6 +67,9 @@ def test_the_folder_is_named_by_the_hash_of_the_run_in_it(data: str, tmp_path: P
     assert to_run(cells) == []
     results = read_results(TARGET, cells)
     assert [sorted(entry.runs) for entry in results.entries] == [[0, 1], [0, 1]]
+    known = {each.path: each for each in results.runs}
+    again = read_results(TARGET, cells, known)  # another target with the same cells does not read them again
+    assert all(one is other for one, other in zip(results.runs, again.runs, strict=True))
 
 
 def test_a_target_of_ones_own_names_files_and_what_is_nowhere_is_named(data: str, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 from fedepd.datasets.published import TABLE1
@@ -135,12 +136,14 @@ def is_made(dataset: str) -> bool:
     return short_name(dataset).endswith("_lt")
 
 
-def read_results(target: Target, planned: Iterable[Planned]) -> Results:
+def read_results(target: Target, planned: Iterable[Planned], read: dict[Path, Run] | None = None) -> Results:
+    """``read``: runs that were read before, by their folders. Targets share cells, and each is read once."""
+    read = {} if read is None else read
     found: dict[tuple[str, str], list[Planned]] = {}
     for each in planned:
         if each.target == target.name:
             found.setdefault((each.dataset, each.row.key), []).append(each)
-    entries = [_entry(cells) for cells in found.values()]
+    entries = [_entry(cells, read) for cells in found.values()]
     order = list(dict.fromkeys(entry.dataset for entry in entries))
     rows = [row.key for row in target.rows]
     return Results(
@@ -148,9 +151,13 @@ def read_results(target: Target, planned: Iterable[Planned]) -> Results:
     )
 
 
-def _entry(cells: Sequence[Planned]) -> Entry:
+def _entry(cells: Sequence[Planned], read: dict[Path, Run]) -> Entry:
     by_seed = sorted(cells, key=lambda each: each.seed)
-    runs = {each.seed: read_run(each.job.out) for each in by_seed if each.job.is_finished}
+    runs = {}
+    for each in by_seed:
+        if each.job.is_finished:
+            folder = each.job.out
+            runs[each.seed] = read[folder] = read.get(folder) or read_run(folder)
     return Entry(
         cells[0].row, cells[0].dataset, runs, {each.seed: each.failure for each in by_seed if each.failure}
     )
