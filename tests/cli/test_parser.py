@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -31,6 +32,11 @@ def test_every_field_but_the_named_ones_is_an_option(parser: Parser) -> None:
     values = parser.parse(["--learning-rate", "0.5", "--no-shuffle"])
     assert vars(values) == {"learning_rate": "0.5", "shuffle": False}  # text: experiment.coerced reads it
     assert "how far a step goes, 5 % of it (default: 0.1)" in " ".join(parser.format_help().split())
+
+
+def test_every_help_names_the_page_of_words(parser: Parser) -> None:
+    assert parser.format_help().endswith("docs/glossary.md explains the words.\n")
+    assert (Path(__file__).parents[2] / "docs" / "glossary.md").is_file()
 
 
 def test_choices_are_shown() -> None:

@@ -39,11 +39,17 @@ def nearest(flag: str, known: Sequence[str]) -> str:
     return bare[min(begun, key=len)] if begun else ""
 
 
+WORDS = "docs/glossary.md explains the words."
+
+
 class Parser(argparse.ArgumentParser):
     """An argparse parser whose errors are one sentence and suggest the right name of a mistyped option."""
 
     removed: Mapping[str, str] = {}
     """Options that are no more, each with a sentence about it."""
+
+    def format_help(self) -> str:
+        return f"{super().format_help()}\n{WORDS}\n"
 
     def error(self, message: str) -> NoReturn:
         raise BadConfig(f"{message}; see '{self.prog} --help'")
