@@ -143,12 +143,12 @@ class FedGTA(Method[Prepared]):
         train, official = prepared.inputs.train, self.propagation == "official"
         rest = soft if official else torch.zeros_like(soft)
         start = rest.index_copy(0, train, prepared.one_hot if official else soft[train])  # Y⁰
-        spread = start
+        spread, kept, again = start, (1 - self.alpha) * start, start[train]
         for _ in range(self.steps):
-            spread = self.alpha * prepared.spread.times(spread) + (1 - self.alpha) * start
+            spread = prepared.spread.times(spread).mul_(self.alpha).add_(kept)
             # Choice: the official code adds Y⁰ once more at the training nodes. The paper does not print it;
             # we keep what the authors ran.
-            spread = spread.index_add(0, train, start[train]) if official else spread.clamp(0, 1)
+            spread = spread.index_add_(0, train, again) if official else spread.clamp_(0, 1)
         return spread
 
     def server_step(self, server: Server, tensors: Tensors, replies: Mapping[int, Reply]) -> Tensors:
@@ -179,9 +179,9 @@ def moments_of(rows: Tensor, orders: int, kind: Moments) -> Tensor:
     bases = {"raw": [rows], "central": [rows - rows.mean(0)], "hybrid": [rows, rows - rows.mean(0)]}[kind]
     means = []
     for base in bases:
-        power = torch.ones_like(base)
-        for _ in range(orders):
-            power = power * base
+        power = base.clone()
+        for order in range(orders):
+            power = power.mul_(base) if order else power
             means.append(power.mean(0))  # [C]
     return torch.cat(means)
 
