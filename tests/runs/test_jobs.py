@@ -6,6 +6,8 @@ import json
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
@@ -44,6 +46,19 @@ def test_a_failure_does_not_stop_the_others(tmp_path: Path) -> None:
     assert failures["b"].startswith("unknown dataset 'sinthetic'; did you mean 'synthetic'?")
     assert ".py, line" in failures["c"]
     assert [each.is_finished for each in jobs] == [True, False, False, True]
+
+
+def test_a_script_without_a_guard_is_told_what_to_write(tmp_path: Path) -> None:
+    """Every process runs the script anew. Python would print a page about its bootstrapping phase."""
+    script = tmp_path / "mine.py"
+    script.write_text("import fedepd\nfedepd.compare(['fedavg'], seeds=1, rounds=1, clients=2)\n")
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 1
+    assert ended.stderr.count("Traceback") == 1
+    assert ended.stderr.splitlines()[-1] == (
+        "fedepd.errors.FedEPDError: every process runs your program anew; put its calls below "
+        "'if __name__ == \"__main__\":'"
+    )
 
 
 def test_a_killed_process_takes_no_other_with_it(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ begins a job holds its lock file. The others go on with the next job, and look l
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import time
 import traceback
@@ -26,6 +27,8 @@ from fedepd.runs import folder
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 BUSY = 75
 """The exit code of a process whose job another process works on."""
+UNGUARDED = 76
+"""The exit code of a process that would run the user's program once more, and so start processes itself."""
 AGAIN_AFTER = 1.0
 """Seconds until jobs that others work on are looked at again, once there is nothing else to do."""
 
@@ -126,6 +129,9 @@ def outcomes(
         return
     if workers < 1:
         raise BadConfig(f"workers is {workers}; give at least 1")
+    # Every process imports the user's program first. Where that starts jobs anew, Python prints a page.
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        os._exit(UNGUARDED)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
         ["fedepd.runs.run", "sknetwork.clustering"]
@@ -187,6 +193,8 @@ def _failure(exitcode: int, pipe: connection.Connection) -> str:
             else "; run it again"
         )
         return f"its process was killed ({killer.name}){why}"
+    if exitcode == UNGUARDED:
+        return "every process runs your program anew; put its calls below 'if __name__ == \"__main__\":'"
     try:
         return pipe.recv_bytes().decode()
     except EOFError:

@@ -77,6 +77,9 @@ def compare(
 ) -> Frames:
     """Train several methods over several seeds, each run in a process of its own.
 
+    Every process runs the calling program anew, so a script calls this below ``if __name__ == "__main__":``.
+    A notebook need not.
+
     Args:
         methods: Names among ``fedepd.METHODS``, as "fedepd" or with a preset as "fedepd:printed".
         data: A dataset's name or an npz file.
