@@ -6,7 +6,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,8 @@ class Cast:
     sites: dict[int, Site]
     context: Context
     keys: dict[int, Ed25519PrivateKey]
+    verified: dict[tuple[int, bytes, bytes], bool] = field(default_factory=dict)
+    """Who signed what: all sites ask the same, and the answer does not depend on who asks."""
 
     @classmethod
     def of(
@@ -66,11 +68,14 @@ class Cast:
         return {k: site.advert for k, site in self.sites.items()}
 
     def verify(self, site: int, text: bytes, signature: bytes) -> bool:
-        try:
-            self.keys[site].public_key().verify(signature, text)
-        except InvalidSignature:
-            return False
-        return True
+        asked = site, text, signature
+        if asked not in self.verified:
+            try:
+                self.keys[site].public_key().verify(signature, text)
+                self.verified[asked] = True
+            except InvalidSignature:
+                self.verified[asked] = False
+        return self.verified[asked]
 
     def share(self, who: Iterable[int] | None = None) -> dict[int, dict[int, bytes]]:
         """Sealed shares by sender, then receiver."""

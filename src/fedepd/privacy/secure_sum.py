@@ -50,6 +50,7 @@ import json
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NoReturn
 
 import numpy as np
@@ -170,10 +171,12 @@ def survivors_text(digest: bytes, survivors: Collection[int]) -> bytes:
     return json.dumps(["fedepd survivors 1", digest.hex(), sorted(survivors)]).encode()
 
 
+@lru_cache(maxsize=4096)
 def exchangeable(key: bytes) -> bool:
     """Whether a secret can be agreed with the holder of a public key.
 
-    With a point of low order everybody gets zero, and ``cryptography`` refuses to go on.
+    With a point of low order everybody gets zero, and ``cryptography`` refuses to go on. Where all sites of a
+    sum are in one process, as in a rehearsal, the first one's answer is that of all.
     """
     try:
         X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(key))
