@@ -31,8 +31,8 @@ LARGE = 50_000
 GIVE_BACK_EVERY = 4
 """After every fourth of them.
 
-With ten clients of 100,000 nodes this saves 40 % of the memory. After each of them, a round took a quarter
-longer, because the system clears every page that it gives again.
+With ten clients of 100,000 nodes and 10 M edges, the peak fell from 3.1 to 2.3 GB. After each act, a round
+took a quarter longer, because the system clears every page that it gives again.
 """
 
 
