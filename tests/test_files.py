@@ -292,6 +292,7 @@ OWN = {
     "reproduction/pages/page.py",  # figures that were just drawn
     "bench/suite.py", "bench/measure.py",  # the output of our own process
     "model/writing.py",  # text of a schema that was read before
+    "board/tables.py",  # text that the board made of settings that were read before
     "bench/history.py",  # the kernel's word on this machine
     "board/app.py",  # files of the package
     "board/settings.py", "rounds/records.py",  # what our own processes say
