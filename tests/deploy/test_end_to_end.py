@@ -12,7 +12,7 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -34,20 +34,31 @@ from fedepd.runs import checkpoint
 
 pytestmark = MARKS
 
-METHODS = ("fedavg", "fedepd", "fedproto", "fedgta")
-"""The model alone, more than the model, no model, and another message for every site."""
+METHODS, OTHERS = ("fedavg", "fedepd"), ("fedproto", "fedgta")
+"""The model alone and more than the model; no model, and another message for every site.
+
+What any other method sends goes through the same records in test_through_records.py.
+"""
 
 
 @pytest.fixture(scope="module")
 def jobs(federation: Loopback) -> dict[str, admin.Submitted]:
-    """All at once, because starting is most of their time.
+    """Honest runs come first, then those that want something else."""
+    return all_at_once(federation, METHODS, {"strict": strict_scope, "code": ship_code, **HOSTILE})
 
-    Honest runs come first, then those that want something else.
-    """
-    changes = {"strict": strict_scope, "code": ship_code, **HOSTILE}
+
+@pytest.fixture(scope="module")
+def others(federation: Loopback) -> dict[str, admin.Submitted]:
+    return all_at_once(federation, OTHERS, {})
+
+
+def all_at_once(
+    federation: Loopback, methods: Sequence[str], changes: Mapping[str, Callable[[Path], None]]
+) -> dict[str, admin.Submitted]:
+    """Submitted together, because starting is most of their time."""
     out = {}
     with admin.session(federation.admin) as session:
-        for name in (*METHODS, *changes):
+        for name in (*methods, *changes):
             task = make_task(f"run-{name}", "fedepd" if name in changes else name)
             folder = submitted(federation, name)
             admin.write_job(folder, task, resume=False)
@@ -168,6 +179,18 @@ HOSTILE: dict[str, Callable[[Path], None]] = {
 def test_a_deployed_run_has_the_simulations_bits(
     federation: Loopback, jobs: dict[str, admin.Submitted], method: str, tmp_path: Path
 ) -> None:
+    check_bits(federation, jobs, method, tmp_path)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("method", OTHERS)
+def test_other_deployed_runs_have_the_simulations_bits(
+    federation: Loopback, others: dict[str, admin.Submitted], method: str, tmp_path: Path
+) -> None:
+    check_bits(federation, others, method, tmp_path)
+
+
+def check_bits(federation: Loopback, jobs: dict[str, admin.Submitted], method: str, tmp_path: Path) -> None:
     said: list[dict[str, Any]] = []
     end = admin.supervise(federation.admin, jobs[method], said.append, patience=60)
     expected = rehearse(jobs[method].task, list(federation.files.values()))
