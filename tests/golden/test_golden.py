@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedepd.methods import METHODS
-from golden.cases import FEDERATIONS, RUNS, SLOW, machine, near, pin_federation, pin_run
+from golden.cases import FEDERATIONS, ROUGH, RUNS, SLOW, machine, near, pin_federation, pin_run
 
 VALUES = json.loads((Path(__file__).parent / "values.json").read_text())
 BITS = VALUES["bits"].get(machine(), {})
@@ -44,7 +44,8 @@ def test_a_run_is_what_it_was(name: str) -> None:
     assert now["metrics"].keys() == was["metrics"].keys()
     assert all(near(now["metrics"][metric], was["metrics"][metric]) for metric in was["metrics"])
     assert now["norms"].keys() == was["norms"].keys()
-    assert all(near(now["norms"][tensor], was["norms"][tensor]) for tensor in was["norms"])
+    tolerance = 0.03 if name in ROUGH else 1e-3
+    assert all(near(now["norms"][tensor], was["norms"][tensor], tolerance) for tensor in was["norms"])
     if name not in BITS:
         pytest.skip(UNKNOWN)
     assert now["bits"] == BITS[name]
