@@ -39,7 +39,7 @@ def matrix(rows: int, columns: int, seed: int = 0) -> sp.csr_matrix:
 
 @given(rows=st.integers(1, 12), columns=st.integers(1, 12), width=st.integers(1, 150), seed=st.integers(0, 9))
 def test_product_equals_scipy(rows: int, columns: int, width: int, seed: int) -> None:
-    """Widths cover every strip (64, 32 and 8 columns).
+    """Widths cover every strip (64, 32, 16 and 8 columns).
 
     They cover the overlapping last strip and rows narrower than one, too.
     """
@@ -309,6 +309,33 @@ def test_adam_equals_torchs(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
+def bits_of_products(width: int) -> list[bytes]:
+    """A product, one with chosen rows, and a transposed product with a matrix full of holes."""
+    random = torch.Generator().manual_seed(width)
+    dense, holey = (torch.randn(40, columns, generator=random) for columns in (width, 24))
+    factor = kernels.Factor(csr_tensor(matrix(40, 40, width), np.int32))
+    found = [factor.times(dense), kernels.ChosenFactor(factor, torch.tensor([39, 0, 7])).times(dense)]
+    if width % 8 == 0:
+        found.append(kernels.transposed_product(holey.relu(), dense))
+    return [part.numpy().tobytes() for part in found]
+
+
+@compiled
+@pytest.mark.parametrize("width", [5, 16, 24, 32, 48, 64, 80, 112, 128, 167])
+def test_avx512_has_the_bits_of_avx2(width: int) -> None:
+    """A column's sum has the same terms in the same order, one fused step each, at any width."""
+    library = kernels._library
+    assert library is not None
+    if not library.fedepd_widen(1):
+        pytest.skip("this processor has no AVX-512")
+    wide = bits_of_products(width)
+    library.fedepd_widen(0)
+    try:
+        assert bits_of_products(width) == wide
+    finally:
+        library.fedepd_widen(1)
+
+
 @pytest.mark.usefixtures("on_torch")
 def test_torch_computes_without_the_library() -> None:
     a, dense = matrix(7, 5), torch.randn(5, 3)
@@ -318,7 +345,10 @@ def test_torch_computes_without_the_library() -> None:
     )
 
 
-@pytest.mark.parametrize(("value", "expected"), [("torch", "torch"), ("gpu", "FEDEPD_KERNELS is 'gpu'")])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("torch", "torch"), ("avx2", kernels.name()), ("gpu", "FEDEPD_KERNELS is 'gpu'; it must be auto, avx2")],
+)
 def test_environment_variable(value: str, expected: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", "from fedepd.network import kernels; print(kernels.name())"],

@@ -8,45 +8,65 @@
 #include <stdint.h>
 #include <string.h>
 
-/* On x86 the functions need AVX2 and FMA. fedepd_supported() asks the processor for both. On other machines
+/* On x86 the functions need AVX2 and FMA. fedepd_supported() asks the processor for both. Products also have
+   a form for AVX-512. It sums the same numbers in the same order, so it has the same bits. On other machines
    the compiler chooses. */
 #if defined(__x86_64__)
 #define FAST __attribute__((target("avx2,fma")))
+#define WIDE __attribute__((target("avx512f,avx2,fma")))
+static int wide = 0;
 int fedepd_supported(void) {
     __builtin_cpu_init();
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
+/* Whether products use AVX-512 from now on: if it is wanted and there. */
+int fedepd_widen(int wanted) {
+    __builtin_cpu_init();
+    return wide = wanted && __builtin_cpu_supports("avx512f");
+}
 #else
 #define FAST
+#define WIDE
+static const int wide = 0;
 int fedepd_supported(void) { return 1; }
+int fedepd_widen(int wanted) {
+    (void)wanted;
+    return 0;
+}
 #endif
 
 typedef float lane __attribute__((vector_size(32), aligned(4), may_alias));
+typedef float wide_lane __attribute__((vector_size(64), aligned(4), may_alias));
 #define LANE 8
+#define WIDE_LANE 16
 
-/* Sums LANES * 8 columns, starting at c, of row r of A dense in registers, and stores them in row `to` of out.
-   It is a macro, so that it is compiled for the same processor as the function that uses it. */
-#define STRIP(LANES)                                                                    \
+/* Whether wide lanes are quicker: at other widths most rows begin within a cache line, and every second load
+   would read two lines. */
+static int fits_wide(int64_t width) { return wide && width % WIDE_LANE == 0; }
+
+/* Sums COUNT lanes of columns, starting at c, of row r of A dense in registers, and stores them in row `to`
+   of out. It is a macro, so that it is compiled for the same processor as the function that uses it. */
+#define STRIP(KIND, COUNT)                                                              \
     {                                                                                   \
-        lane sum[LANES];                                                                \
-        for (int l = 0; l < (LANES); l++) sum[l] = (lane){0};                           \
+        KIND sum[COUNT];                                                                \
+        for (int l = 0; l < (COUNT); l++) sum[l] = (KIND){0};                           \
         for (int32_t e = start[r]; e < start[r + 1]; e++) {                             \
-            const lane *from = (const lane *)(dense + (int64_t)index[e] * width + c);   \
-            for (int l = 0; l < (LANES); l++) sum[l] += value[e] * from[l];             \
+            const KIND *from = (const KIND *)(dense + (int64_t)index[e] * width + c);   \
+            for (int l = 0; l < (COUNT); l++) sum[l] += value[e] * from[l];             \
         }                                                                               \
-        for (int l = 0; l < (LANES); l++) ((lane *)(out + to * width + c))[l] = sum[l]; \
+        for (int l = 0; l < (COUNT); l++) ((KIND *)(out + to * width + c))[l] = sum[l]; \
     }
 
 /* All columns of that row. Some are computed again, with the same sums. */
 #define ROW                                                             \
     {                                                                   \
         int64_t c = 0;                                                  \
-        for (; c + 8 * LANE <= width; c += 8 * LANE) STRIP(8)           \
-        for (; c + 4 * LANE <= width; c += 4 * LANE) STRIP(4)           \
-        for (; c + LANE <= width; c += LANE) STRIP(1)                   \
+        for (; c + 8 * LANE <= width; c += 8 * LANE) STRIP(lane, 8)     \
+        for (; c + 4 * LANE <= width; c += 4 * LANE) STRIP(lane, 4)     \
+        for (; c + LANE <= width; c += LANE) STRIP(lane, 1)             \
         if (c < width && width > LANE) {                                \
             c = width - LANE;                                           \
-            STRIP(1)                                                    \
+            STRIP(lane, 1)                                              \
             c = width;                                                  \
         }                                                               \
         for (; c < width; c++) {                                        \
@@ -57,42 +77,80 @@ typedef float lane __attribute__((vector_size(32), aligned(4), may_alias));
         }                                                               \
     }
 
-/* out = A dense */
-FAST void fedepd_product(int64_t rows, int64_t width, const int32_t *restrict start,
-                         const int32_t *restrict index, const float *restrict value,
-                         const float *restrict dense, float *restrict out) {
-    for (int64_t r = 0; r < rows; r++) {
-        const int64_t to = r;
-        ROW
+/* All columns of that row, where fits_wide(width). */
+#define WIDE_ROW                                                                   \
+    {                                                                              \
+        int64_t c = 0;                                                             \
+        for (; c + 4 * WIDE_LANE <= width; c += 4 * WIDE_LANE) STRIP(wide_lane, 4) \
+        for (; c < width; c += WIDE_LANE) STRIP(wide_lane, 1)                      \
     }
-}
 
-/* out = A[chosen] dense, without a copy of these rows */
-FAST void fedepd_chosen_product(int64_t count, const int64_t *restrict chosen, int64_t width,
-                                const int32_t *restrict start, const int32_t *restrict index,
-                                const float *restrict value, const float *restrict dense,
-                                float *restrict out) {
+#define PRODUCT                                                                                    \
+    (int64_t count, const int64_t *restrict chosen, int64_t width, const int32_t *restrict start,  \
+     const int32_t *restrict index, const float *restrict value, const float *restrict dense,      \
+     float *restrict out)
+
+WIDE static void wide_product PRODUCT {
     for (int64_t to = 0; to < count; to++) {
-        const int64_t r = chosen[to];
+        const int64_t r = chosen ? chosen[to] : to;
+        WIDE_ROW
+    }
+}
+
+FAST static void product PRODUCT {
+    for (int64_t to = 0; to < count; to++) {
+        const int64_t r = chosen ? chosen[to] : to;
         ROW
     }
 }
 
-/* Adds, to LANES * 8 columns of every row of out, starting at c, the rows of dense whose bit is set. */
-#define GATHER(LANES)                                                                          \
-    for (int64_t j = 0; j < units; j++) {                                                      \
-        lane sum[LANES], *to = (lane *)(out + j * width + c);                                  \
-        for (int l = 0; l < (LANES); l++) sum[l] = to[l];                                      \
-        for (uint32_t left = (uint32_t)filled[j]; left; left &= left - 1) {                    \
-            const int64_t r = first + __builtin_ctz(left);                                     \
-            const lane *from = (const lane *)(dense + r * width + c);                          \
-            for (int l = 0; l < (LANES); l++) sum[l] += holey[r * units + j] * from[l];        \
-        }                                                                                      \
-        for (int l = 0; l < (LANES); l++) to[l] = sum[l];                                      \
+/* out = A[chosen] dense, without a copy of these rows. NULL chooses the first `count` rows. */
+void fedepd_product PRODUCT {
+    (fits_wide(width) ? wide_product : product)(count, chosen, width, start, index, value, dense, out);
+}
+
+/* Adds, to COUNT lanes of every row of out, starting at column c, the rows of dense whose bit is set. */
+#define GATHER(KIND, COUNT)                                                              \
+    for (int64_t j = 0; j < units; j++) {                                                \
+        KIND sum[COUNT], *to = (KIND *)(out + j * width + c);                            \
+        for (int l = 0; l < (COUNT); l++) sum[l] = to[l];                                \
+        for (uint32_t left = (uint32_t)filled[j]; left; left &= left - 1) {              \
+            const int64_t r = first + __builtin_ctz(left);                               \
+            const KIND *from = (const KIND *)(dense + r * width + c);                    \
+            for (int l = 0; l < (COUNT); l++) sum[l] += holey[r * units + j] * from[l];  \
+        }                                                                                \
+        for (int l = 0; l < (COUNT); l++) to[l] = sum[l];                                \
     }
 
 typedef int32_t ints __attribute__((vector_size(32), aligned(4), may_alias));
 #define BLOCK 32
+
+#define GATHER_ROWS                                                                               \
+    (int64_t first, int64_t units, int64_t width, const float *restrict holey,                    \
+     const float *restrict dense, const int32_t *restrict filled, float *restrict out)
+
+WIDE static void wide_gather GATHER_ROWS {
+    int64_t c = 0;
+    for (; c + 8 * WIDE_LANE <= width; c += 8 * WIDE_LANE) GATHER(wide_lane, 8)
+    for (; c + 4 * WIDE_LANE <= width; c += 4 * WIDE_LANE) GATHER(wide_lane, 4)
+    for (; c < width; c += WIDE_LANE) GATHER(wide_lane, 1)
+}
+
+FAST static void gather GATHER_ROWS {
+    for (int64_t c = 0, lanes; c < width; c += lanes * LANE) {
+        lanes = (width - c) / LANE < 8 ? (width - c) / LANE : 8;
+        switch (lanes) {
+            case 8: GATHER(lane, 8) break;
+            case 7: GATHER(lane, 7) break;
+            case 6: GATHER(lane, 6) break;
+            case 5: GATHER(lane, 5) break;
+            case 4: GATHER(lane, 4) break;
+            case 3: GATHER(lane, 3) break;
+            case 2: GATHER(lane, 2) break;
+            default: GATHER(lane, 1)
+        }
+    }
+}
 
 /* out = holey^T dense, [units, width]. It skips the zeros of holey; ReLU and dropout make many of them. Both
    widths are multiples of 8. filled is work space for `units` integers. */
@@ -108,19 +166,7 @@ FAST void fedepd_transposed_product(int64_t rows, int64_t units, int64_t width, 
             for (int64_t j = 0; j < units; j += LANE)
                 *(ints *)(filled + j) |= (*(const lane *)(holey + (first + r) * units + j) != 0) & bit;
         }
-        for (int64_t c = 0, lanes; c < width; c += lanes * LANE) {
-            lanes = (width - c) / LANE < 8 ? (width - c) / LANE : 8;
-            switch (lanes) {
-                case 8: GATHER(8) break;
-                case 7: GATHER(7) break;
-                case 6: GATHER(6) break;
-                case 5: GATHER(5) break;
-                case 4: GATHER(4) break;
-                case 3: GATHER(3) break;
-                case 2: GATHER(2) break;
-                default: GATHER(1)
-            }
-        }
+        (fits_wide(width) ? wide_gather : gather)(first, units, width, holey, dense, filled, out);
     }
 }
 

@@ -1,7 +1,8 @@
 """Compiled kernels for the functions that take most of the time. Without them, torch computes the same.
 
 ``_kernels.c`` is compiled when the package is installed and a C compiler is found (hatch_build.py).
-FEDEPD_KERNELS=torch turns the kernels off.
+FEDEPD_KERNELS=torch turns the kernels off, and FEDEPD_KERNELS=avx2 their form for AVX-512, which has the same
+bits.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _TWICE = 2 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).asty
 
 def _load() -> ctypes.CDLL | None:
     choice = os.environ.get("FEDEPD_KERNELS", "auto")
-    if choice not in ("auto", "torch"):
-        raise BadConfig(f"FEDEPD_KERNELS is '{choice}'; it must be auto or torch")
+    if choice not in ("auto", "avx2", "torch"):
+        raise BadConfig(f"FEDEPD_KERNELS is '{choice}'; it must be auto, avx2 or torch")
     if choice == "torch" or not LIBRARY.exists():
         return None
     try:
@@ -39,12 +40,10 @@ def _load() -> ctypes.CDLL | None:
         return None
     if not library.fedepd_supported():
         return None
-    if not hasattr(library, "fedepd_normalised"):
+    if not hasattr(library, "fedepd_widen"):
         raise BadConfig("the compiled kernels are older than the package; install it again with pip install")
-    library.fedepd_product.argtypes = [_COUNT, _COUNT, *[_POINTER] * 5]
-    if hasattr(library, "fedepd_chosen_product"):
-        library.fedepd_chosen_product.argtypes = [_COUNT, _POINTER, _COUNT, *[_POINTER] * 5]
-        library.fedepd_chosen_product.restype = None
+    library.fedepd_widen(int(choice == "auto"))
+    library.fedepd_product.argtypes = [_COUNT, _POINTER, _COUNT, *[_POINTER] * 5]
     library.fedepd_activate.argtypes = [_COUNT, _COUNT, *[_POINTER] * 3]
     before, after = (_COUNT, _COUNT, _POINTER, _POINTER), (_POINTER, _POINTER)
     library.fedepd_activate_backward.argtypes = (*before, ctypes.c_float, *after)
@@ -134,7 +133,8 @@ class Factor:
         ):
             return torch.mm(self.matrix, dense)
         out = torch.empty(self.rows, dense.shape[1])
-        _library.fedepd_product(self.rows, dense.shape[1], *self._pointers, dense.data_ptr(), out.data_ptr())
+        pointers = (*self._pointers, dense.data_ptr(), out.data_ptr())
+        _library.fedepd_product(self.rows, None, dense.shape[1], *pointers)
         return out
 
     @property
@@ -150,7 +150,7 @@ class Factor:
     @property
     def chooses(self) -> bool:
         """Whether some of its rows can be multiplied without a copy of them."""
-        return _library is not None and self._narrow and hasattr(_library, "fedepd_chosen_product")
+        return _library is not None and self._narrow
 
     def chosen_rows(self, index: Tensor) -> Tensor:
         """The chosen rows, in that order, again as CSR with 32-bit indices."""
@@ -219,7 +219,7 @@ class ChosenFactor:
             return Factor(self.whole.chosen_rows(self.chosen)).times(dense)
         out, width = torch.empty(len(self.chosen), dense.shape[1]), dense.shape[1]
         pointers = (*self.whole.pointers, dense.data_ptr(), out.data_ptr())
-        _library.fedepd_chosen_product(len(self.chosen), self.chosen.data_ptr(), width, *pointers)
+        _library.fedepd_product(len(self.chosen), self.chosen.data_ptr(), width, *pointers)
         return out
 
     def transposed_times(self, dense: Tensor) -> Tensor:
