@@ -34,7 +34,7 @@ def test_the_score_is_the_mean_of_two_validation_scores_in_the_selected_round(
     assert found.is_finished
     same = run(data, "fedavg", **QUICK, seed=100)
     val = same.rounds[same.summary["best_round"] - 1]["val"]["global"]
-    assert found.score == (val["bacc"] + val["macro_f1"]) / 2
+    assert found.score == (val["acc"] + val["bacc"] + val["macro_f1"]) / 3
     content = json.loads(found.out.read_text())
     assert content.keys() == {"round", "val", "seconds"}, "nothing about test nodes"
 

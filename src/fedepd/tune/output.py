@@ -16,7 +16,7 @@ from fedepd.tune.search import Search
 from fedepd.tune.tuning import Found
 
 TUNED, TRIALS, PAGE = "tuned.toml", "trials.json", "tune.html"
-OBJECTIVE = "mean over the graphs of (balanced accuracy + macro-F1) / 2 on validation nodes"
+OBJECTIVE = "mean over the graphs of (accuracy + balanced accuracy + macro-F1) / 3 on validation nodes"
 
 
 def acting(search: Search, common: Mapping[str, Any]) -> dict[str, Any]:
