@@ -147,13 +147,13 @@ def test_shared_settings_come_with_the_methods_own() -> None:
 
 
 def test_what_changes_nothing_under_a_preset_is_not_searched() -> None:
-    """Without recalibration FedEPD has no margins and no rehearsal; as printed it has no rehearsal."""
-    own = {"mu", "calibration_epochs", "rehearsal_prior", "holders"}
+    """Without recalibration FedEPD has no margins and no prototypes; without a margin no counts shape it."""
+    own = {"mu", "holders", "common_counts"}
     found = {
         preset: own & {knob.name for knob in knobs_of("fedepd", preset)}
-        for preset in ("default", "printed", "without_recalibration")
+        for preset in ("default", "without_consensus", "without_recalibration")
     }
-    assert found == {"default": own, "printed": own - {"rehearsal_prior"}, "without_recalibration": set()}
+    assert found == {"default": own, "without_consensus": {"mu"}, "without_recalibration": set()}
 
 
 def test_all_fixed_is_refused() -> None:

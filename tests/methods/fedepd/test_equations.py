@@ -251,7 +251,7 @@ def test_the_gate_reads_kept_edges_only() -> None:
 def test_margins_by_hand(absent: Any, third: float) -> None:
     """Counts (4, 2, 0), gate 1/2, μ = 2: Δ = 2 · ½ · log(4 / N) = (0, log 2, by ``absent``)."""
     method = as_in_the_paper(mu=2.0, gate="constant", absent=absent)
-    margin = derived(method, with_counts([4, 2, 0])).margin
+    margin = derived(method, with_counts([4, 2, 0])).margin.own
     torch.testing.assert_close(margin, torch.tensor([0.0, math.log(2), third]))
 
 
@@ -262,7 +262,7 @@ def test_the_gate_scales_the_margin() -> None:
     """
     data = tiny([0, 0, 1], [(1, 2)], [0, 1, 2], classes=2)
     margins = {
-        gate: derived(as_in_the_paper(gate=gate, purify=False), data).margin
+        gate: derived(as_in_the_paper(gate=gate, purify=False), data).margin.own
         for gate in ("labelled", "constant")
     }
     torch.testing.assert_close(margins["labelled"], torch.zeros(2))
@@ -276,14 +276,14 @@ def test_margins_are_never_negative_and_zero_for_the_largest_class(
 ) -> None:
     for absent in ("exclude", "zero", "eps"):
         method = as_in_the_paper(mu=mu, absent=absent, isolated_gate=0.0 if printed else 0.5)
-        margin = derived(method, with_counts(counts)).margin
+        margin = derived(method, with_counts(counts)).margin.own
         assert bool((margin >= 0).all())
         assert margin[int(np.argmax(counts))] == 0
 
 
 @pytest.mark.parametrize("absent", ["exclude", "zero", "eps"])
 def test_balanced_classes_have_no_margin(absent: Any) -> None:
-    margin = derived(as_in_the_paper(absent=absent), with_counts([3, 0, 3])).margin
+    margin = derived(as_in_the_paper(absent=absent), with_counts([3, 0, 3])).margin.own
     assert margin[[0, 2]].tolist() == [0.0, 0.0]
 
 

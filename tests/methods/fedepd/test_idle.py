@@ -35,6 +35,7 @@ OTHERS: dict[str, tuple[Any, ...]] = {
     "score": ("fused", "random"),
     "prototype_encoder": ("received", "local"),
     "holders": (0.5, 0.0),
+    "common_counts": (0.0, 1.0),
     "purify": (True, False),
     "consensus": (True, False),
     "recalibrate": (True, False),

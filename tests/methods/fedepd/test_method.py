@@ -144,7 +144,7 @@ def test_the_margin_moves_no_prediction(sign: Any) -> None:
     data = toy_client(one_node_class=True)
     client, message = make_client(method, data), messages(method, data)
     raw = client.model.predict(message, on_graph(method, client, message).inputs)
-    assert float(on_graph(method, client, message).margin.max()) > 0.1
+    assert float(on_graph(method, client, message).margin.own.max()) > 0.1
     assert torch.equal(method.predict(client, message), raw)
 
 
@@ -170,14 +170,14 @@ def test_the_margin_is_in_the_base_loss_where_it_is_asked_for(margin_in: Any) ->
     """
     data, model = toy_client(one_node_class=True), Backbone(hidden=8, dropout=0.0)
     training = Training(optimizer="sgd", lr=1.0, weight_decay=0.0, epochs=1)
-    method = FedEPD(margin_in=margin_in, calibration_epochs=0)
+    method = FedEPD(margin_in=margin_in, calibration_epochs=0, common_counts=0.0)
     client, message = make_client(method, data, model, training), messages(method, data)
     reply, _ = method.client_step(client, message, {})
     prepared = on_graph(method, client, message)
     params = {name: value.clone().requires_grad_() for name, value in model_part(message).items()}
     logits = model.logits(params, model.encode(params, prepared.inputs), prepared.inputs, train_only=True)
-    loss = F.cross_entropy(logits - prepared.margin * (margin_in == "both"), prepared.inputs.labels)
-    assert float(prepared.margin.max()) > 0.1
+    loss = F.cross_entropy(logits - prepared.margin.own * (margin_in == "both"), prepared.inputs.labels)
+    assert float(prepared.margin.own.max()) > 0.1
     for (name, value), gradient in zip(
         params.items(), torch.autograd.grad(loss, list(params.values())), strict=True
     ):

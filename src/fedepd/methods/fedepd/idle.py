@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fedepd.methods.fedepd.method import FedEPD
 
-MARGIN = ("mu", "sign", "margin_in", "absent", "gate", "isolated_gate")
+MARGIN = ("mu", "sign", "margin_in", "absent", "gate", "isolated_gate", "common_counts")
 WALK = ("teleport", "walk_steps")
-OF_THEM = ("rehearsal_prior", "elites", "prototype_encoder", "holders")
+OF_THEM = ("rehearsal_prior", "elites", "prototype_encoder", "holders", "common_counts")
 PROTOTYPES = ("consensus_by", "gamma", "rho", *WALK, *OF_THEM)
 
 
@@ -61,6 +61,6 @@ def _of_margin(method: FedEPD) -> dict[str, str]:
     idle = {} if method.gate == "labelled" else {"isolated_gate": "gate"}
     if method.mu == 0:
         # All margins are 0. What is left is that absent = "exclude" takes classes out of the softmax.
-        idle |= dict.fromkeys(("sign", "gate", "isolated_gate"), "mu")
+        idle |= dict.fromkeys(("sign", "gate", "isolated_gate", "common_counts"), "mu")
         idle |= {} if method.absent == "exclude" else {"margin_in": "mu"}
     return idle

@@ -12,8 +12,9 @@ Without consensus or without recalibration there are no prototypes.
 The preset `printed` is the paper's text. The default is what a study by validation made of it
 (docs/what-we-changed.md).
 
-Eq. 1-5 are in purify.py, the vote on pruning is in vote.py, Eq. 6, 13 and 14 are in structure.py, Eq. 9 is in
-steps.py, Eq. 10 in sparse.py and Eq. 17 in longtail.py. The other equations and Algorithms 1-2 are here.
+Eq. 1-5 are in purify.py, the vote on pruning is in vote.py, Eq. 6, 13 and 14 are in structure.py, the margin
+of Eq. 15 is in margin.py, Eq. 9 in steps.py, Eq. 10 in sparse.py and Eq. 17 in longtail.py. The other
+equations and Algorithms 1-2 are here.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from fedepd.errors import BadConfig
 from fedepd.methods.base import Client, Method, Server
 from fedepd.methods.fedepd.holders import average_by_holders, by_holders, column_weights
 from fedepd.methods.fedepd.idle import idle_settings
-from fedepd.methods.fedepd.purify import EPSILON, Score, edges_kept
+from fedepd.methods.fedepd.margin import Margin
+from fedepd.methods.fedepd.purify import Score, edges_kept
 from fedepd.methods.fedepd.rehearsal import Rehearsal
 from fedepd.methods.fedepd.structure import Graphs, Prepared, central_nodes, class_homophily, low_pass_rows
 from fedepd.methods.fedepd.vote import counted_votes, for_pruning
@@ -58,6 +60,7 @@ PAPER: Mapping[str, Any] = {
     "gate": "labelled",
     "margin_in": "calibration",
     "prototype_encoder": "local",
+    "common_counts": 0.0,
 }
 """What `printed` and `corrected` share: the paper's way, where our default has another."""
 
@@ -106,9 +109,7 @@ class FedEPD(Method[Graphs]):
     # `printed` keeps 0.1.
     teleport: float = option(0.15, "teleport probability (alpha) of the random walk, Eq. 6; in (0, 1]")
     walk_steps: int = option(10, "steps L of the random walk, Eq. 6")
-    calibration_epochs: int = option(
-        3, "classifier steps per round after the base epochs", search=ladder(1, 3, 5, above=10)
-    )
+    calibration_epochs: int = option(3, "classifier steps per round after the base epochs")
     # Choice: Algorithm 2 shows one base step and one calibration step, and the text says 3 local epochs. We
     # take 3 base steps and then 3 calibration steps.
     sign: Literal["minus", "plus"] = option(
@@ -142,7 +143,6 @@ class FedEPD(Method[Graphs]):
     rehearsal_prior: float = option(
         0.25,
         "how much frequent classes count above rare ones in rehearsal; 0: alike, 1: by their frequency",
-        search=ladder(0.0, 0.25, 0.5, above=1.0),
     )
     # Choice: of 0, 0.25 and 0.5, by validation. 0.5 gains less on rare classes, and 0 costs accuracy on
     # graphs with little signal.
@@ -193,6 +193,12 @@ class FedEPD(Method[Graphs]):
         "[0, 1]",
         search=ladder(0.0, 0.25, 0.5, above=1.0),
     )
+    common_counts: float = option(
+        1.0,
+        "share of the margin that is from the class counts of all clients instead of the client's own; in "
+        "[0, 1]",
+        search=ladder(0.0, 0.5, 1.0),
+    )
     purify: bool = option(True, "topological purification")
     consensus: bool = option(True, "global prototypes, and what consensus_by does with them")
     recalibrate: bool = option(
@@ -217,6 +223,10 @@ class FedEPD(Method[Graphs]):
             raise BadConfig(f"rehearsal_prior is {self.rehearsal_prior}; it must lie in [0, 1]")
         if not 0 <= self.holders <= 1:
             raise BadConfig(f"holders is {self.holders}; it is a share of the classifier and lies in [0, 1]")
+        if not 0 <= self.common_counts <= 1:
+            raise BadConfig(
+                f"common_counts is {self.common_counts}; it is a share of the margin and lies in [0, 1]"
+            )
         if not 0 <= self.mu < float("inf"):
             raise BadConfig(f"mu is {self.mu}; give a finite number, 0 or more")
         if not 0 <= self.isolated_gate <= 1:
@@ -270,7 +280,7 @@ class FedEPD(Method[Graphs]):
             inputs=inputs,
             elites=elites,
             elite_classes=elite_classes,
-            margin=self._margin(data, edges, counts),
+            margin=Margin.of(self.mu, self._gate(data, edges), counts, self.absent),
             absent=counts == 0,
             low_pass=self._low_pass(data, model, inputs, edges),
         )
@@ -283,15 +293,10 @@ class FedEPD(Method[Graphs]):
             return None
         return inputs.train_rows if model.backbone == "gcn" else low_pass_rows(data, edges)
 
-    def _margin(self, data: ClientData, edges: Tensor, counts: Tensor) -> Tensor:
-        """Δ_k^c of Eq. 15, [C]: never negative, 0 for the largest class."""
-        constant = torch.full(counts.shape, 0.5, dtype=torch.float64)
-        gate = class_homophily(data, edges, self.isolated_gate) if self.gate == "labelled" else constant
-        effective = counts.to(torch.float64)
-        margin = self.mu * gate * torch.log((effective.max() + EPSILON) / (effective + EPSILON))  # Eq. 15
-        if self.absent in ("exclude", "zero"):
-            margin = torch.where(counts == 0, 0.0, margin)
-        return margin.to(torch.float32)
+    def _gate(self, data: ClientData, edges: Tensor) -> Tensor:
+        """q of Eq. 13-14, float64 [C]."""
+        constant = torch.full((data.graph.num_classes,), 0.5, dtype=torch.float64)
+        return class_homophily(data, edges, self.isolated_gate) if self.gate == "labelled" else constant
 
     def client_step(self, client: Client[Graphs], message: Tensors, state: Tensors) -> tuple[Reply, Tensors]:
         """One round; the first also votes on pruning."""
@@ -310,7 +315,7 @@ class FedEPD(Method[Graphs]):
     ) -> tuple[Tensors, float, Tensors]:
         """Algorithm 2: what is sent, the mean base loss, the new state."""
         received = model_part(message)
-        params, state, loss = fit(client, received, state, self._base_loss(client))
+        params, state, loss = fit(client, received, state, self._base_loss(client, message))
         frozen = self._representation(client, params)
         if self._calibrates(client, message):
             params, state = self._calibrate(client, params, frozen, message, state)
@@ -320,14 +325,14 @@ class FedEPD(Method[Graphs]):
             tensors = {**params, **self._prototypes(client, of)}
         return tensors, loss, {**state, **params}
 
-    def _base_loss(self, client: Client[Prepared]) -> Gradient:
+    def _base_loss(self, client: Client[Prepared], message: Tensors) -> Gradient:
         """Eq. 9 on the graph that is trained on.
 
         Where ``margin_in`` says so, its logits are shifted as in Eq. 15.
         """
         shifted = self.margin_in == "both" and self.recalibrate
         return cross_entropy(
-            client, client.prepared.inputs, self._shift(client.prepared) if shifted else None
+            client, client.prepared.inputs, self._shift(client.prepared, message) if shifted else None
         )
 
     def _calibrates(self, client: Client[Prepared], message: Tensors) -> bool:
@@ -393,7 +398,8 @@ class FedEPD(Method[Graphs]):
         """The classifier's loss on the rows of ``s`` [t, w]; in rehearsal also on the prototype of every
         class.
         """
-        labels, shift, size = client.prepared.inputs.labels, self._shift(client.prepared), s.shape[0]
+        labels, size = client.prepared.inputs.labels, s.shape[0]
+        shift = self._shift(client.prepared, message)
         rehearsal = Rehearsal.of(message, self.rehearsal_prior) if self.rehearses else None
         if rehearsal is not None:
             s = torch.cat([s, rehearsal.rows])
@@ -407,9 +413,10 @@ class FedEPD(Method[Graphs]):
 
         return Gradient(of)
 
-    def _shift(self, prepared: Prepared) -> Tensor:
+    def _shift(self, prepared: Prepared, message: Tensors) -> Tensor:
         """What is added to the logits in a loss, [C]."""
-        shift = {"plus": 1, "minus": -1}[self.sign] * prepared.margin
+        margin = prepared.margin.at(self.common_counts, message.get("prototype.count"))
+        shift = {"plus": 1, "minus": -1}[self.sign] * margin
         return shift.masked_fill(prepared.absent, float("-inf")) if self.absent == "exclude" else shift
 
     def _prototypes(self, client: Client[Prepared], representation: Tensor) -> Tensors:
@@ -476,14 +483,14 @@ class FedEPD(Method[Graphs]):
         self, client: Client[Graphs], tensors: Tensors
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         prepared = client.prepared.on(self.prunes(tensors))
-        shift = self._shift(prepared) if self.recalibrate else None
+        shift = self._shift(prepared, tensors) if self.recalibrate else None
         return *client.model.training_rows(tensors, prepared.inputs), shift
 
     def adaptation(self, client: Client[Graphs], tensors: Tensors) -> tuple[Tensors, Gradient]:
         """The base loss, with its margin, on the graph that is trained on; with rehearsal if the rounds have
         it.
         """
-        base = self._base_loss(self._on_graph(client, tensors))
+        base = self._base_loss(self._on_graph(client, tensors), tensors)
         if self.rehearses and bool(tensors["prototype.count"].any()):
             base = Rehearsal.of(tensors, self.rehearsal_prior).beside(base, client.model)
         return model_part(tensors), base

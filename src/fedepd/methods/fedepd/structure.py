@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedepd.methods.fedepd.margin import Margin
 from fedepd.methods.fedepd.purify import EPSILON
 from fedepd.methods.fedepd.vote import pruning_votes
 from fedepd.methods.steps import class_counts
@@ -31,8 +32,7 @@ class Prepared:
     """int64 [m]: the elite nodes of all classes."""
     elite_classes: Tensor
     """int64 [m]: the class each of them stands for."""
-    margin: Tensor
-    """Δ of Eq. 15, [C], for present classes; absent ones as the method's ``absent`` says."""
+    margin: Margin
     absent: Tensor
     """bool [C]."""
     low_pass: Sparse | Chosen | None
