@@ -6,6 +6,7 @@ import gzip
 import http.client
 import importlib
 import io
+import tarfile
 import zipfile
 from pathlib import Path
 from typing import Any, ClassVar
@@ -52,6 +53,43 @@ def test_plain_and_gzipped_files_and_zip_members(tmp_path: Path, monkeypatch: py
         "raw/b/1.csv": "one",
         "raw/b/2.csv": "two",
     }
+
+
+def tarred(path: Path, **members: bytes) -> Path:
+    with tarfile.open(path, "w:gz") as packed:
+        for name, content in members.items():
+            each = tarfile.TarInfo(name.replace("__", "/"))
+            each.size = len(content)
+            packed.addfile(each, io.BytesIO(content))
+    return path
+
+
+def test_members_of_a_tar_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name may begin with './', as tar writes it. Nothing else is unpacked."""
+    archive = tarred(tmp_path / "all.tar.gz", **{"./one": b"1", "top__two": b"2", "..__three": b"3"})
+    members = {"one": "raw/1", "top/two": "raw/2"}
+    monkeypatch.setitem(DOWNLOADS, "email", (Download(archive.as_uri(), members),))
+    assert "fetched 1, 2" in fetch("email", tmp_path / "data")
+    content = {path.name: path.read_text() for path in tmp_path.rglob("*") if path.parent.name == "raw"}
+    assert content == {"1": "1", "2": "2"}
+    assert not list(tmp_path.rglob("three"))
+
+
+@pytest.mark.hostile
+def test_a_tar_archive_with_a_link_or_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link in place of the file, and a member before it that is larger than a download may be."""
+    monkeypatch.setattr(fetching, "MAX_DOWNLOAD", 2**20)
+    link = tarfile.TarInfo("one")
+    link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
+    with tarfile.open(tmp_path / "link.tar.gz", "w:gz") as packed:
+        packed.addfile(link)
+    tarred(tmp_path / "large.tar.gz", zero=bytes(2**21), one=b"1")
+    for file, why in (("link.tar.gz", "no file 'one'"), ("large.tar.gz", "it has more than")):
+        download = Download((tmp_path / file).as_uri(), {"one": "raw/1"})
+        monkeypatch.setitem(DOWNLOADS, "email", (download,))
+        with pytest.raises(BadData, match=why):
+            fetch("email", tmp_path / "data")
+        assert not [path for path in (tmp_path / "data").rglob("*") if path.is_file()]
 
 
 def test_what_is_there_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -166,6 +167,30 @@ def _mat(path: Path) -> object:
     return read_mat(path)
 
 
+def _inert(path: Path) -> object:
+    from fedepd.datasets.inert import read_inert
+
+    return read_inert(path)
+
+
+def _pyg(content: bytes, folder: Path) -> object:
+    """Raw files of torch_geometric's datasets; every dataset that is whole is read."""
+    from fedepd.datasets.pyg import SOURCES, read_pyg
+    from fedepd.errors import FedEPDError
+
+    _unfold(content, folder)
+    found: list[object] = []
+    for name, source in SOURCES.items():
+        if all((folder / file).is_file() for file in source.files):
+            try:
+                found.append(read_pyg(name, folder))
+            except FedEPDError as refusal:
+                if "\n" in str(refusal):
+                    raise
+                found.append(refusal)
+    return found
+
+
 def _numbers(path: Path) -> object:
     from fedepd.datasets.official import read_numbers
 
@@ -224,8 +249,9 @@ def _unfold(content: bytes, folder: Path) -> None:
     for name, data in files.items():
         path = folder / name
         if ".." not in name and "\0" not in name and not name.startswith("/") and len(name) < 80:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+            with suppress(FileExistsError, NotADirectoryError, IsADirectoryError):  # a name is also a folder
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
     folder.mkdir(exist_ok=True)
 
 
@@ -417,6 +443,8 @@ FORMATS: dict[str, Format] = {
     "npy-features": Format("npy", _file("a.npy", _matrix)),
     "scipy": Format("zip", _file("a.npz", _matrix)),
     "mat": Format("bytes", _file("a.mat", _mat)),
+    "inert": Format("bytes", _file("ind.cora.x", _inert)),
+    "pyg": Format("folder", _pyg),
     "numbers": Format("text", _file("edges.txt", _numbers)),
     "schema": Format("json", _schema),
     "toml": Format("text", _file("a.toml", _settings)),

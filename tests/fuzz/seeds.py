@@ -249,6 +249,26 @@ def binary() -> Iterator[tuple[str, str, bytes]]:
     )
 
 
+def raw_files() -> Iterator[tuple[str, str, bytes]]:
+    """(format, name, content) of what torch_geometric downloads."""
+    import scipy.sparse as sp
+
+    from old_pickles import array, matrix, table
+    from pyg_files import PUT, raw
+
+    yield "inert", "seed-array", array(np.eye(2, dtype=np.int32))
+    yield "inert", "seed-matrix", matrix(sp.csr_matrix(np.eye(3, dtype=np.float32)))
+    yield "inert", "seed-table", table({0: [1], 1: [0, 2], 2: [1]})
+    for name, (folders, put) in PUT.items():
+        with tempfile.TemporaryDirectory() as place:
+            put(raw(Path(place), *folders))
+            paths = sorted(path for path in Path(place).rglob("*") if path.is_file())
+            files = {
+                str(path.relative_to(place)): base64.b64encode(path.read_bytes()).decode() for path in paths
+            }
+        yield "pyg", f"seed-{name.removeprefix('pyg:').lower().replace('/', '-')}", json.dumps(files).encode()
+
+
 def messages() -> Iterator[tuple[str, str, bytes]]:
     """Records of every kind; where the form of one has changed, the older one is a case too."""
     tensors = {
@@ -358,7 +378,7 @@ def _nowhere(content: bytes, place: str) -> str:
 
 
 def main() -> None:
-    for source in (plain, binary, messages, folders):
+    for source in (plain, binary, raw_files, messages, folders):
         for format, name, content in source():
             if not (FOLDER / f"{format}--{name}.json").exists():
                 print(write_case(format, "a sound file", content, name).name, len(content))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import os
+import tarfile
 import urllib.request
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from fedepd.arrays import reason
 from fedepd.datasets.folder import data_folder
@@ -40,7 +41,7 @@ class Download:
 
     url: str
     files: Mapping[str, str]
-    """From a member of the zip archive to a path in the data folder. The member of any other file is ''."""
+    """From a member of the archive to a path in the data folder. The member of any other file is ''."""
 
 
 def _one(url: str, path: str) -> Download:
@@ -84,12 +85,16 @@ DOWNLOADS: dict[str, tuple[Download, ...]] = {
 def of_pyg(name: str) -> tuple[Download, ...]:
     """What to download for a dataset of torch_geometric. It lies as that package would leave it."""
     source = source_of(name)
-    archives = dict.fromkeys(url for url in source.urls.values() if url.endswith(".zip"))
-    packed = {url: [file for file, from_ in source.urls.items() if from_ == url] for url in archives}
-    return (
-        *(Download(url, {f: f"{source.folder}/{f}" for f in files}) for url, files in packed.items()),
-        *(_one(url, f"{source.folder}/{f}") for f, url in source.urls.items() if url not in archives),
-    )
+    if source.by_hand:
+        raise BadData(
+            f"'{name}' can only be had by a person at {source.by_hand}; put {', '.join(source.files)} "
+            f"into the data folder"
+        )
+    members: dict[str, dict[str, str]] = {}
+    for file, address in source.urls.items():
+        url, _, member = address.partition("#")
+        members.setdefault(url, {})[member] = f"{source.folder}/{file}"
+    return tuple(Download(url, files) for url, files in members.items())
 
 
 def fetch(name: str, data_dir: str | Path | None = None) -> str:
@@ -123,7 +128,7 @@ def _download(url: str, targets: Mapping[str, Path]) -> None:
         if expected is not None and archive.stat().st_size != int(expected):
             raise OSError(f"got {archive.stat().st_size} of {expected} bytes")
         _unpack(archive, url, targets)
-    except (*DAMAGE, HTTPException) as error:
+    except (*DAMAGE, tarfile.TarError, HTTPException) as error:
         places = ", ".join(f"'{path}'" for path in targets.values())
         cure = f"download it on a machine with a network and put it at {places}"
         raise BadData(f"cannot download {url} ({reason(error)}); {cure}") from None
@@ -134,15 +139,29 @@ def _download(url: str, targets: Mapping[str, Path]) -> None:
 def _unpack(archive: Path, url: str, targets: Mapping[str, Path]) -> None:
     """Write each target whole or not at all."""
     for member, path in targets.items():
-        if member:
+        if member and zipfile.is_zipfile(archive):
             with zipfile.ZipFile(archive) as zipped, zipped.open(member) as source:
                 _write(source, path)
+        elif member:
+            _write_from_tar(archive, member, path)
         elif url.endswith(".gz"):
             with gzip.open(archive) as source:
                 _write(source, path)
         else:
             with archive.open("rb") as source:
                 _write(source, path)
+
+
+def _write_from_tar(archive: Path, member: str, path: Path) -> None:
+    """Nothing else of the archive is unpacked, and a link is no file."""
+    with tarfile.open(archive) as packed:
+        for each in packed:
+            if each.offset_data + each.size > MAX_DOWNLOAD:
+                raise OSError(f"it has more than {MAX_DOWNLOAD // 2**30} GB")
+            if each.isfile() and each.name.removeprefix("./") == member:
+                with cast(IO[bytes], packed.extractfile(each)) as source:
+                    return _write(source, path)
+    raise OSError(f"it holds no file '{member}'")
 
 
 def _copy(source: Any, target: IO[bytes]) -> None:

@@ -11,34 +11,37 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import scipy.sparse as sp
-from numpy.typing import NDArray
-
-from fedepd.arrays import read_arrays, spelled
-from fedepd.datasets.inert import read_inert
-from fedepd.datasets.official import (
-    graph_of,
-    read_gnn_benchmark,
-    read_heterophilous,
-    read_numbers,
-    text_lines,
+from fedepd.datasets.official import read_gnn_benchmark, read_heterophilous
+from fedepd.datasets.pyg_readers import (
+    EDGES,
+    ELLIPTIC,
+    NODES,
+    read_airports,
+    read_attributed,
+    read_dgraph,
+    read_elliptic,
+    read_email_eu,
+    read_facebook100,
+    read_genius,
+    read_geom,
+    read_musae,
+    read_nell,
+    read_planetoid,
+    read_polblogs,
+    read_reddit,
+    read_saint,
+    read_wikics,
 )
-from fedepd.errors import BadData, UnknownName
-from fedepd.files import DAMAGE, read_json
+from fedepd.errors import BadConfig, BadData, UnknownName
 from fedepd.shown import shown
-from fedepd.types import HIDDEN, Graph
+from fedepd.types import Graph
 
 PREFIX = "pyg:"
-AGAIN = "fetch it again"
 GITHUB = "https://github.com"
 GEOM = "https://raw.githubusercontent.com/graphdml-uiuc-jlu/geom-gcn/master/new_data"
 MUSAE = "https://graphmining.ai/datasets/ptg"
-NODES, EDGES = "out1_node_feature_label.txt", "out1_graph_edges.txt"
 PLANETOID = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
-JSON_BYTES = 2**29
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,11 @@ class Source:
     folder: str
     """The folder of the raw files below the data folder."""
     urls: Mapping[str, str]
-    """File -> where torch_geometric gets it. The files of a ``.zip`` have the same address."""
+    """File -> where torch_geometric gets it. What stands after # is its name in an archive."""
     read: Callable[[Path, str], Graph]
     """From the folder and the graph's name."""
+    by_hand: str = ""
+    """Where a person must ask for the files. Then they have no other address."""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -67,9 +72,10 @@ def read_pyg(name: str, data_dir: Path) -> Graph:
     """
     source = source_of(name)
     if missing := [file for file in source.files if not (data_dir / file).is_file()]:
+        or_fetch = f"get it at {source.by_hand}" if source.by_hand else f"run 'fedepd data fetch {name}'"
         raise BadData(
             f"dataset '{name}' is not in '{data_dir}'; put {missing[0]} there, as torch_geometric leaves it, "
-            f"or run 'fedepd data fetch {name}'"
+            f"or {or_fetch}"
         )
     return source.read(data_dir / source.folder, name)
 
@@ -77,111 +83,11 @@ def read_pyg(name: str, data_dir: Path) -> Graph:
 def source_of(name: str) -> Source:
     """The source of a name that begins with ``pyg:``."""
     if name not in SOURCES:
+        kind = name.removeprefix(PREFIX)
+        if reason := OUT.get(kind, OUT.get(kind.partition("/")[0])):
+            raise BadConfig(f"'{shown(name)}' of torch_geometric is not read: {reason}; {OTHERWISE}")
         raise UnknownName("dataset of torch_geometric", shown(name), SOURCES)
     return SOURCES[name]
-
-
-# --- readers ------------------------------------------------------------------------------------------------
-
-
-def read_planetoid(raw: Path, name: str) -> Graph:
-    """Cora, CiteSeer or PubMed as Planetoid published them.
-
-    The nodes of ``allx`` come first. Those of ``tx`` have the numbers of ``test.index``. Choice: CiteSeer has
-    numbers without a row. torch_geometric gives these nodes the first class. Here they have none.
-    """
-    prefix = f"ind.{name.rpartition('/')[2].lower()}"
-    allx, tx, ally, ty, graph = (
-        read_inert(raw / f"{prefix}.{part}") for part in ("allx", "tx", "ally", "ty", "graph")
-    )
-    at = read_numbers(raw / f"{prefix}.test.index", np.int64, columns=1)[:, 0]
-    matrices, tables = (allx, tx), (ally, ty)
-    fits = all(sp.issparse(each) for each in matrices) and isinstance(graph, dict)
-    fits = fits and all(isinstance(each, np.ndarray) and each.ndim == 2 for each in tables)
-    if not fits or not (len(at) == tx.shape[0] == len(ty) and allx.shape[0] == len(ally)):
-        raise BadData(f"the files '{spelled(raw / prefix)}.*' do not fit each other; fetch them again")
-    first, last = allx.shape[0], max(int(at.max()), allx.shape[0] - 1)
-    if at.min() < first or len(np.unique(at)) != len(at) or last > 2 * (first + len(at)):
-        raise BadData(f"'{spelled(raw / prefix)}.test.index' does not number the nodes of tx; {AGAIN}")
-    place = sp.csr_matrix(
-        (np.ones(len(at), dtype=np.float32), (at - first, np.arange(len(at)))),
-        shape=(last + 1 - first, len(at)),
-    )
-    y = np.full(last + 1, HIDDEN)
-    y[:first], y[at] = _classes(ally), _classes(ty)
-    sources = np.repeat(list(graph), [len(ends) for ends in graph.values()])
-    edges = np.stack([sources, np.array([end for ends in graph.values() for end in ends])]).astype(np.int64)
-    return graph_of(sp.csr_matrix(sp.vstack([allx, place @ tx])), edges, y, name, raw)
-
-
-def _classes(table: NDArray[Any]) -> NDArray[np.int64]:
-    """The class of each row; a row of zeros has none."""
-    return np.where(table.any(1), table.argmax(1), HIDDEN)
-
-
-def read_reddit(raw: Path, name: str) -> Graph:
-    """Posts of Reddit, as GraphSAGE published them."""
-    data = read_arrays(raw / "reddit_data.npz", required=("feature", "label"), cure=AGAIN)
-    links = read_arrays(raw / "reddit_graph.npz", required=("row", "col"), cure=AGAIN)
-    if links["row"].shape != links["col"].shape or links["row"].ndim != 1:
-        raise BadData(f"'{spelled(raw / 'reddit_graph.npz')}': row and col differ in length; {AGAIN}")
-    return graph_of(data["feature"], np.stack([links["row"], links["col"]]), data["label"], name, raw)
-
-
-def read_musae(file: str, raw: Path, name: str) -> Graph:
-    """The npz format of Twitch, GitHub, LastFMAsia, FacebookPagePage and DeezerEurope."""
-    arrays = read_arrays(raw / file, required=("features", "edges", "target"), cure=AGAIN)
-    return graph_of(arrays["features"], arrays["edges"].T, arrays["target"], name, raw / file)
-
-
-def read_wikics(raw: Path, name: str) -> Graph:
-    """Articles about computer science, a JSON file."""
-    content = read_json(raw / "data.json", JSON_BYTES, AGAIN)
-    try:
-        x = np.array(content["features"], dtype=np.float32)
-        y = np.array(content["labels"])
-        links = content["links"]
-        ends = np.array([end for each in links for end in each])
-        edges = np.stack([np.repeat(np.arange(len(links)), [len(each) for each in links]), ends])
-    except (KeyError, TypeError, *DAMAGE):
-        raise BadData(
-            f"'{spelled(raw / 'data.json')}' has no lists features, labels and links; {AGAIN}"
-        ) from None
-    return graph_of(x, edges, y, name, raw)
-
-
-def read_geom(listed: bool, raw: Path, name: str) -> Graph:
-    """Two text files of Geom-GCN. ``listed``: a node's features are the numbers of its columns."""
-    numbers, labels = list[int](), list[int]()
-    rows: list[NDArray[Any]] = []
-    try:
-        for number, line in enumerate(text_lines(raw / NODES)):
-            if number:
-                node, features, label = line.rstrip("\r\n").split("\t")
-                numbers.append(int(node))
-                rows.append(np.array(features.split(","), dtype=np.int64 if listed else np.float32))
-                labels.append(int(label))
-        x = _columns(rows) if listed else np.stack(rows)
-        edges = np.array([line.split("\t") for line in list(text_lines(raw / EDGES))[1:]], dtype=np.int64)
-        order = np.argsort(numbers)
-        if not np.array_equal(np.array(numbers)[order], np.arange(len(numbers))) or edges.shape[1:] != (2,):
-            raise ValueError("nodes are not numbered from 0, or an edge has not two ends")
-    except DAMAGE as error:
-        raise BadData(
-            f"'{spelled(raw)}' is not as Geom-GCN's files are ({shown(error, 200)}); {AGAIN}"
-        ) from None
-    return graph_of(x[order], edges.T, np.array(labels)[order], name, raw)
-
-
-def _columns(rows: list[NDArray[Any]]) -> sp.csr_matrix:
-    """1 in every column that a row names."""
-    columns = np.concatenate(rows)
-    if columns.min() < 0 or columns.max() > 2**17:
-        raise ValueError("a column is out of range")
-    at = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
-    found = sp.csr_matrix((np.ones(len(at), dtype=np.float32), (at, columns)))
-    found.data[:] = 1  # a column that is named twice was added up
-    return found
 
 
 # --- the table ----------------------------------------------------------------------------------------------
@@ -223,6 +129,27 @@ def _geom(kind: str, name: str, *folder: str, listed: bool = False) -> Source:
     )
 
 
+def _saint(kind: str, *ids: str) -> Source:
+    files = zip(("adj_full.npz", "feats.npy", "class_map.json"), ids, strict=True)
+    return Source(f"pyg/{kind}/raw", {file: DRIVE.format(id) for file, id in files}, read_saint)
+
+
+def _airports(name: str) -> Source:
+    urls = {
+        file: f"{STRUC2VEC}/{file}" for file in (f"labels-{name}-airports.txt", f"{name}-airports.edgelist")
+    }
+    return Source(f"pyg/Airports/{name}/raw", urls, read_airports)
+
+
+def _attributed(name: str, id: str) -> Source:
+    urls = {file: f"{DRIVE.format(id)}#{name}.attr/{file}" for file in ATTRIBUTED}
+    return Source(f"pyg/AttributedGraphDataset/{name}/raw", urls, read_attributed)
+
+
+def _linkx(name: str, file: str, read: Callable[[Path, str], Graph]) -> Source:
+    return Source(f"pyg/LINKXDataset/{name}/raw", {"data.mat": f"{LINKX}/{file}"}, read)
+
+
 def _musae(kind: str, file: str, *folder: str) -> Source:
     url = f"{MUSAE}/{'twitch/' if folder else ''}{file}"
     return Source("/".join(("pyg", kind, *folder, "raw")), {file: url}, partial(read_musae, file))
@@ -230,6 +157,13 @@ def _musae(kind: str, file: str, *folder: str) -> Source:
 
 REDDIT = "https://data.dgl.ai/dataset/reddit.zip"
 WIKICS = f"{GITHUB}/pmernyei/wiki-cs-dataset/raw/master/dataset/data.json"
+DRIVE = "https://drive.usercontent.google.com/download?id={}&confirm=t"
+STRUC2VEC = f"{GITHUB}/leoribeiro/struc2vec/raw/master/graph"
+LINKX = f"{GITHUB}/CUAI/Non-Homophily-Large-Scale/raw/master/data"
+SNAP = "https://snap.stanford.edu/data"
+POLBLOGS = "https://netset.telecom-paris.fr/datasets/polblogs.tar.gz"
+NELL = "https://www.cs.cmu.edu/~zhiliny/data/nell_data.tar.gz"
+ATTRIBUTED = ("attrs.npz", "edgelist.txt", "labels.txt")
 SOURCES: dict[str, Source] = {
     PREFIX + name: source
     for name, source in {
@@ -244,7 +178,66 @@ SOURCES: dict[str, Source] = {
         },
         "CoraFull": _citation("CoraFull", "cora"),
         "Reddit": Source(
-            "pyg/Reddit/raw", dict.fromkeys(("reddit_data.npz", "reddit_graph.npz"), REDDIT), read_reddit
+            "pyg/Reddit/raw",
+            {f: f"{REDDIT}#{f}" for f in ("reddit_data.npz", "reddit_graph.npz")},
+            read_reddit,
+        ),
+        "Reddit2": _saint(
+            "Reddit2",
+            "1sncK996BM5lpuDf75lDFqCiDZyErc1c2",
+            "1ZsHaJ0ussP1W722krmEIp_8pwKAoi5b3",
+            "1JF3Pjv9OboMNYs2aXRQGbJbc4t_nDd5u",
+        ),
+        "Flickr": _saint(
+            "Flickr",
+            "1crmsTbd1-2sEXsGwa2IKnIB7Zd3TmUsy",
+            "1join-XdvX3anJU_MLVtick7MgeAQiWIZ",
+            "1uxIkbtg5drHTsKt-PAsZZ4_yJmgFmle9",
+        ),
+        **{f"Airports/{name}": _airports(name.lower()) for name in ("USA", "Brazil", "Europe")},
+        "PolBlogs": Source(
+            "pyg/PolBlogs/raw", {f: f"{POLBLOGS}#{f}" for f in ("adjacency.tsv", "labels.tsv")}, read_polblogs
+        ),
+        "EmailEUCore": Source(
+            "pyg/EmailEUCore/raw",
+            {f"email-Eu-core{f}.txt": f"{SNAP}/email-Eu-core{f}.txt.gz" for f in ("", "-department-labels")},
+            read_email_eu,
+        ),
+        "NELL": Source(
+            "pyg/NELL/raw",
+            {f"ind.nell.0.001.{f}": f"{NELL}#nell_data/ind.nell.0.001.{f}" for f in PLANETOID},
+            read_nell,
+        ),
+        **{
+            f"AttributedGraphDataset/{name}": _attributed(name.lower(), id)
+            for name, id in {
+                "Wiki": "1EPhlbziZTQv19OsTrKrAJwsElbVPEbiV",
+                "Cora": "1FyVnpdsTT-lhkVPotUW8OVeuCi1vi3Ey",
+                "CiteSeer": "1d3uQIpHiemWJPgLgTafi70RFYye7hoCp",
+                "PubMed": "1DOK3FfslyJoGXUSCSrK5lzdyLfIwOz6k",
+                "BlogCatalog": "178PqGqh67RUYMMP6-SoRHDoIBh8ku5FS",
+                "Flickr": "1tZp3EB20fAC27SYWwa-x66_8uGsuU62X",
+                "TWeibo": "1-2xHDPFCsuBuFdQN_7GLleWa8R_t50qU",
+            }.items()
+        },
+        **{
+            f"LINKXDataset/{name}": _linkx(name, f"facebook100/{file}.mat", read_facebook100)
+            for name, file in {
+                "penn94": "Penn94",
+                "reed98": "Reed98",
+                "amherst41": "Amherst41",
+                "cornell5": "Cornell5",
+                "johnshopkins55": "Johns%20Hopkins55",
+            }.items()
+        },
+        "LINKXDataset/genius": _linkx("genius", "genius.mat", read_genius),
+        "EllipticBitcoinDataset": Source(
+            "pyg/EllipticBitcoinDataset/raw",
+            {file: f"https://data.pyg.org/datasets/elliptic/{file}.zip#{file}" for file in ELLIPTIC},
+            read_elliptic,
+        ),
+        "DGraphFin": Source(
+            "pyg/DGraphFin/raw", {"dgraphfin.npz": ""}, read_dgraph, by_hand="https://dgraph.xinye.com"
         ),
         "WikiCS": Source("pyg/WikiCS/raw", {"data.json": WIKICS}, read_wikics),
         **{
@@ -271,3 +264,38 @@ SOURCES: dict[str, Source] = {
     }.items()
 }
 """The datasets by name: the class of torch_geometric, and the name that it is given, if any."""
+
+OTHERWISE = "a graph of your own comes in by 'fedepd data import'"
+SEVERAL = "its nodes have several classes each, and fedepd needs one"
+KINDS = "it has nodes of several kinds"
+MANY = "it has many graphs, each with a class or classes of its own"
+NO_CLASSES = "its nodes have no classes"
+MADE = "it has no files, because torch_geometric makes it"
+PT = "its raw files are pickles (.pt)"
+OUT: dict[str, str] = {
+    **dict.fromkeys(("Yelp", "AmazonProducts", "GemsecDeezer", "PPI"), SEVERAL),
+    **dict.fromkeys(
+        (f"AttributedGraphDataset/{name}" for name in ("PPI", "Facebook", "Twitter", "MAG")), SEVERAL
+    ),
+    **dict.fromkeys(("CityNetwork", "LINKXDataset/wiki"), PT),
+    "MixHopSyntheticDataset": "its edges are a pickle of the oldest kind, which holds objects of numpy",
+    "WikipediaNetwork/crocodile": "what is to be predicted is an amount, not a class",
+    "GraphLandDataset": "its features are fitted to its own training set, but its tables can be imported",
+    "EllipticBitcoinTemporalDataset": "it is one step of time of pyg:EllipticBitcoinDataset",
+    "Entities": "its edges are statements of many kinds, and its nodes have no features",
+    "TAGDataset": "its features are made by a language model",
+    "KarateClub": "it has 34 nodes, too few to be divided among clients",
+    **dict.fromkeys(
+        ("OGB_MAG", "DBLP", "IMDB", "AMiner", "HGBDataset", "RCDD", "MovieLens", "LastFM", "Taobao"), KINDS
+    ),
+    **dict.fromkeys(("TUDataset", "GNNBenchmarkDataset", "LRGBDataset", "UPFD", "MalNetTiny"), MANY),
+    **dict.fromkeys(
+        ("SNAPDataset", "SuiteSparseMatrixCollection", "JODIEDataset", "MyketDataset", "BitcoinOTC"),
+        NO_CLASSES,
+    ),
+    **dict.fromkeys(
+        ("BAShapes", "FakeDataset", "StochasticBlockModelDataset", "RandomPartitionGraphDataset"), MADE
+    ),
+    **dict.fromkeys(("ExplainerDataset", "InfectionDataset"), MADE),
+}
+"""Why the other node datasets of torch_geometric are not read, by class or by class and name."""
