@@ -1,7 +1,7 @@
 """FedPer: the encoder is averaged, and every client keeps a classifier of its own.
 
 Arivazhagan et al., "Federated Learning with Personalization Layers", 2019, arXiv 1912.00818.
-No official code was found.
+No official code was found. FL-bench and FedRep's program have it.
 Down: the encoder.  Up: the encoder.  Bytes each way per client: 4 (|Θ| - w·C - C), w the width that the
 classifier reads.
 Ours: classifiers start from common weights. A client is scored with the averaged encoder (``score``).
