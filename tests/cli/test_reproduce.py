@@ -79,6 +79,20 @@ def test_a_target_of_ones_own_and_nothing_runs_twice(reproduce: Reproduce, tmp_p
     assert len(list((tmp_path / "o" / "cells").iterdir())) == 6
 
 
+def test_other_methods_in_place_of_its_rows(reproduce: Reproduce, tmp_path: Path) -> None:
+    """Those that it has keep their settings, so their runs are not repeated."""
+    assert reproduce("--seeds", "1")[0] == 0
+    before = {path.name for path in (tmp_path / "o" / "cells").iterdir()}
+    code, _, err = reproduce("--seeds", "1", "--methods", "fedavg", "logit_adjustment:balanced_softmax")
+    assert (code, len(err.splitlines())) == (0, 1)
+    assert "Logit adjustment (balanced softmax) on small, seed 0: done" in err
+    table = (tmp_path / "o" / "mine" / "mine.md").read_text()
+    assert "Logit adjustment" in table
+    assert "FedAvg" in table
+    assert "FedEPD" not in table.partition("\n\n")[0]
+    assert len(before) + 1 == len(list((tmp_path / "o" / "cells").iterdir()))
+
+
 def test_without_running_it_shows_what_is_there(reproduce: Reproduce, tmp_path: Path) -> None:
     code, _, _ = reproduce("--no-run")
     assert code == 0
@@ -120,6 +134,9 @@ def test_a_failed_cell_is_shown_and_the_others_go_on(reproduce: Reproduce, tmp_p
         (["table2", "--round", "3"], "unknown option '--round'; did you mean '--rounds'?"),
         (["table2", "--rounds", "0", "--data", "synthetic"], "rounds is 0; give at least 1"),
         (["table2", "--workers", "0", "--data", "synthetic"], "workers is 0; give at least 1"),
+        (["noise", "--methods", "fedprx"], "unknown method 'fedprx'; did you mean 'fedprox'?"),
+        (["noise", "--methods", "fedprox:x", "--data", "synthetic"], "unknown preset of fedprox 'x'"),
+        (["all", "--methods", "fedprox"], "--methods is about the rows of one target; name one instead of"),
         (["table2", "--data", "sinthetic"], "unknown dataset 'sinthetic'; did you mean 'synthetic'?"),
     ],
 )

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Hooks = tuple[Callable[[], None], Callable[["Planned", str], None]]
 OWN = (
     "target",
+    "methods",
     "list",
     "data",
     "data_dir",
@@ -48,7 +49,7 @@ OWN = (
 def reproduce(arguments: list[str]) -> int:
     from fedepd.cli.model import stoppable
     from fedepd.reproduction.study.cells import of_shard, parse_shard, plan, run_planned, to_run
-    from fedepd.reproduction.study.targets import read_targets
+    from fedepd.reproduction.study.targets import of_methods, read_targets
     from fedepd.runs.tuned import TunedFile
 
     values = _parser().parse(arguments)
@@ -58,6 +59,10 @@ def reproduce(arguments: list[str]) -> int:
         raise BadConfig(f"seeds is {values.seeds}; give at least 1")
     settings = {name: value for name, value in vars(values).items() if name not in OWN}
     targets, out = read_targets(values.target), Path(values.out)
+    if values.methods is not None:
+        if len(targets) > 1:
+            raise BadConfig("--methods is about the rows of one target; name one instead of 'all'")
+        targets = [of_methods(targets[0], values.methods)]
     command = f"fedepd reproduce {shlex.join(arguments)}"
     tuned = TunedFile.read(values.tuned) if values.tuned is not None else None
     datasets = _datasets(targets, values)
@@ -96,6 +101,13 @@ def _parser() -> Parser:
         help="a name from --list, 'all', or your own FILE.toml",
     )
     parser.add_argument("--list", action="store_true", default=False, help="list the targets")
+    parser.add_argument(
+        "--methods",
+        nargs="+",
+        default=None,
+        metavar="METHOD[:PRESET]",
+        help="the rows, in place of those of the target; see 'fedepd methods'",
+    )
     parser.add_argument(
         "--data",
         nargs="+",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedepd.reproduction.pages.illustrations import figures_of
-from fedepd.reproduction.pages.noise import curves, noise_figure, noise_tables, overview
+from fedepd.reproduction.pages.noise import MOST, curves, foremost, noise_figure, noise_tables, overview
 from fedepd.reproduction.pages.output import folded_tables, tables_of
 from fedepd.reproduction.study.results import Results
 from fedepd.reproduction.study.targets import Row, Target, over_grid
@@ -93,3 +93,28 @@ def test_a_figure_has_a_panel_per_corruption_and_a_line_per_method(results: Resu
     first = figure.axes[0]
     assert [np.asarray(line.get_xdata()).tolist() for line in first.get_lines()] == [[0.0, 0.5, 1.0]] * 2
     assert np.asarray(first.get_lines()[0].get_ydata()).tolist() == pytest.approx([51, 41, 31])
+
+
+def test_many_curves_are_named_only_where_they_are_the_best(make_results: MakeResults) -> None:
+    """Ten methods with 1 to 10 points on average, and FedEPD has 3: it is named beside 10 to 4."""
+    names = ["fedepd", *(f"rival{k}" for k in range(1, 11))]
+    scores = [3, *range(1, 11)]
+    points = ("none", "labels=0.2")
+    rows = over_grid(
+        tuple(Row("fedepd" if name == "fedepd" else "fedavg", label=name) for name in names),
+        {"corrupt": points},
+    )
+    cells = {(f"fedavg:{k}", "email"): [score + k % 2, score - k % 2] for k, score in enumerate(
+        score for score in scores for _ in points
+    )}  # fmt: skip
+    made = make_results(cells)
+    for run in made.runs:
+        vars(run)["clients"] = [{}, {}]
+    entries = [replace(entry, row=row) for entry, row in zip(made.entries, rows, strict=True)]
+    results = Results(Target("noise", "Noise", "noise", rows, ("email",), grid={"corrupt": points}), entries)
+    assert foremost(results) == {"fedepd", *(f"rival{k}" for k in range(4, 11))}
+    assert len(foremost(results)) == MOST
+    figure = noise_figure(results, ["email"], "bacc")
+    assert len(figure.axes[0].get_lines()) == 11
+    assert {text.get_text() for text in figure.legends[0].get_texts()} == foremost(results)
+    assert "In grey: 3 more" in figure.get_suptitle()

@@ -13,6 +13,7 @@ from fedepd.reproduction.study.cells import check_acting
 from fedepd.reproduction.study.targets import (
     NOT_THE_PAPERS,
     Target,
+    of_methods,
     read_target,
     read_targets,
     target_names,
@@ -223,3 +224,17 @@ def test_curves_begin_at_clean_data_and_have_one_corruption_each(tmp_path: Path,
     text = f'title = "t"\nkind = "noise"\ndatasets = []\n[[rows]]\nmethod = "fedavg"\n[grid]\n{grid}\n'
     with pytest.raises(BadConfig, match="has no curves; give corrupt"):
         written(tmp_path, text)
+
+
+def test_named_methods_take_the_place_of_the_rows() -> None:
+    """A row of the target keeps its label and its settings, and each new one is at each point of the grid."""
+    target = read_target("noise")
+    found = of_methods(target, ["fedprox", "fedavg", "logit_adjustment:balanced_softmax", "fedprox"])
+    points = len(target.grid["corrupt"])
+    assert [row.method for row in found.rows[::points]] == ["fedprox", "fedavg", "logit_adjustment"]
+    assert found.rows[points : 2 * points] == tuple(r for r in target.rows if r.method == "fedavg")
+    assert found.rows[1].label == f"FedProx, corrupt {target.grid['corrupt'][1]}"
+    assert found.rows[-1].preset == "balanced_softmax"
+    assert (target.shipped, found.shipped) == (True, False)
+    related = of_methods(read_target("related"), ["fedgac", "fedlc"])
+    assert [(row.method, row.disputed) for row in related.rows] == [("fedgac", True), ("fedlc", False)]

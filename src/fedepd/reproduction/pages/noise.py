@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedepd.clients.corruption import NAMES, Corruption
+from fedepd.report.drawing import GREY
 from fedepd.report.numbers import mean_std
 from fedepd.report.runs import Group
 from fedepd.report.tables import METRIC_WORDS, Cell, Table, marked_label, measured, protocols, ranked
@@ -36,6 +37,10 @@ WHAT = {
     "labels": "share of training labels wrong",
     "labels-missing": "share of training labels missing",
 }
+
+
+MOST = 8
+"""Most curves of a figure that have a colour and a name."""
 
 
 def curves(results: Results, dataset: str) -> Curves:
@@ -128,6 +133,20 @@ def _group(label: str, points: Mapping[float, Entry]) -> Group:
     return Group(label, tuple(run for entry in points.values() for run in entry.runs.values()))
 
 
+def foremost(results: Results) -> set[str]:
+    """The labels of the curves that are named: FedEPD's, and the best by balanced accuracy over the page."""
+    scores: dict[str, list[float]] = {}
+    ours = []
+    for dataset in results.datasets:
+        for of in curves(results, dataset).values():
+            for label, points in of.items():
+                found = [entry.mean("bacc") for entry in points.values()]
+                scores.setdefault(label, []).extend(score for score in found if not np.isnan(score))
+                ours += [label] if next(iter(points.values())).row.method == "fedepd" else []
+    best = sorted(scores, key=lambda label: -np.mean(scores[label]) if scores[label] else np.inf)
+    return set([*dict.fromkeys([*ours, *best])][:MOST])
+
+
 @styled
 def noise_figure(results: Results, datasets: Sequence[str], metric: str) -> Figure:
     """A panel per dataset and corruption, with a curve per method."""
@@ -142,12 +161,21 @@ def noise_figure(results: Results, datasets: Sequence[str], metric: str) -> Figu
         "Clients train on corrupted data; features, edges and labels of the scored nodes are clean. Line: "
         f"mean over seeds. Band: ± one standard deviation. {protocol_line(entry.group for entry in entries)}"
     )
+    named = foremost(results)
+    others = {label for of in drawn.values() for label in of} - named
+    if others:
+        note = (
+            f"In colour: FedEPD and the best on average. In grey: {len(others)} more; see the tables. {note}"
+        )
     figure, axes = panel_grid(len(drawn), 3, 1.9, f"Test {title} after training on corrupted data", note)
-    look_of = looks(groups)
+    look_of = looks({name: [each for each in of if each.label in named] for name, of in groups.items()})
     for ((dataset, name), of), axis in zip(drawn.items(), axes, strict=True):
         for label, points in of.items():
             scores = np.array([mean_std(entry.values(metric).values()) for entry in points.values()])
             mean, std = scores[:, 0], np.nan_to_num(scores[:, 1])
+            if label in others:
+                axis.plot(list(points), mean, color=GREY, alpha=0.5, linewidth=0.7, zorder=1)
+                continue
             look = line_look(look_of[label])
             axis.plot(list(points), mean, label=marked_label(_group(label, points)), **look)
             band = {"color": look["color"], "alpha": 0.12, "linewidth": 0}

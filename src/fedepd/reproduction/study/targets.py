@@ -157,6 +157,23 @@ def read_targets(name: str) -> list[Target]:
     return [read_target(each) for each in target_names() if each not in NOT_THE_PAPERS]
 
 
+def of_methods(target: Target, spelled: Sequence[str]) -> Target:
+    """The target with other rows: those of the named METHOD[:PRESET]. A row that it has keeps its settings.
+
+    The paper's claims are not judged then, because they are about the rows of the paper.
+    """
+    rows: list[Row] = []
+    for each in dict.fromkeys(spelled):
+        method, _, preset = each.partition(":")
+        if method not in METHODS:
+            raise UnknownName("method", method, METHODS)
+        preset = preset or "default"
+        row = Row(method, preset, _label(method, preset))
+        own = [row for row in target.rows if (row.method, row.preset) == (method, preset)]
+        rows += own or over_grid((row,), target.grid)
+    return replace(target, rows=tuple(rows), ours=_ours(rows), shipped=False)
+
+
 def read_target(name: str, for_rows: bool = False) -> Target:
     """Read one target. ``for_rows`` is True when another target takes its rows from this one."""
     if name.endswith(".toml"):
