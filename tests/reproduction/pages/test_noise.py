@@ -8,8 +8,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedepd.report.drawing import METHOD_COLOURS
+from fedepd.report.runs import Group
 from fedepd.reproduction.pages.illustrations import figures_of
-from fedepd.reproduction.pages.noise import MOST, curves, foremost, noise_figure, noise_tables, overview
+from fedepd.reproduction.pages.noise import (
+    MOST,
+    apart,
+    curves,
+    foremost,
+    noise_figure,
+    noise_tables,
+    overview,
+)
 from fedepd.reproduction.pages.output import folded_tables, tables_of
 from fedepd.reproduction.study.results import Results
 from fedepd.reproduction.study.targets import Row, Target, over_grid
@@ -93,6 +103,17 @@ def test_a_figure_has_a_panel_per_corruption_and_a_line_per_method(results: Resu
     first = figure.axes[0]
     assert [np.asarray(line.get_xdata()).tolist() for line in first.get_lines()] == [[0.0, 0.5, 1.0]] * 2
     assert np.asarray(first.get_lines()[0].get_ydata()).tolist() == pytest.approx([51, 41, 31])
+
+
+def test_no_two_curves_look_alike(make_results: MakeResults) -> None:
+    """FedTGP and FedRep have no colour of their own, and share a marker."""
+    names = ("fedepd", "fedtgp", "fedrep", "adafgl", "scaffold")
+    runs = make_results({(name, "email"): [50] for name in names}).runs
+    colours = {run.summary["method"]: apart([Group("a", (run,))])["a"].colour for run in runs}
+    assert colours["fedtgp"] == colours["fedrep"]  # each alone
+    together = apart([Group(run.summary["method"], (run,)) for run in runs])
+    assert len({style.colour for style in together.values()}) == len(names)
+    assert together["fedepd"].colour == METHOD_COLOURS["fedepd"]
 
 
 def test_many_curves_are_named_only_where_they_are_the_best(make_results: MakeResults) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedepd.clients.corruption import NAMES, Corruption
-from fedepd.report.drawing import GREY
+from fedepd.report.drawing import GREY, METHOD_COLOURS, Style
 from fedepd.report.numbers import mean_std
 from fedepd.report.runs import Group
 from fedepd.report.tables import METRIC_WORDS, Cell, Table, marked_label, measured, protocols, ranked
@@ -126,7 +127,8 @@ def _note(results: Results, dataset: str, text: str) -> str:
     """With the protocol of the cleanest run. The others differ in what the table says."""
     entries = results.finished(dataset)
     first = min(entries, key=lambda entry: len(str(entry.row.settings["corrupt"])))
-    return f"{text} Mean ± standard deviation over {len(first.runs)} seeds. {protocols([first.group])}"
+    seeds = "1 seed" if len(first.runs) == 1 else f"{len(first.runs)} seeds"
+    return f"{text} Mean ± standard deviation over {seeds}. {protocols([first.group])}"
 
 
 def _group(label: str, points: Mapping[float, Entry]) -> Group:
@@ -145,6 +147,15 @@ def foremost(results: Results) -> set[str]:
                 ours += [label] if next(iter(points.values())).row.method == "fedepd" else []
     best = sorted(scores, key=lambda label: -np.mean(scores[label]) if scores[label] else np.inf)
     return set([*dict.fromkeys([*ours, *best])][:MOST])
+
+
+def apart(groups: Sequence[Group]) -> dict[str, Style]:
+    """Label -> style. A method without a colour of its own has one that no other curve of the page has."""
+    methods = dict.fromkeys(group.method for group in groups)
+    free = iter([colour for method, colour in METHOD_COLOURS.items() if method not in methods])
+    colours = {method: METHOD_COLOURS.get(method) or next(free) for method in methods}
+    found = looks({"": groups})
+    return {group.label: replace(found[group.label], colour=colours[group.method]) for group in groups}
 
 
 @styled
@@ -168,7 +179,7 @@ def noise_figure(results: Results, datasets: Sequence[str], metric: str) -> Figu
             f"In colour: FedEPD and the best on average. In grey: {len(others)} more; see the tables. {note}"
         )
     figure, axes = panel_grid(len(drawn), 3, 1.9, f"Test {title} after training on corrupted data", note)
-    look_of = looks({name: [each for each in of if each.label in named] for name, of in groups.items()})
+    look_of = apart([each for of in groups.values() for each in of if each.label in named])
     for ((dataset, name), of), axis in zip(drawn.items(), axes, strict=True):
         for label, points in of.items():
             scores = np.array([mean_std(entry.values(metric).values()) for entry in points.values()])
