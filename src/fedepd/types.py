@@ -74,7 +74,7 @@ class Graph:
     """
 
     x: Tensor
-    """Features, float32 [n, d], dense or ``torch.sparse_csr``."""
+    """Features, float32 [n, d], dense or ``torch.sparse_csr``. Inside a run dense ones may be float16."""
     edge_index: Tensor
     """Edges, int64 [2, e]."""
     y: Tensor
@@ -324,6 +324,11 @@ class Graph:
             The same nodes with these edges and their weights.
         """
         return replace(self, edge_index=edges, edge_weight=self.weights_of(edges))
+
+
+def widened(x: Tensor) -> Tensor:
+    """Features in float32, which every product is computed in. A float16 X is copied."""
+    return x.to(torch.float32)
 
 
 def undirected(edge_index: Tensor, num_nodes: int) -> Tensor:

@@ -23,7 +23,7 @@ import torch
 from fedepd.cli import main
 from fedepd.cli.data_check import import_notes
 from fedepd.clients.clients_dir import folder_names, joined, read_clients
-from fedepd.datasets import read_npz, write_npz
+from fedepd.datasets import load, read_npz, write_npz
 from fedepd.datasets.synthetic import synthetic
 from fedepd.runs.run import run
 from fedepd.types import Graph
@@ -462,6 +462,24 @@ def test_pack_writes_a_folder_that_is_the_same_graph(here: Path, capsys: pytest.
     assert main(["data", "pack", "bank.npz", "bank"]) == 2
     assert "is not empty" in capsys.readouterr().err
     assert main(["data", "pack", "nothing.npz", "other"]) == 2
+    assert not Path("other").exists()
+
+
+def test_pack_rounds_to_float16_where_that_loses_little(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = synthetic(nodes=120, edges=300, classes=3, smallest=None, imbalance=4)
+    write_npz(graph, here / "g.npz")
+    assert main(["data", "pack", "g.npz", "half", "--float16"]) == 0
+    assert json.loads(Path("half/graph.json").read_text())["arrays"]["x"]["dtype"] == "<f2"
+    assert torch.equal(load("half").x, graph.x.to(torch.float16).to(torch.float32))
+    # What is packed stays as it is when it is packed once more.
+    assert main(["data", "pack", "half", "again"]) == 0
+    assert Path("again/x.npy").read_bytes() == Path("half/x.npy").read_bytes()
+    write_npz(replace(graph, x=1e5 * graph.x), here / "large.npz")
+    capsys.readouterr()
+    assert main(["data", "pack", "large.npz", "other", "--float16"]) == 2
+    assert "float16 ends at 65504; scale the column" in " ".join(capsys.readouterr().err.split())
     assert not Path("other").exists()
 
 

@@ -173,16 +173,21 @@ def _split(arguments: list[str]) -> int:
 def _pack(arguments: list[str]) -> int:
     parser = _parser("pack", "name", "data_dir")
     parser.add_argument("folder", metavar="FOLDER", help="new folder, which is then a graph for every --data")
+    parser.add_argument(
+        "--float16", action="store_true", help="round the features to float16: half the size, about 3 digits"
+    )
     values = parser.parse(arguments)
     from pathlib import Path
 
     from fedepd.clients.client_file import CLIENT_ARRAYS
+    from fedepd.clients.rounded import in_float16
     from fedepd.datasets import is_graph_file, load
     from fedepd.datasets.npz import arrays_of, pack
     from fedepd.folders import check_new_folder
 
     check_new_folder(Path(values.folder))
-    graph = load(values.name, values.data_dir)
+    graph = load(values.name, values.data_dir, compact=True)
+    graph = in_float16(graph) if values.float16 else graph
     more = arrays_of(values.name, (), (*CLIENT_ARRAYS, "notes")) if is_graph_file(values.name) else {}
     pack(graph, values.folder, more)
     say(values.folder)

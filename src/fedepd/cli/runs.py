@@ -65,7 +65,7 @@ def run(arguments: list[str]) -> int:
         progress_bar(title, experiment.protocol.rounds, values.quiet) as advance,
         following(values.track, out, warn=tracker_warning),
     ):
-        graph = source.load()
+        graph = source.load(experiment.protocol.features)
         result = execute(
             experiment,
             graph,

@@ -23,7 +23,7 @@ from fedepd.errors import BadConfig, UnknownName
 from fedepd.network.sparse import csr_tensor, to_scipy
 from fedepd.rng import seeded_numpy
 from fedepd.shown import shown
-from fedepd.types import HIDDEN, ClientData, Graph, undirected
+from fedepd.types import HIDDEN, ClientData, Graph, undirected, widened
 
 MOST = 10.0
 """The largest noise of features and the largest number of new edges, as multiples."""
@@ -143,7 +143,7 @@ def trained_on(client: ClientData, how: Corruption, seed: int) -> ClientData:
     """What the client trains on: the same nodes and labels, with corrupted features and edges."""
     graph, who = client.graph, client.client_id
     if how.features or how.features_missing:
-        graph = replace(graph, x=_corrupted_features(graph.x, how, seed, who))
+        graph = replace(graph, x=_corrupted_features(widened(graph.x), how, seed, who))
     if how.edges or how.edges_missing:
         graph = replace(graph, edge_index=_corrupted_edges(graph, how, seed, who))
     return client if graph is client.graph else replace(client, graph=graph)

@@ -69,7 +69,7 @@ def filled(graph: Graph, fills: dict[int, float]) -> Graph:
     """
     if not fills:
         return graph
-    schema, x = FeatureSchema.from_json(graph.schema), graph.x.clone()
+    schema, x = FeatureSchema.from_json(graph.schema), graph.x.to(torch.float32, copy=True)
     for at, rule in schema.places:
         if at in fills and rule.marked:
             x[x[:, at + 1] != 0, at] = torch.tensor((fills[at] - rule.mean) / rule.std).to(x.dtype)

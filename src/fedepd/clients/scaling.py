@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedepd.clients.client_file import ClientFile
+from fedepd.clients.rounded import in_float16
 from fedepd.datasets.tables import FeatureRule, FeatureSchema
 from fedepd.errors import BadData
 from fedepd.network.sparse import csr_tensor, to_scipy
-from fedepd.types import ClientData, Graph, Unscaled
+from fedepd.types import ClientData, Graph, Unscaled, widened
 
 FRACTION_BITS = 128
 """A number is summed as a whole multiple of 2^-128, the nearest one. So digits are lost below 1e-26 only."""
@@ -176,19 +177,27 @@ def scaled_together(clients: Sequence[Owned]) -> list[Owned]:
     return [scaled_by(each, scaling) for each in clients]
 
 
-def with_features(graph: Graph, features: str) -> Graph:
-    """Features as published, each row divided by its sum of absolute values (a zero row stays zero), or 1 for
-    every positive value.
+def with_features(graph: Graph, features: str, compact: bool = False) -> Graph:
+    """Features as published, each row divided by its sum of absolute values (a zero row stays zero), 1 for
+    every positive value, or rounded to float16.
+
+    They come as float32. With ``compact``, numbers that float16 holds may stay float16, in half the memory.
     """
-    if features == "raw":
-        return graph
-    if features == "binary":
-        return replace(graph, x=_binary(graph.x))
-    if not graph.is_sparse:
-        return replace(graph, x=graph.x / graph.x.abs().sum(1, keepdim=True).clamp(min=1e-12))
-    rows = to_scipy(graph.x)
+    if features == "float16":
+        graph = in_float16(graph)
+    elif features != "raw":
+        form = _binary if features == "binary" else _row_normalised
+        graph = replace(graph, x=form(widened(graph.x)))
+    x = graph.x if compact else widened(graph.x)
+    return graph if x is graph.x else replace(graph, x=x)
+
+
+def _row_normalised(x: Tensor) -> Tensor:
+    if x.layout == torch.strided:
+        return x / x.abs().sum(1, keepdim=True).clamp(min=1e-12)
+    rows = to_scipy(x)
     total = np.asarray(abs(rows).sum(1)).reshape(-1)
-    return replace(graph, x=csr_tensor(sp.csr_matrix(sp.diags(1.0 / np.maximum(total, 1e-12)) @ rows)))
+    return csr_tensor(sp.csr_matrix(sp.diags(1.0 / np.maximum(total, 1e-12)) @ rows))
 
 
 def _binary(x: Tensor) -> Tensor:

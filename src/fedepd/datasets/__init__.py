@@ -27,7 +27,7 @@ from fedepd.errors import BadConfig, BadData, FedEPDError, UnknownName
 from fedepd.longtail import imbalance_ratio, tiers
 from fedepd.plugins import Registry
 from fedepd.shown import shown
-from fedepd.types import Graph, check_graph, undirected
+from fedepd.types import CHECKED, Graph, check_graph, undirected, widened
 
 __all__ = [
     "DATASETS",
@@ -165,7 +165,7 @@ class Listed:
     """True for a graph whose long tail was made by dropping nodes. Studies use it only if they name it."""
 
 
-def load(name_or_path: str | Path, data_dir: str | Path | None = None) -> Graph:
+def load(name_or_path: str | Path, data_dir: str | Path | None = None, compact: bool = False) -> Graph:
     """Read a graph by its name, from an npz file or from a packed folder.
 
     Args:
@@ -173,6 +173,7 @@ def load(name_or_path: str | Path, data_dir: str | Path | None = None) -> Graph:
             a file ``graphs/NAME.npz`` or ``longtail/graphs/NAME.npz`` in the data folder, or a dataset of
             torch_geometric, as ``pyg:Planetoid/PubMed``.
         data_dir: The data folder, if it is not ``$FEDEPD_DATA``.
+        compact: Whether features that a file or folder holds in float16 stay so. Runs can read them.
 
     Returns:
         The graph, checked.
@@ -189,7 +190,7 @@ def load(name_or_path: str | Path, data_dir: str | Path | None = None) -> Graph:
     """
     name, folder = str(name_or_path), data_folder(data_dir)
     if is_graph_file(name):
-        return read_npz(name)
+        return read_npz(name, compact=compact)
     if name.startswith(PREFIX):
         return read_pyg(name, folder)
     dataset = DATASETS.get(name)
@@ -300,6 +301,8 @@ def nodes_sha256(graph: Graph) -> str:
 def _parts_sha256(first: str, parts: dict[str, Tensor]) -> str:
     digest = hashlib.sha256(first.encode())
     for name, part in parts.items():
-        digest.update(f"{name} {part.dtype} {list(part.shape)}".encode())
-        digest.update(part.contiguous().numpy().data)
+        half = part.dtype == torch.float16  # it has the hash of the same numbers in float32
+        digest.update(f"{name} {torch.float32 if half else part.dtype} {list(part.shape)}".encode())
+        for rows in torch.split(part, CHECKED) if half else [part]:
+            digest.update((widened(rows) if half else rows).contiguous().numpy().data)
     return digest.hexdigest()

@@ -15,6 +15,7 @@ Nothing is unpickled. Memory is allocated only after the declared sizes have bee
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedepd import memory
 from fedepd.arrays import Arrays, check_text, read_arrays, spelled
 from fedepd.datasets.packed import is_packed, read_packed, write_packed
 from fedepd.errors import BadData
@@ -31,7 +33,7 @@ from fedepd.files import swapped_in
 from fedepd.memory import FREE, RATIO
 from fedepd.network.sparse import csr_tensor, to_scipy
 from fedepd.shown import shown
-from fedepd.types import HIDDEN, Graph
+from fedepd.types import HIDDEN, Graph, widened
 
 __all__ = ["CSR_PARTS", "MAX_CLASSES", "OPTIONAL", "Arrays", "checked_csr", "floats", "integers"]
 __all__ += ["arrays_of", "pack", "read_arrays", "read_npz", "read_unlabelled", "write_npz"]
@@ -69,15 +71,17 @@ def arrays_of(path: str | Path, required: Iterable[str], optional: Iterable[str]
     return read_packed(path, required, optional) if is_packed(path) else read_arrays(path, required, optional)
 
 
-def read_npz(path: str | Path, part: bool = False) -> Graph:
+def read_npz(path: str | Path, part: bool = False, compact: bool = False) -> Graph:
     """The graph in an npz file or a packed folder.
 
-    With ``part``, the file holds what one client has of a larger graph.
+    With ``part``, the file holds what one client has of a larger graph. With ``compact``, features that are
+    stored in float16 stay so.
     """
     path = Path(path)
     arrays = arrays_of(path, ("edge_index", "y"), OPTIONAL)
     try:
-        return _graph(arrays, shown(path.resolve().name if is_packed(path) else path.stem, 300), part)
+        graph = _graph(arrays, shown(path.resolve().name if is_packed(path) else path.stem, 300), part)
+        return graph if compact else _in_float32(graph)
     except BadData as error:
         raise BadData(f"file '{spelled(path)}': {error}") from None
 
@@ -88,11 +92,18 @@ def read_unlabelled(path: str | Path, num_classes: int) -> Graph:
     arrays = arrays_of(path, ("edge_index",), ("x", *CSR_PARTS, "node_ids", "schema", "roles", "edge_weight"))
     try:
         y = np.full(_features(arrays).shape[0], HIDDEN)
-        return _graph(
+        graph = _graph(
             {**arrays, "y": y, "num_classes": np.array(num_classes)}, shown(path.stem, 300), part=True
         )
+        return _in_float32(graph)
     except BadData as error:
         raise BadData(f"file '{spelled(path)}': {error}") from None
+
+
+def _in_float32(graph: Graph) -> Graph:
+    if graph.x.dtype == torch.float16:
+        memory.check(4 * graph.x.numel(), "x in float32")
+    return replace(graph, x=widened(graph.x))
 
 
 def write_npz(graph: Graph, path: str | Path, more: Mapping[str, NDArray[Any]] | None = None) -> None:
@@ -277,6 +288,8 @@ def _features(arrays: Mapping[str, NDArray[Any]]) -> Tensor:
     if not present:
         if arrays["x"].ndim != 2:
             raise BadData(f"x has shape {list(arrays['x'].shape)}; it must be [nodes, features]")
+        if arrays["x"].dtype == np.float16:
+            return torch.from_numpy(arrays["x"])
         return torch.from_numpy(floats(arrays, "x"))
     if len(present) < len(CSR_PARTS):
         raise BadData(

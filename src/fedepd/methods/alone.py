@@ -56,7 +56,7 @@ class Alone(Silent[Any]):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "merges_clients", self.pooled)
-        for name in ("label", "last_layer", "retired", "weighs_edges"):
+        for name in ("label", "last_layer", "retired", "weighs_edges", "reads_float16"):
             object.__setattr__(self, name, getattr(self.inner, name))
 
     def idle(self) -> Mapping[str, str]:

@@ -53,6 +53,7 @@ class BalancedExperts(Method[Inputs]):
     label: ClassVar[str] = "Balanced Experts"
     revision: ClassVar[int] = 2  # before, frozen experts moved the encoder in another one's turn
     weighs_edges: ClassVar[bool] = True
+    reads_float16: ClassVar[bool] = True
     works_without_rows: ClassVar[bool] = True  # without counts the logits have no shift, and clients no order
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},

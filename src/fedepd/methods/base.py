@@ -188,6 +188,11 @@ class Method(ABC, Generic[P]):
 
     A method that reads edges through ``model.inputs`` alone may say so. Others are refused such a graph.
     """
+    reads_float16: ClassVar[bool] = False
+    """Whether every step reads features through ``model.inputs`` alone, which knows those in float16, too.
+
+    Clients of other methods get a copy in float32.
+    """
     works_without_rows: ClassVar[bool] = False
     """True where the server's step can do with class rows, counts and votes that are all zero.
 

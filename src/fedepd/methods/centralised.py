@@ -25,6 +25,7 @@ from fedepd.types import ClientData, Fields, Reply, Tensors
 class Centralised(Method[Inputs]):
     label: ClassVar[str] = "Centralised"
     weighs_edges: ClassVar[bool] = True
+    reads_float16: ClassVar[bool] = True
     has_global: ClassVar[bool] = False
     merges_clients: ClassVar[bool] = True
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from typing import Any
+
+import torch
 
 from fedepd.errors import BadConfig
 from fedepd.methods.base import Method
 from fedepd.options import check_derived, class_name, field_types, is_plain
 from fedepd.shown import shown
-from fedepd.types import Graph
+from fedepd.types import ClientData, Graph, widened
 
 RESERVED = ("name", "preset", "method", "label")
 """What config.json and the command line call something else."""
@@ -31,6 +33,13 @@ def check_class(cls: object) -> type[Method[Any]]:
                 " Literal[...], or a number or None"
             )
     return cls
+
+
+def readable(method: Method[Any], data: ClientData) -> ClientData:
+    """The data with features in a form that the method reads."""
+    if method.reads_float16 or data.graph.x.dtype != torch.float16:
+        return data
+    return replace(data, graph=replace(data.graph, x=widened(data.graph.x)))
 
 
 def check_weights(method: Method[Any], graph: Graph) -> None:

@@ -50,6 +50,7 @@ PARTS = ("weight", "bias")
 class CReFF(Method[Inputs]):
     label: ClassVar[str] = "CReFF"
     weighs_edges: ClassVar[bool] = True
+    reads_float16: ClassVar[bool] = True
     last_layer: ClassVar[str] = "head"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},

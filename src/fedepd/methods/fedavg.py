@@ -25,6 +25,7 @@ from fedepd.types import ClientData, Fields, Reply, Tensors, same_fields
 class FedAvg(Method[Inputs]):
     label: ClassVar[str] = "FedAvg"
     weighs_edges: ClassVar[bool] = True
+    reads_float16: ClassVar[bool] = True
 
     def prepare(self, data: ClientData, model: Backbone) -> Inputs:
         return model.inputs(data)

@@ -44,6 +44,7 @@ DRIFT = "drift."
 class FedDC(Method[Inputs]):
     label: ClassVar[str] = "FedDC"
     weighs_edges: ClassVar[bool] = True
+    reads_float16: ClassVar[bool] = True
 
     alpha: float = option(
         0.1,

@@ -48,6 +48,7 @@ MEMORY = ("up", "down", "error", "sum")
 class FedGraB(Method[Inputs]):
     label: ClassVar[str] = "Fed-GraB"
     weighs_edges: ClassVar[bool] = True
+    reads_float16: ClassVar[bool] = True
     works_without_rows: ClassVar[bool] = True  # without counts no class is controlled
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}, "all_classes": {"control": "all"}}
 

@@ -53,6 +53,7 @@ class Prepared:
 class FedGTA(Method[Prepared]):
     label: ClassVar[str] = "FedGTA"
     weighs_edges: ClassVar[bool] = True
+    reads_float16: ClassVar[bool] = True
     has_global: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},

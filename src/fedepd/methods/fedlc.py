@@ -43,6 +43,7 @@ class Prepared:
 class FedLC(Method[Prepared]):
     label: ClassVar[str] = "FedLC"
     weighs_edges: ClassVar[bool] = True
+    reads_float16: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
         "authors_values": {"tau": 1.0, "form": "paper", "absent": "clamp"},

@@ -50,6 +50,7 @@ class FedLF(Method[Inputs]):
     label: ClassVar[str] = "FedLF"
     revision: ClassVar[int] = 2  # before, the pull was a mean over the nodes whose class has a centre
     weighs_edges: ClassVar[bool] = True
+    reads_float16: ClassVar[bool] = True
     works_without_rows: ClassVar[bool] = True  # without centres nothing is pulled
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}, "paper": {"decorrelation": 0.01}}
 

@@ -28,6 +28,7 @@ from fedepd.types import ClientData, Fields, Reply, Tensors, same_fields
 class FedPer(Method[Inputs]):
     label: ClassVar[str] = "FedPer"
     weighs_edges: ClassVar[bool] = True
+    reads_float16: ClassVar[bool] = True
     has_global: ClassVar[bool] = False
 
     score: Literal["aggregated", "trained"] = option(

@@ -55,6 +55,7 @@ class FedProto(Method[Prepared]):
     label: ClassVar[str] = "FedProto"
     added: ClassVar[frozenset[str]] = frozenset({"widths"})
     weighs_edges: ClassVar[bool] = True
+    reads_float16: ClassVar[bool] = True
     has_global: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},

@@ -28,6 +28,7 @@ from fedepd.types import ClientData, Fields, Reply, Tensors, same_fields
 class FedProx(Method[Inputs]):
     label: ClassVar[str] = "FedProx"
     weighs_edges: ClassVar[bool] = True
+    reads_float16: ClassVar[bool] = True
 
     mu: float = option(
         0.01,

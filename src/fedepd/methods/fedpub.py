@@ -61,6 +61,7 @@ ENTRIES = 256
 class FedPUB(Method[Inputs]):
     label: ClassVar[str] = "FED-PUB"
     weighs_edges: ClassVar[bool] = True
+    reads_float16: ClassVar[bool] = True
     has_global: ClassVar[bool] = False
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},

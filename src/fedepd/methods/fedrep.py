@@ -32,6 +32,7 @@ from fedepd.types import ClientData, Fields, Reply, Tensors, same_fields
 class FedRep(Method[Inputs]):
     label: ClassVar[str] = "FedRep"
     weighs_edges: ClassVar[bool] = True
+    reads_float16: ClassVar[bool] = True
     has_global: ClassVar[bool] = False
 
     head_epochs: int = option(

@@ -55,6 +55,7 @@ class FedTGP(Method[Prepared]):
     label: ClassVar[str] = "FedTGP"
     added: ClassVar[frozenset[str]] = frozenset({"widths"})
     weighs_edges: ClassVar[bool] = True
+    reads_float16: ClassVar[bool] = True
     has_global: ClassVar[bool] = False
 
     lam: float = option(

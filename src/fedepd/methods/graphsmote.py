@@ -87,6 +87,7 @@ class Prepared:
 @dataclass(frozen=True)
 class GraphSMOTE(Method[Prepared]):
     label: ClassVar[str] = "GraphSMOTE"
+    reads_float16: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
         "authors_values": {

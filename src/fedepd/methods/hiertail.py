@@ -56,6 +56,7 @@ class Prepared:
 @dataclass(frozen=True)
 class HierTail(Method[Prepared]):
     label: ClassVar[str] = "HierTail"
+    reads_float16: ClassVar[bool] = True
     revision: ClassVar[int] = 2  # before, self-loops weighed 2 on the whole graph too
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},

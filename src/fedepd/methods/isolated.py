@@ -23,6 +23,7 @@ from fedepd.types import ClientData, Fields, Reply, Tensors
 class Isolated(Method[Inputs]):
     label: ClassVar[str] = "Isolated"
     weighs_edges: ClassVar[bool] = True
+    reads_float16: ClassVar[bool] = True
     has_global: ClassVar[bool] = False
     trains_alone: ClassVar[bool] = True
 

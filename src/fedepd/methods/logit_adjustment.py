@@ -52,6 +52,7 @@ class Prepared:
 class LogitAdjustment(Method[Prepared]):
     label: ClassVar[str] = "Logit adjustment"
     weighs_edges: ClassVar[bool] = True
+    reads_float16: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
         "balanced_softmax": {"tau": 1.0, "prior": "local"},

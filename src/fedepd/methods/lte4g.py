@@ -82,6 +82,7 @@ class Prepared:
 @dataclass(frozen=True)
 class LTE4G(Method[Prepared]):
     label: ClassVar[str] = "LTE4G"
+    reads_float16: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
 
     experts: float = option(

@@ -49,6 +49,7 @@ OWN_LR, OWN_WEIGHT_DECAY = 0.2, 5e-4
 class LWS(Method[Inputs]):
     label: ClassVar[str] = "LWS"
     weighs_edges: ClassVar[bool] = True
+    reads_float16: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
         "authors_values": {

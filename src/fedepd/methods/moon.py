@@ -40,6 +40,7 @@ SHORTEST = 1e-6
 class Moon(Method[Inputs]):
     label: ClassVar[str] = "MOON"
     weighs_edges: ClassVar[bool] = True
+    reads_float16: ClassVar[bool] = True
 
     mu: float = option(
         1.0, "weight of the contrast; 0: FedAvg", search=ladder(0.1, 1.0, 5.0, below=0.01, above=10.0)

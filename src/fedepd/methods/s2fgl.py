@@ -66,6 +66,7 @@ class Prepared:
 @dataclass(frozen=True)
 class S2FGL(Method[Prepared]):
     label: ClassVar[str] = "S2FGL"
+    reads_float16: ClassVar[bool] = True
     works_without_rows: ClassVar[bool] = True  # without a table there is no penalty
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},

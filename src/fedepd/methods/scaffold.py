@@ -36,6 +36,7 @@ from fedepd.types import ClientData, Fields, Reply, Tensors, same_fields
 class Scaffold(Method[Inputs]):
     label: ClassVar[str] = "SCAFFOLD"
     weighs_edges: ClassVar[bool] = True
+    reads_float16: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}, "openfgl": {"variate": "steps"}}
 
     variate: Variate = option(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedepd.datasets.tables import FeatureRule, FeatureSchema
 from fedepd.network.contract import dense_rows
 from fedepd.network.sparse import to_scipy
-from fedepd.types import Graph
+from fedepd.types import Graph, widened
 
 OTHER = "(none of the known)"
 """The value of a category that training did not have."""
@@ -43,7 +43,7 @@ def columns_of(schema: FeatureSchema | None, graph: Graph) -> list[Column]:
         schema: How columns became features. None: every feature is a column of its own.
         graph: The graph, before its rows are normalised.
     """
-    rows = to_scipy(graph.x) if graph.is_sparse else graph.x.numpy()
+    rows = to_scipy(graph.x) if graph.is_sparse else widened(graph.x).numpy()
     means = np.asarray(rows.mean(0), dtype=np.float64).reshape(-1)  # [d]
     rules = schema.rules if schema is not None else [None] * graph.num_features
     out: list[Column] = []

@@ -36,7 +36,7 @@ from fedepd.options import ladder, option
 from fedepd.plugins import Registry
 from fedepd.rng import seeded
 from fedepd.shown import shown
-from fedepd.types import ClientData, TaskInfo, Tensors
+from fedepd.types import ClientData, TaskInfo, Tensors, widened
 
 _OURS: dict[str, type[Network]] = {
     "gcn": GCN,
@@ -177,7 +177,7 @@ class Backbone:
         train = data.train_mask.nonzero().reshape(-1)
         return Inputs(
             operator=operator,
-            features=network.features(self, graph.x, operator),
+            features=network.features(self, widened(graph.x), operator),
             train=train,
             train_rows=operator.rows_in_place(train),
             labels=graph.y[train],

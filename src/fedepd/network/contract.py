@@ -21,7 +21,7 @@ from fedepd.network import kernels
 from fedepd.network.sparse import Chosen, Sparse, factor_of, normalised, spmm, to_scipy
 from fedepd.options import check_derived, class_name, field_types, is_plain
 from fedepd.shown import shown
-from fedepd.types import Tensors
+from fedepd.types import Tensors, widened
 
 if TYPE_CHECKING:
     from fedepd.network.backbones import Backbone
@@ -243,7 +243,7 @@ def times(matrix: Sparse | Tensor, weight: Tensor) -> Tensor:
 def dense_rows(x: Tensor, nodes: Tensor) -> Tensor:
     """Rows of a dense or sparse X, as a dense matrix."""
     if x.layout != torch.sparse_csr:
-        return x[nodes]
+        return widened(x[nodes])
     return torch.from_numpy(to_scipy(x)[nodes.numpy()].toarray())
 
 

@@ -13,6 +13,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from fedepd.methods.contract import readable
 from fedepd.methods.steps import model_part
 from fedepd.network.backbones import Backbone
 from fedepd.privacy.rows import Row
@@ -86,7 +87,7 @@ def trained_on(view: View, data: ClientData, message: Tensors) -> Tensor:
 def prepared(view: View, client: int) -> object:
     data = next(c for c in view.simulation.clients if c.client_id == client)
     method, model = view.simulation.experiment.method, view.simulation.server.model
-    return method.prepare(data.hidden(), model)
+    return method.prepare(readable(method, data).hidden(), model)
 
 
 def likeness(row: Tensor, candidates: Embedding) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedepd.clients.scaling import scaled_by, with_features
 from fedepd.errors import BadMessage, ClientFailed, FedEPDError
 from fedepd.methods.base import Client, Method, Server
-from fedepd.methods.contract import check_weights
+from fedepd.methods.contract import check_weights, readable
 from fedepd.methods.steps import model_part, with_prefix
 from fedepd.network.backbones import Backbone
 from fedepd.network.training import Training
@@ -97,9 +97,9 @@ class Participant:
         self._features, self._counted = features, tuple(counted)
         self._scaling: Tensor | None = None
         self._true = data
-        self._hidden = (trained or data).hidden()
+        self._hidden = readable(method, trained or data).hidden()
         self._prepared: Any = None
-        self._asked_data = data.hidden() if trained else None
+        self._asked_data = readable(method, data).hidden() if trained else None
         self._asked_prepared: Any = None
 
     @property

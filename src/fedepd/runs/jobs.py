@@ -238,7 +238,7 @@ def run_job(job: Job) -> None:
     source = Source.make(job.data, job.data_dir)
     execute(
         experiment,
-        source.load(),
+        source.load(experiment.protocol.features),
         job.out,
         checkpoint_every=job.checkpoint_every,
         source=source,

@@ -139,7 +139,9 @@ def rebuild(
     """The simulation of a run folder as it was before its first round, on the very same data."""
     config = read_config(folder)
     experiment = experiment_of(config, method=method)
-    simulation = build(experiment, load_data(folder, data, data_dir), workers, shards=shards)
+    simulation = build(
+        experiment, load_data(folder, data, data_dir, experiment.protocol.features), workers, shards=shards
+    )
     was, found = config["dataset"]["sha256"], simulation.config["dataset"]["sha256"]
     if was != found:
         changed = f"sha256 {was[:12]}, now {found[:12]}"
@@ -159,10 +161,12 @@ def rebuild(
     return replace(simulation, initial=initial)
 
 
-def load_data(folder: Path, data: Data | str | Path | None, data_dir: str | Path | None = None) -> Data:
+def load_data(
+    folder: Path, data: Data | str | Path | None, data_dir: str | Path | None = None, features: str = "raw"
+) -> Data:
     """The data of a run folder, as they are on disk or as they were given. ``rebuild`` checks them."""
     if data is None or isinstance(data, (str, Path)):
-        return source_of(folder, read_config(folder), data, data_dir).load()
+        return source_of(folder, read_config(folder), data, data_dir).load(features)
     return data
 
 

@@ -177,7 +177,8 @@ def run(
     folder = Path(out) if out is not None else None
     source = Source.make(data, data_dir) if isinstance(data, (str, Path)) else None
     with tracked(track, folder):
-        graph = cast(Data, data) if source is None else source.load()
+        features = experiment.protocol.features
+        graph = cast(Data, data) if source is None else source.load(features)
         return execute(
             experiment, graph, folder, workers, on_round, checkpoint_every, source, told, shards=shards
         )

@@ -138,7 +138,8 @@ def build(
     if not isinstance(data, Graph):
         data, statistics = measured_together(data, experiment.privacy)
     data, identity = _without_gaps(experiment, data)
-    graph = with_features(data if isinstance(data, Graph) else joined(data), experiment.protocol.features)
+    features = experiment.protocol.features
+    graph = with_features(data if isinstance(data, Graph) else joined(data), features, compact=True)
     if isinstance(data, Graph):
         experiment = replace(experiment, partition=experiment.partition.resolved(graph))
         part = partition(graph, experiment.partition, seed)
@@ -148,7 +149,7 @@ def build(
         experiment = replace(experiment, partition=by_owner)
         part = partition(graph, experiment.partition, seed)
         clients = [
-            replace(c, graph=with_features(c.graph, experiment.protocol.features))
+            replace(c, graph=with_features(c.graph, features, compact=True))
             for c in split_clients(data, experiment.split, seed)
         ]
     unseen, note, worse = unseen_share(clients), "", experiment.protocol.corruption

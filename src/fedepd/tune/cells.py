@@ -41,7 +41,8 @@ class Cell(FileJob):
         from fedepd.runs.source import Source
 
         experiment = developed(self.method, self.preset, self.settings)
-        result = execute(experiment, Source.make(self.data, self.data_dir).load())
+        source = Source.make(self.data, self.data_dir)
+        result = execute(experiment, source.load(experiment.protocol.features))
         summary = result.summary
         line = next(line for line in result.rounds if line["round"] == summary["best_round"])
         found = {

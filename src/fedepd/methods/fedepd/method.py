@@ -70,6 +70,7 @@ PAPER: Mapping[str, Any] = {
 class FedEPD(Method[Graphs]):
     label: ClassVar[str] = "FedEPD"
     weighs_edges: ClassVar[bool] = True
+    reads_float16: ClassVar[bool] = True
     works_without_rows: ClassVar[bool] = True
     # No prototype counts: then there is no calibration, and without a vote nothing is pruned.
     # The ablations are those of the default. Table 3 ablates the printed method too, as `--preset printed

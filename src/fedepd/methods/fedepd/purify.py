@@ -14,7 +14,7 @@ from torch import Tensor
 from fedepd.cache import remembered
 from fedepd.network.sparse import row_dots, to_scipy
 from fedepd.rng import seeded_numpy
-from fedepd.types import Graph
+from fedepd.types import Graph, widened
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -83,7 +83,7 @@ def _dense_metrics(
     graph: Graph, src: Ints, dst: Ints, scale: Floats, direction: Floats
 ) -> tuple[Floats, Floats]:
     """Eq. 1 and the cosine of both ends of each edge, [e] each. Of X, some rows at a time are in float64."""
-    x, count = graph.x.numpy(), src.shape[0]
+    x, count = widened(graph.x).numpy(), src.shape[0]
     energy, cosine = np.empty(count), np.empty(count)
     ends, scaled = (np.empty((2, _FEW, x.shape[1])) for _ in range(2))
     for start in range(0, count, _FEW):
@@ -175,7 +175,7 @@ def _row_norms(graph: Graph) -> Floats:
         return np.asarray(np.sqrt(row_dots(x, x)))
     squares = np.empty(graph.num_nodes)
     for start in range(0, graph.num_nodes, _CHUNK):
-        part = graph.x.numpy()[start : start + _CHUNK].astype(np.float64)
+        part = graph.x[start : start + _CHUNK].to(torch.float64).numpy()
         squares[start : start + _CHUNK] = row_dots(part, part)
     return np.sqrt(squares)
 

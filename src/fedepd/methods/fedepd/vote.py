@@ -101,7 +101,7 @@ def _product(rows: sp.csr_matrix, x: Any) -> NDArray[np.float64]:
         return np.asarray((rows @ x).toarray())
     out = np.empty((rows.shape[0], x.shape[1]))
     for start in range(0, x.shape[1], FEW):
-        out[:, start : start + FEW] = rows @ x[:, start : start + FEW]
+        out[:, start : start + FEW] = rows @ x[:, start : start + FEW].astype(np.float32, copy=False)
     return out
 
 
