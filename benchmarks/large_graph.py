@@ -28,14 +28,16 @@ import torch
 from numpy.typing import NDArray
 
 from fedepd.bench.measure import Timed
-from fedepd.datasets import load
 from fedepd.datasets.packed import write_packed
+from fedepd.network import near
 from fedepd.rng import seeded_numpy
 from fedepd.rounds.loop import train
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.simulation import build
+from fedepd.runs.source import Source
+from fedepd.types import Graph
 
-SAME, IMBALANCE = 0.75, 10.0
+SAME, IMBALANCE, TRAIN = 0.75, 10.0, 0.6
 GB = 2**30
 
 
@@ -104,12 +106,17 @@ class Steps:
         self.cpu, self.wall = cpu, wall
 
 
-def run(folder: Path, method: str, rounds: int) -> None:
+def run(folder: Path, method: str, rounds: int, share: float, features: str, all_rows: bool) -> None:
     torch.set_num_threads(1)
+    if all_rows:
+        near.LARGE = near.HELD
     steps = Steps()
-    graph = load(folder)
+    graph = Source.make(folder).load(features)
+    assert isinstance(graph, Graph)
     steps.say("load", nodes=graph.num_nodes, edges=graph.num_edges)
-    experiment = Experiment.make(method, rounds=rounds, evaluate_every=1, partition="owner")
+    shares = {} if share == TRAIN else {"train_share": share, "val_share": share}
+    settings = {"rounds": rounds, "evaluate_every": 1, "features": features, **shares}
+    experiment = Experiment.make(method, partition="owner", **settings)
     simulation = build(experiment, graph)
     del graph
     steps.say("clients")
@@ -132,11 +139,15 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--method", default="fedavg")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--train", type=float, default=TRAIN, help="share of training nodes")
+    parser.add_argument("--features-as", default="raw", help="the setting features: raw or float16")
+    parser.add_argument("--all-rows", action="store_true", help="keep P X whole, whatever training reads")
     parser.add_argument("--spare", type=float, default=2.0, help="GB that stay free")
     values = parser.parse_args()
     threading.Thread(target=watch, args=(values.spare,), daemon=True).start()
     if values.action == "run":
-        run(values.folder, values.method, values.rounds)
+        how = values.train, values.features_as, values.all_rows
+        run(values.folder, values.method, values.rounds, *how)
     else:
         sizes = (values.nodes, values.edges, values.classes, values.features, values.clients)
         make(values.folder, *sizes)

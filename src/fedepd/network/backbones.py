@@ -175,6 +175,9 @@ class Backbone:
         adj = weighted_adjacency(graph, edge_index)
         operator = network.operator(adj) if operator is None else operator
         train = data.train_mask.nonzero().reshape(-1)
+        large = network.large(self, graph.x, operator, train, graph.y[train])
+        if large is not None:
+            return large
         return Inputs(
             operator=operator,
             features=network.features(self, widened(graph.x), operator),
@@ -203,8 +206,9 @@ class Backbone:
         """What the classifier reads of the training nodes in evaluation mode, [t, width], and their classes
         [t].
         """
+        near = inputs.near or inputs
         with torch.no_grad():
-            return self.smooth(params, self.encode(params, inputs), inputs, train_only=True), inputs.labels
+            return self.smooth(params, self.encode(params, near), near, train_only=True), inputs.labels
 
     @staticmethod
     def classify(params: Tensors, s: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.network import kernels
+from fedepd.network.near import Blocks
 from fedepd.network.sparse import Chosen, Sparse, factor_of, normalised, spmm, to_scipy
 from fedepd.options import check_derived, class_name, field_types, is_plain
 from fedepd.shown import shown
@@ -43,7 +44,7 @@ class Inputs:
 
     operator: Sparse
     """P [n, n]: the convolution (Eq. 10; sage: the neighbours' mean)."""
-    features: Sparse | Tensor
+    features: Sparse | Tensor | Blocks
     """X; as CSR where it is sparse. A dense X may be replaced by the product that the first layer needs."""
     train: Tensor
     """int64 [t]: the training nodes, ascending."""
@@ -53,6 +54,10 @@ class Inputs:
     """int64 [t]: the training nodes' classes."""
     extra: Any = None
     """What the network's own ``extra`` made of the graph."""
+    near: Inputs | None = None
+    """What a training step reads, where that is less: some rows of H, by ``nodes``."""
+    nodes: Tensor | None = None
+    """int64 [m]: the nodes whose rows these are. None: all."""
 
 
 class Dropout:
@@ -71,6 +76,17 @@ class Dropout:
     def scale(self) -> float:
         """What a kept unit is multiplied by."""
         return 1.0 if self._generator is None else 1 / (1 - self.share)
+
+    def drawn_for(self, rows: int, nodes: Tensor | None) -> bytes | Tensor | None:
+        """What ``drawn`` gives to some of the rows, [m]; None: to all."""
+        drawn = self.drawn(rows)
+        if nodes is None or drawn is None:
+            return drawn
+        if isinstance(drawn, Tensor) or self.width % 8:
+            mask = kernels.unpacked(drawn, rows, self.width) if isinstance(drawn, bytes) else drawn
+            return mask[nodes]
+        octets = np.frombuffer(drawn, np.uint8)[: rows * self.width // 8].reshape(rows, -1)
+        return octets[nodes.numpy()].tobytes()
 
     def mask(self, rows: int) -> Tensor | None:
         """0 where dropped, 1 / (1 - share) where kept: [rows, width]; None where nothing is dropped."""
@@ -153,6 +169,12 @@ class Network(ABC):
     def reach(self, model: Backbone) -> int:
         """How many steps away a node may be that changes another node's logits. Here: one per layer."""
         return model.layers
+
+    def large(
+        self, model: Backbone, x: Tensor, operator: Sparse, train: Tensor, labels: Tensor
+    ) -> Inputs | None:
+        """What the network reads of a client for which ``features`` would take too much. Here: None."""
+        return None
 
     def seen_through(self, model: Backbone, extra: Any, lens: Lens) -> Any:
         """``extra`` for the part of the graph that an explanation looks at, weighted by its masks."""

@@ -6,14 +6,14 @@ does without autograd (the tests check both against it).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedepd.network import kernels
+from fedepd.network import kernels, near
 from fedepd.network.contract import (
     Dropout,
     Error,
@@ -60,7 +60,31 @@ class Convolution(Network):
         smoothed = operator.times(own)
         return smoothed if self.parts == 1 else torch.cat([smoothed, own], dim=1)
 
+    def large(
+        self, model: Backbone, x: Tensor, operator: Sparse, train: Tensor, labels: Tensor
+    ) -> Inputs | None:
+        """A dense X in blocks, where few rows of P X are needed in training, or where it is huge."""
+        if x.layout != torch.strided or x.numel() < near.LARGE or not convolves_first(model):
+            return None
+        short = model.head == "gcn" and model.layers == 2
+        reach = near.Reach.of(operator, train) if short else None
+        if reach is None and x.numel() < near.HELD:
+            return None
+        whole = Inputs(operator, near.Blocks(x), train, operator.rows_in_place(train), labels)
+        if reach is None:
+            return whole
+        rows = self._rows(operator, x, reach.nodes)
+        few = Inputs(operator, rows, reach.train, reach.train_rows, labels, nodes=reach.nodes)
+        return replace(whole, near=few)
+
+    def _rows(self, operator: Sparse, x: Tensor, nodes: Tensor) -> Tensor:
+        """What the first layer reads of distinct nodes: P X, for sage [P X | X]."""
+        smoothed = near.smoothed(operator.rows_in_place(nodes), x)
+        return smoothed if self.parts == 1 else torch.cat([smoothed, dense_rows(x, nodes)], dim=1)
+
     def first_rows(self, model: Backbone, inputs: Inputs, x: Tensor, nodes: Tensor) -> Tensor:
+        if isinstance(inputs.features, near.Blocks):
+            return self._rows(inputs.operator, x, nodes)
         if isinstance(inputs.features, Tensor) or not convolves_first(model):
             return super().first_rows(model, inputs, x, nodes)
         smoothed = (to_scipy(inputs.operator.matrix)[nodes.numpy()] @ to_scipy(x)).toarray()
@@ -80,7 +104,7 @@ class Convolution(Network):
 
     def _first_layer(self, model: Backbone, inputs: Inputs, dropout: Dropout) -> FirstLayer:
         operator = inputs.operator if convolves_first(model) else None
-        drawn = dropout.drawn(inputs.operator.shape[0])
+        drawn = dropout.drawn_for(inputs.operator.shape[0], inputs.nodes)
         return FirstLayer(inputs.features, operator, self.parts == 2, drawn, dropout.scale)
 
     def _spread(self, h: Tensor, operator: Sparse | Chosen, own: Tensor | None = None) -> Tensor:
@@ -115,6 +139,7 @@ class Convolution(Network):
         """Without autograd, which on a small graph costs more than the arithmetic; deeper ones have it."""
         if model.head == "linear" or model.layers > 2:
             return super().gradient(model, params, inputs, dropout, error)
+        inputs = inputs.near or inputs
         first, weight, train = (
             self._first_layer(model, inputs, dropout),
             params["classifier.weight"],
@@ -164,7 +189,7 @@ class FirstLayer:
     The backward needs no more than H: it is above 0 where a unit was positive and kept.
     """
 
-    features: Sparse | Tensor
+    features: Sparse | Tensor | near.Blocks
     operator: Sparse | None
     """None: a dense layer."""
     own_apart: bool

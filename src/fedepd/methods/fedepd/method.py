@@ -356,9 +356,10 @@ class FedEPD(Method[Graphs]):
         if not self.recalibrate:
             return torch.empty(0)
         inputs = client.prepared.inputs
+        if self.rehearses:
+            return client.model.training_rows(params, inputs)[0]
         with torch.no_grad():
-            hidden = client.model.encode(params, inputs)
-            return client.model.smooth(params, hidden, inputs, True) if self.rehearses else hidden
+            return client.model.encode(params, inputs)
 
     def _calibrate(
         self,
