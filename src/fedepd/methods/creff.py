@@ -229,7 +229,7 @@ def head_gradients(client: Client[Inputs], message: Tensors) -> Tensors:
     """For every class of the client: the head's gradient of its nodes' mean cross-entropy, on the received
     extractor.
     """
-    inputs, counts = client.prepared, class_counts(client.data)
+    inputs, counts = client.prepared.of_training, class_counts(client.data)
     with torch.no_grad():
         s = client.model.smooth(message, client.model.encode(message, inputs), inputs, True)  # [t, w]
     head = renamed(message, "head.", "classifier.")

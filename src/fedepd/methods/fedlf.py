@@ -101,7 +101,7 @@ class FedLF(Method[Inputs]):
         return (1 - self.alpha) * counts.to(torch.float32) / counts.max().clamp(min=1) + self.alpha
 
     def _loss(self, client: Client[Inputs], message: Tensors) -> Objective:
-        inputs, factors = client.prepared, self.factors(class_counts(client.data))
+        inputs, factors = client.prepared.of_training, self.factors(class_counts(client.data))
         known = (
             message["centre.known"][inputs.labels] > 0
             if self.has_centres

@@ -116,7 +116,7 @@ class LWS(Method[Inputs]):
 
         Choice: the averaged model is frozen, so a client's personal model is that one with its own scales.
         """
-        inputs, counts = client.prepared, class_counts(client.data)
+        inputs, counts = client.prepared.of_training, class_counts(client.data)
         with torch.no_grad():
             logits = client.model.logits(
                 message, client.model.encode(message, inputs), inputs, train_only=True

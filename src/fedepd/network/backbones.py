@@ -206,9 +206,9 @@ class Backbone:
         """What the classifier reads of the training nodes in evaluation mode, [t, width], and their classes
         [t].
         """
-        near = inputs.near or inputs
+        inputs = inputs.of_training
         with torch.no_grad():
-            return self.smooth(params, self.encode(params, near), near, train_only=True), inputs.labels
+            return self.smooth(params, self.encode(params, inputs), inputs, train_only=True), inputs.labels
 
     @staticmethod
     def classify(params: Tensors, s: Tensor) -> Tensor:

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.network import kernels
-from fedepd.network.near import Blocks
 from fedepd.network.sparse import Chosen, Sparse, factor_of, normalised, spmm, to_scipy
 from fedepd.options import check_derived, class_name, field_types, is_plain
 from fedepd.shown import shown
@@ -44,7 +43,7 @@ class Inputs:
 
     operator: Sparse
     """P [n, n]: the convolution (Eq. 10; sage: the neighbours' mean)."""
-    features: Sparse | Tensor | Blocks
+    features: Sparse | Tensor
     """X; as CSR where it is sparse. A dense X may be replaced by the product that the first layer needs."""
     train: Tensor
     """int64 [t]: the training nodes, ascending."""
@@ -58,6 +57,11 @@ class Inputs:
     """What a training step reads, where that is less: some rows of H, by ``nodes``."""
     nodes: Tensor | None = None
     """int64 [m]: the nodes whose rows these are. None: all."""
+
+    @property
+    def of_training(self) -> Inputs:
+        """What is enough for the rows of training nodes: they are at ``train`` among its rows."""
+        return self.near or self
 
 
 class Dropout:
@@ -77,24 +81,28 @@ class Dropout:
         """What a kept unit is multiplied by."""
         return 1.0 if self._generator is None else 1 / (1 - self.share)
 
-    def drawn_for(self, rows: int, nodes: Tensor | None) -> bytes | Tensor | None:
-        """What ``drawn`` gives to some of the rows, [m]; None: to all."""
-        drawn = self.drawn(rows)
+    def mask(self, rows: int, nodes: Tensor | None = None) -> Tensor | None:
+        """0 where dropped, 1 / (1 - share) where kept: [rows, width]; None where nothing is dropped.
+
+        With ``nodes`` [m], only their rows of it.
+        """
+        drawn = self.drawn(rows, nodes)
+        count = rows if nodes is None else len(nodes)
+        return kernels.unpacked(drawn, count, self.width) if isinstance(drawn, bytes) else drawn
+
+    def drawn(self, rows: int, nodes: Tensor | None = None) -> bytes | Tensor | None:
+        """The same mask; where half of the units are dropped, as one random bit per unit, or some more."""
+        drawn = self._drawn(rows)
         if nodes is None or drawn is None:
             return drawn
         if isinstance(drawn, Tensor) or self.width % 8:
-            mask = kernels.unpacked(drawn, rows, self.width) if isinstance(drawn, bytes) else drawn
+            mask = drawn if isinstance(drawn, Tensor) else kernels.unpacked(drawn, rows, self.width)
             return mask[nodes]
         octets = np.frombuffer(drawn, np.uint8)[: rows * self.width // 8].reshape(rows, -1)
-        return octets[nodes.numpy()].tobytes()
+        chosen: bytes = octets[nodes.numpy()].tobytes()
+        return chosen
 
-    def mask(self, rows: int) -> Tensor | None:
-        """0 where dropped, 1 / (1 - share) where kept: [rows, width]; None where nothing is dropped."""
-        drawn = self.drawn(rows)
-        return kernels.unpacked(drawn, rows, self.width) if isinstance(drawn, bytes) else drawn
-
-    def drawn(self, rows: int) -> bytes | Tensor | None:
-        """The same mask; where half of the units are dropped, as one random bit per unit, or some more."""
+    def _drawn(self, rows: int) -> bytes | Tensor | None:
         if self._generator is None:
             return None
         if self.share == 0.5:

@@ -70,7 +70,7 @@ class Convolution(Network):
         reach = near.Reach.of(operator, train) if short else None
         if reach is None and x.numel() < near.HELD:
             return None
-        whole = Inputs(operator, near.Blocks(x), train, operator.rows_in_place(train), labels)
+        whole = Inputs(operator, near.Blocks(x, None), train, operator.rows_in_place(train), labels)
         if reach is None:
             return whole
         rows = self._rows(operator, x, reach.nodes)
@@ -104,7 +104,7 @@ class Convolution(Network):
 
     def _first_layer(self, model: Backbone, inputs: Inputs, dropout: Dropout) -> FirstLayer:
         operator = inputs.operator if convolves_first(model) else None
-        drawn = dropout.drawn_for(inputs.operator.shape[0], inputs.nodes)
+        drawn = dropout.drawn(inputs.operator.shape[0], inputs.nodes)
         return FirstLayer(inputs.features, operator, self.parts == 2, drawn, dropout.scale)
 
     def _spread(self, h: Tensor, operator: Sparse | Chosen, own: Tensor | None = None) -> Tensor:
@@ -139,7 +139,7 @@ class Convolution(Network):
         """Without autograd, which on a small graph costs more than the arithmetic; deeper ones have it."""
         if model.head == "linear" or model.layers > 2:
             return super().gradient(model, params, inputs, dropout, error)
-        inputs = inputs.near or inputs
+        inputs = inputs.of_training
         first, weight, train = (
             self._first_layer(model, inputs, dropout),
             params["classifier.weight"],
@@ -189,7 +189,7 @@ class FirstLayer:
     The backward needs no more than H: it is above 0 where a unit was positive and kept.
     """
 
-    features: Sparse | Tensor | near.Blocks
+    features: Sparse | Tensor
     operator: Sparse | None
     """None: a dense layer."""
     own_apart: bool

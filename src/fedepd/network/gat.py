@@ -18,7 +18,7 @@ from fedepd.network.attention import Edges, attend, edge_softmax
 from fedepd.network.contract import Dropout, Inputs, Network, Shapes, convolves_first, layer_names, times
 from fedepd.network.sparse import to_scipy
 from fedepd.options import option
-from fedepd.types import Tensors
+from fedepd.types import Tensors, widened
 
 if TYPE_CHECKING:
     from fedepd.network.backbones import Backbone
@@ -85,7 +85,7 @@ class GAT(Network):
         edges: Edges = inputs.extra
         equal = edge_softmax(torch.zeros(edges.target.shape[0]), edges)
         near = to_scipy(edges.every.filled(equal).matrix)[nodes.numpy()]
-        rows = near @ (to_scipy(x) if x.layout == torch.sparse_csr else x.numpy())
+        rows = near @ (to_scipy(x) if x.layout == torch.sparse_csr else widened(x).numpy())
         return torch.from_numpy(rows.toarray() if sp.issparse(rows) else rows)
 
     def encode(self, model: Backbone, params: Tensors, inputs: Inputs, dropout: Dropout) -> Tensor:

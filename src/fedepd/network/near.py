@@ -11,7 +11,6 @@ depends on its sizes alone. So a run has the same bits on every machine.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -32,27 +31,23 @@ COLUMNS = 32
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks:
-    """A dense X [n, d] in float32 or float16, of which some rows at a time are in float32."""
+class Blocks(Sparse):
+    """A dense X [n, d], ``matrix``, in float32 or float16, of which some rows at a time are in float32.
 
-    x: Tensor
-    has_gradient: ClassVar[bool] = False
-
-    @property
-    def shape(self) -> torch.Size:
-        return self.x.shape
+    It stands where a sparse X may stand, and has the products alone.
+    """
 
     def times(self, dense: Tensor) -> Tensor:
         """X W: [n, w]."""
-        out = torch.empty(self.x.shape[0], dense.shape[1])
-        for part, rows in zip(torch.split(out, ROWS), torch.split(self.x, ROWS), strict=True):
+        out = torch.empty(self.shape[0], dense.shape[1])
+        for part, rows in zip(torch.split(out, ROWS), torch.split(self.matrix, ROWS), strict=True):
             torch.mm(widened(rows), dense, out=part)
         return out
 
     def transposed_times(self, dense: Tensor) -> Tensor:
         """Xᵀ G: [d, w]."""
-        out = torch.zeros(self.x.shape[1], dense.shape[1])
-        for part, rows in zip(torch.split(dense, ROWS), torch.split(self.x, ROWS), strict=True):
+        out = torch.zeros(self.shape[1], dense.shape[1])
+        for part, rows in zip(torch.split(dense, ROWS), torch.split(self.matrix, ROWS), strict=True):
             out.addmm_(widened(rows).t(), part)
         return out
 
@@ -82,13 +77,13 @@ class Reach:
         count = operator.shape[0]
         if len(train) > MOST * count:
             return None
-        rows = operator.rows(train).matrix
         seen = torch.zeros(count, dtype=torch.bool)
         seen[train] = True
-        seen[rows.col_indices().long()] = True
-        nodes = seen.nonzero().reshape(-1)
-        if len(nodes) > MOST * count:
-            return None
+        for part in torch.split(train, ROWS):
+            seen[operator.rows(part).matrix.col_indices().long()] = True
+            if int(seen.sum()) > MOST * count:
+                return None
+        nodes, rows = seen.nonzero().reshape(-1), operator.rows(train).matrix
         place = torch.zeros(count, dtype=torch.int32)
         place[nodes] = torch.arange(len(nodes), dtype=torch.int32)
         parts = rows.crow_indices(), place[rows.col_indices().long()], rows.values()

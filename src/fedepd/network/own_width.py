@@ -60,7 +60,8 @@ class OwnWidth(Backbone):
         """H [n, hidden]; with a ``generator`` both layers have dropout, as all hidden layers have."""
         own = self.inner.encode(params, inputs, generator)
         h = torch.relu(torch.addmm(params[f"{COMMON}.bias"], own, params[f"{COMMON}.weight"]))
-        return self._dropout(generator)(h)
+        mask = self._dropout(generator).mask(inputs.operator.shape[0], inputs.nodes)
+        return h if mask is None else h * mask
 
     def gradient(
         self, params: Tensors, inputs: Inputs, generator: np.random.Generator, error: Error

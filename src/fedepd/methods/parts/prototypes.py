@@ -36,7 +36,7 @@ def pulled(
     embedding: Literal["clean", "dropped"] = "clean",
 ) -> Objective:
     """Cross-entropy + lam · R. While no prototype is known, it is the cross-entropy alone."""
-    inputs, counts = client.prepared.inputs, client.prepared.counts
+    inputs, counts = client.prepared.inputs.of_training, client.prepared.counts
     target = message["prototype.mean"][inputs.labels]  # [t, h]
     known = (message["prototype.count"] > 0)[inputs.labels]  # [t]
     if lam == 0 or not bool(known.any()):
@@ -62,7 +62,7 @@ def penalty(hidden: Tensor, target: Tensor, share: Tensor) -> Tensor:
 
 def class_prototypes(client: Client[Prepared], params: Tensors) -> Tensors:
     """Class means of the training nodes' embeddings, in evaluation mode. Absent classes have zeros."""
-    inputs, counts = client.prepared.inputs, client.prepared.counts
+    inputs, counts = client.prepared.inputs.of_training, client.prepared.counts
     with torch.no_grad():
         hidden = client.model.encode(params, inputs)[inputs.train]  # [t, h]
     sums = class_sums(hidden, inputs.labels, client.info.num_classes)
