@@ -5,10 +5,12 @@ something of the machine alone.
 """
 
 import gc
+import importlib.util
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +52,15 @@ def pytest_collection() -> Iterator[None]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Under ``--dist loadgroup``, the tests of a file share a worker, so that its fixtures are made once.
 
-    Files with slow tests come first, so that no worker is left with one of them at the end. Heavy tests are
-    few and long, and each goes where there is room.
+    Files with tests in a browser share one worker and one browser. Files with slow tests come first, so that
+    no worker is left with one of them at the end. Heavy tests are few and long, and each goes where there is
+    room.
     """
+    browsing = {item.path for item in items if item.get_closest_marker("browser")}
     for item in items:
         if not item.get_closest_marker("xdist_group") and not item.get_closest_marker("heavy"):
-            item.add_marker(pytest.mark.xdist_group(f"{item.path.parent.name}/{item.path.stem}"))
+            group = "browser" if item.path in browsing else f"{item.path.parent.name}/{item.path.stem}"
+            item.add_marker(pytest.mark.xdist_group(group))
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 
@@ -66,6 +71,22 @@ def threads_for_small_clients_too(monkeypatch: pytest.MonkeyPatch) -> None:
     from fedepd.rounds import in_process as simulate  # after the environment is set
 
     monkeypatch.setattr(simulate, "THREADED_FROM", 0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def keys_read_once() -> Iterator[None]:
+    """OpenSSL checks a private key's numbers when it reads them, which takes longer than most tests of kits.
+
+    Tests read the keys of the same few kits hundreds of times. Each is read and checked once by each worker.
+    """
+    if importlib.util.find_spec("cryptography") is None:
+        yield
+        return
+    from cryptography.hazmat.primitives import serialization
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serialization, "load_pem_private_key", cache(serialization.load_pem_private_key))
+        yield
 
 
 @pytest.fixture

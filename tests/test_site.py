@@ -28,7 +28,7 @@ DORMANT = {
 OLD_BROWSERS = "https://unpkg.com/resize-observer-polyfill"
 """Asked for by browsers from before 2020 alone."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("site")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

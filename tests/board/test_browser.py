@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from chromium import needs_browser, opened
+from chromium import needs_browser, visit
 from fedepd.runs import record
 from report.conftest import write_run as written
 
 WriteRun = Callable[..., Path]
-pytestmark = [*needs_browser, pytest.mark.xdist_group("board-browser")]
+pytestmark = needs_browser
 
 
 class Page:
@@ -26,7 +26,7 @@ class Page:
     def __init__(self, driver: Any, address: str, folder: Path) -> None:
         self.driver, self.folder = driver, folder
         self.root = address.partition("/?")[0]
-        driver.get(address)
+        visit(driver, address)
 
     def go(self, path: str) -> None:
         self.driver.get(self.root + path)
@@ -52,8 +52,8 @@ class Page:
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    """One board and one browser for all tests here."""
+def page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """One board for all tests here."""
     base = tmp_path_factory.mktemp("board")
     with pytest.MonkeyPatch.context() as patch:
         write = written.__wrapped__(base, patch)  # type: ignore[attr-defined]
@@ -65,13 +65,10 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     (folder / "summary.json").rename(base / "summary.json")
     record.write_rounds(folder, map(line, (1, 2)))
     command = [sys.executable, "-m", "fedepd", "board", str(base / "runs"), "--no-browser"]
-    with (
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as board,
-        opened(base / "profile") as driver,
-    ):
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as board:
         assert board.stdout is not None
         try:
-            yield Page(driver, board.stdout.readline().removeprefix("board: ").strip(), base)
+            yield Page(browser, board.stdout.readline().removeprefix("board: ").strip(), base)
         finally:
             board.terminate()
 

@@ -73,11 +73,13 @@ def test_a_run_that_is_about_to_end_is_waited_for(started: Processes, tmp_path: 
     started.start("a", "fedavg", ["--slow=yes"])
     wait((tmp_path / "ready").exists)
     assert not started.is_ending("a")
+    (tmp_path / "ready").unlink()
     started.stop("a")
     assert started.is_ending("a")
     started.resume("a")
     assert started.is_ours("a")
     assert not started.is_ending("a")
+    wait((tmp_path / "ready").exists)  # in a shell's background it does not hear before that
 
 
 def test_what_the_board_did_not_start_is_not_stopped(started: Processes) -> None:

@@ -8,13 +8,10 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-from cryptography.hazmat.primitives import serialization
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
@@ -43,11 +40,6 @@ Change = Callable[[str, str, Any], Any]
 
 def unchanged(site: str, task: str, answer: Any) -> Any:
     return answer
-
-
-read_key = cache(serialization.load_pem_private_key)
-"""A key's numbers are checked when it is read, which takes longer than a site's whole sum. Tests start the
-sites of the same few kits hundreds of times."""
 
 
 class Office:
@@ -90,9 +82,7 @@ class Office:
         context = SimpleNamespace(get_engine=lambda: engine, get_identity_name=lambda: site)
         made = SiteExecutor(self.task.to_json())
         made.log_error = lambda fl_ctx, text: self.log[site].append(text)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(serialization, "load_pem_private_key", read_key)
-            made.handle_event(EventType.START_RUN, context)
+        made.handle_event(EventType.START_RUN, context)
         made.handle_event(EventType.END_RUN, context)  # its bounds on bytes hold for a whole process
         return made
 
