@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,9 @@ from fedepd.model.model import Model, load_model
 from fedepd.rng import seeded_numpy
 from fedepd.types import Graph
 
-pytest.importorskip("torch_geometric", reason="needs the extra 'pyg'")
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("torch_geometric") is None, reason="needs the extra 'pyg'"
+)  # importing it takes seconds
 
 
 @pytest.fixture(autouse=True)

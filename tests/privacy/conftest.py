@@ -33,7 +33,7 @@ def four_clients() -> list[ClientData]:
     ]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def four() -> Callable[..., Simulation]:
     """``four("fedepd", lr=0.1)``: a run of these clients before its first round."""
 

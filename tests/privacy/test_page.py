@@ -16,8 +16,9 @@ from fedepd.runs.simulation import Simulation
 NAN = float("nan")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def found(four: Callable[..., Simulation]) -> Audit:
+    """Tests only read it."""
     simulation = four()
     return audit(simulation, simulation.clients, rounds=2, skip=("membership", "links"))
 

@@ -103,6 +103,7 @@ def test_rows_are_held_against_too(write: WriteRun) -> None:
     assert "logistic regression on pooled rows +10.0 ± 0.0, ahead" in text
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_the_page_begins_with_the_answer_and_others_are_as_before(write: WriteRun) -> None:
     folder = write("main", OURS)
     assert said(folder) == []

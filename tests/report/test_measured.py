@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 import fedepd
 from fedepd.datasets.synthetic import synthetic
 from fedepd.report.measured import measured
@@ -23,6 +25,7 @@ STATISTICS = {
 }
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_columns_by_name_and_what_was_not_told(tmp_path: Path) -> None:
     graph = synthetic(nodes=80, edges=200, classes=3, imbalance=4.0, smallest=None, features=6, communities=4)
     fedepd.run(graph, "fedavg", out=tmp_path / "a", rounds=1, clients=2, hidden=4)
