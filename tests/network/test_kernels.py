@@ -314,7 +314,9 @@ def bits_of_products(width: int) -> list[bytes]:
     random = torch.Generator().manual_seed(width)
     dense, holey = (torch.randn(40, columns, generator=random) for columns in (width, 24))
     factor = kernels.Factor(csr_tensor(matrix(40, 40, width), np.int32))
-    found = [factor.times(dense), kernels.ChosenFactor(factor, torch.tensor([39, 0, 7])).times(dense)]
+    tiled = kernels.Factor(csr_tensor(matrix(40, 300, width), np.int32))
+    found = [factor.times(dense), tiled.times(torch.randn(300, width, generator=random))]
+    found.append(kernels.ChosenFactor(factor, torch.tensor([39, 0, 7])).times(dense))
     if width % 8 == 0:
         found.append(kernels.transposed_product(holey.relu(), dense))
     return [part.numpy().tobytes() for part in found]
@@ -334,6 +336,68 @@ def test_avx512_has_the_bits_of_avx2(width: int) -> None:
         assert bits_of_products(width) == wide
     finally:
         library.fedepd_widen(1)
+
+
+@compiled
+@pytest.mark.parametrize("columns", [1, 127, 128, 129, 300])
+@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize("ones", [False, True])
+def test_tiles_have_the_bits_of_rows(
+    columns: int, width: int, ones: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row's entries are added in ascending columns in both, one fused step each."""
+    filled = matrix(30, columns, columns).toarray()
+    filled[3], filled[4] = 0, 1
+    a = sp.csr_matrix(filled)
+    if ones:
+        a.data[:] = 1
+    dense = torch.randn(columns, width, generator=torch.Generator().manual_seed(columns))
+
+    def product(tiled_from: float) -> torch.Tensor:
+        monkeypatch.setattr(kernels, "TILED_FROM", tiled_from)
+        factor = kernels.Factor(csr_tensor(a, np.int32))
+        assert (factor._tiles is None) == (tiled_from > 0)
+        return factor.times(dense)
+
+    assert torch.equal(product(0), product(math.inf))
+
+
+@compiled
+def test_only_rows_with_enough_entries_per_tile_are_tiled() -> None:
+    """300 columns are 3 tiles. 24 entries per row are 8 per tile, which is the least."""
+    few, enough = (
+        kernels.Factor(
+            csr_tensor(sp.csr_matrix(np.tile(np.arange(300) < n, (5, 1)), dtype=np.float32), np.int32)
+        )
+        for n in (23, 24)
+    )
+    assert few._tiles is None
+    assert enough._tiles is not None
+    starts, columns, values = enough._tiles
+    assert starts.tolist() == [0, 24, 48, 72, 96, 120] + 10 * [120]
+    assert columns.tolist() == 5 * list(range(24))
+    assert values is None  # all are 1
+
+
+DENSE_SHAPES = [(16, 3, 16), (100, 128, 64), (61, 64, 40), (60, 40, 70), (33, 193, 64), (20, 300, 17)]
+
+
+@pytest.mark.parametrize("shape", [*DENSE_SHAPES, (20, 384, 64), (20, 1000, 65), (3, 5, 7), (0, 5, 64)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_dense_product_has_the_bits_of_torch(shape: tuple[int, int, int], turned: bool) -> None:
+    """MKL adds in parts of 192 entries, or two halves, on the processors on which it is not asked."""
+    rows, inner, width = shape
+    random = torch.Generator().manual_seed(inner)
+    left = torch.randn(rows, inner, generator=random)
+    right = torch.randn(width, inner, generator=random).t() if turned else torch.randn(inner, width)
+    assert torch.equal(kernels.dense_product(left, right), left @ right)
+
+
+def test_dense_product_has_a_gradient_where_one_is_wanted() -> None:
+    left, right = torch.randn(20, 8), torch.randn(8, 16, requires_grad=True)
+    kernels.dense_product(left, right).sum().backward()
+    assert right.grad is not None
+    assert torch.allclose(right.grad, left.sum(0)[:, None].expand(8, 16), atol=1e-5)
 
 
 @pytest.mark.usefixtures("on_torch")

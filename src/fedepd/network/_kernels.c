@@ -24,6 +24,8 @@ int fedepd_widen(int wanted) {
     __builtin_cpu_init();
     return wide = wanted && __builtin_cpu_supports("avx512f");
 }
+/* Whether fedepd_dense_product is quicker than MKL, which uses AVX-512 on Intel's processors only. */
+int fedepd_beats_mkl(void) { return wide && __builtin_cpu_is("amd"); }
 #else
 #define FAST
 #define WIDE
@@ -33,6 +35,7 @@ int fedepd_widen(int wanted) {
     (void)wanted;
     return 0;
 }
+int fedepd_beats_mkl(void) { return 0; }
 #endif
 
 typedef float lane __attribute__((vector_size(32), aligned(4), may_alias));
@@ -107,6 +110,116 @@ FAST static void product PRODUCT {
 /* out = A[chosen] dense, without a copy of these rows. NULL chooses the first `count` rows. */
 void fedepd_product PRODUCT {
     (fits_wide(width) ? wide_product : product)(count, chosen, width, start, index, value, dense, out);
+}
+
+/* Products with a matrix in tiles of TILE_HEIGHT columns (fedepd_tiles). What a tile reads of a strip of the
+   dense rows fits the first cache. */
+#define STRIP_WIDTH 64
+#define TILE_HEIGHT 128
+
+/* Adds what row r has in a tile to the row's sums of the tiles before it. The rows of the strip that the tile
+   reads lie beside each other at `near`. */
+#define TILE_ROW(KIND, TERM)                                                           \
+    {                                                                                  \
+        enum { COUNT = STRIP_WIDTH * sizeof(float) / sizeof(KIND) };                   \
+        KIND sum[COUNT], *to = (KIND *)(out + r * width);                              \
+        for (int l = 0; l < COUNT; l++) sum[l] = first ? (KIND){0} : to[l];            \
+        for (int32_t e = start[r]; e < start[r + 1]; e++) {                            \
+            const KIND *from = (const KIND *)(near + (int64_t)index[e] * STRIP_WIDTH); \
+            for (int l = 0; l < COUNT; l++) sum[l] += TERM;                            \
+        }                                                                              \
+        for (int l = 0; l < COUNT; l++) to[l] = sum[l];                                \
+    }
+
+#define TILE_ROWS(KIND)                                                       \
+    if (value)                                                                \
+        for (int64_t r = 0; r < rows; r++) TILE_ROW(KIND, value[e] * from[l]) \
+    else                                                                      \
+        for (int64_t r = 0; r < rows; r++) TILE_ROW(KIND, from[l])
+
+#define TILE                                                                                                \
+    (int64_t rows, int64_t width, int first, const int32_t *restrict start, const uint16_t *restrict index, \
+     const float *restrict value, const float *restrict near, float *restrict out)
+
+WIDE static void wide_tile TILE { TILE_ROWS(wide_lane) }
+
+FAST static void tile TILE { TILE_ROWS(lane) }
+
+/* out = A dense. The entries of a row are added one after the other, so the bits are those of fedepd_product.
+   The width is a multiple of STRIP_WIDTH. value is NULL where all values are 1. */
+void fedepd_tiled_product(int64_t rows, int64_t columns, int64_t width, const int32_t *restrict start,
+                          const uint16_t *restrict index, const float *restrict value,
+                          const float *restrict dense, float *restrict out) {
+    float near[TILE_HEIGHT * STRIP_WIDTH] __attribute__((aligned(64)));
+    for (int64_t c = 0; c < width; c += STRIP_WIDTH)
+        for (int64_t top = 0; top < columns; top += TILE_HEIGHT) {
+            const int64_t height = columns - top < TILE_HEIGHT ? columns - top : TILE_HEIGHT;
+            for (int64_t r = 0; r < height; r++)
+                memcpy(near + r * STRIP_WIDTH, dense + (top + r) * width + c, STRIP_WIDTH * sizeof(float));
+            (wide ? wide_tile : tile)(rows, width, top == 0, start + top / TILE_HEIGHT * rows, index, value,
+                                      near, out + c);
+        }
+}
+
+/* Stores up to `left` numbers, or adds them to those that are there. */
+static WIDE inline void keep(float *to, wide_lane sum, int64_t left, int64_t add) {
+    const size_t size = (size_t)(left < WIDE_LANE ? left : WIDE_LANE) * sizeof(float);
+    wide_lane before = {0};
+    if (add) {
+        memcpy(&before, to, size);
+        sum += before;
+    }
+    if (left >= WIDE_LANE) *(wide_lane *)to = sum;
+    else memcpy(to, &sum, size);
+}
+
+/* Adds entries begin .. end - 1 of ROWS rows, for COUNT lanes of columns, in registers. */
+#define BLOCK_OF(ROWS, COUNT)                                                                       \
+    {                                                                                               \
+        wide_lane sum[ROWS][COUNT];                                                                 \
+        for (int i = 0; i < (ROWS); i++)                                                            \
+            for (int l = 0; l < (COUNT); l++) sum[i][l] = (wide_lane){0};                           \
+        for (int64_t j = begin; j < end; j++) {                                                     \
+            const wide_lane *from = (const wide_lane *)(near + j * padded + c);                     \
+            for (int i = 0; i < (ROWS); i++)                                                        \
+                for (int l = 0; l < (COUNT); l++) sum[i][l] += left[(r + i) * inner + j] * from[l]; \
+        }                                                                                           \
+        for (int i = 0; i < (ROWS); i++)                                                            \
+            for (int l = 0; l < (COUNT); l++) {                                                     \
+                const int64_t at = c + l * WIDE_LANE;                                               \
+                keep(out + (r + i) * width + at, sum[i][l], width - at, begin);                     \
+            }                                                                                       \
+    }
+
+#define BLOCKS_OF(ROWS)                                                          \
+    for (; r + (ROWS) <= rows; r += (ROWS))                                      \
+        for (int64_t c = 0, lanes; c < padded; c += lanes * WIDE_LANE) {         \
+            lanes = (padded - c) / WIDE_LANE < 4 ? (padded - c) / WIDE_LANE : 4; \
+            switch (lanes) {                                                     \
+                case 4: BLOCK_OF(ROWS, 4) break;                                 \
+                case 3: BLOCK_OF(ROWS, 3) break;                                 \
+                case 2: BLOCK_OF(ROWS, 2) break;                                 \
+                default: BLOCK_OF(ROWS, 1)                                       \
+            }                                                                    \
+        }
+
+/* out = left right, [rows, width]. right[j][c] stands at right[j * down + c * across]. near is work space for
+   `inner` rows of `width` numbers, rounded up to a multiple of WIDE_LANE. It sums as MKL does on AMD's
+   processors: in parts of at most 192 entries, each from its first entry to its last. */
+WIDE void fedepd_dense_product(int64_t rows, int64_t inner, int64_t width, int64_t down, int64_t across,
+                               const float *restrict left, const float *restrict right, float *restrict near,
+                               float *restrict out) {
+    const int64_t padded = (width + WIDE_LANE - 1) / WIDE_LANE * WIDE_LANE;
+    const int64_t part = inner <= 192 ? inner : inner < 384 ? inner / 2 : 192;
+    for (int64_t j = 0; j < inner; j++)
+        for (int64_t c = 0; c < padded; c++)
+            near[j * padded + c] = c < width ? right[j * down + c * across] : 0;
+    for (int64_t begin = 0; begin < inner; begin += part) {
+        const int64_t end = inner - begin < part ? inner : begin + part;
+        int64_t r = 0;
+        BLOCKS_OF(6)
+        BLOCKS_OF(1)
+    }
 }
 
 /* Adds, to COUNT lanes of every row of out, starting at column c, the rows of dense whose bit is set. */
@@ -377,4 +490,22 @@ void fedepd_rows(int64_t count, const int64_t *restrict chosen, const int32_t *r
         memcpy(to_index + to_start[r], index + start[chosen[r]], size * sizeof(int32_t));
         memcpy(to_value + to_start[r], value + start[chosen[r]], size * sizeof(float));
     }
+}
+
+/* A CSR matrix in tiles of TILE_HEIGHT columns. Row r of tile t is row t * rows + r of the outputs, and columns
+   are counted from the tile's first. to_start holds tiles * rows + 1 zeros. to_value may be NULL. */
+void fedepd_tiles(int64_t rows, int64_t columns, const int32_t *restrict start, const int32_t *restrict index,
+                  const float *restrict value, int32_t *restrict to_start, uint16_t *restrict to_index,
+                  float *restrict to_value) {
+    for (int64_t r = 0; r < rows; r++)
+        for (int32_t e = start[r]; e < start[r + 1]; e++) to_start[index[e] / TILE_HEIGHT * rows + r + 1]++;
+    const int64_t ends = (columns + TILE_HEIGHT - 1) / TILE_HEIGHT * rows;
+    begin_rows(ends, to_start);
+    for (int64_t r = 0; r < rows; r++)
+        for (int32_t e = start[r]; e < start[r + 1]; e++) {
+            const int32_t at = to_start[index[e] / TILE_HEIGHT * rows + r]++;
+            to_index[at] = (uint16_t)(index[e] % TILE_HEIGHT);
+            if (to_value) to_value[at] = value[e];
+        }
+    rewind_rows(ends, to_start);
 }

@@ -25,6 +25,7 @@ from fedepd.network.contract import (
     dense_rows,
     layer_names,
 )
+from fedepd.network.kernels import dense_product
 from fedepd.network.sparse import Chosen, Sparse, neighbour_mean, spmm, to_scipy
 from fedepd.types import Tensors
 
@@ -127,7 +128,7 @@ class Convolution(Network):
         weight, bias = params["classifier.weight"], params["classifier.bias"]
         if not self._narrow(model, weight):
             return super().logits(model, params, h, inputs, train_only)
-        return spmm(inputs.train_rows if train_only else inputs.operator, h @ weight) + bias
+        return spmm(inputs.train_rows if train_only else inputs.operator, dense_product(h, weight)) + bias
 
     def _narrow(self, model: Backbone, weight: Tensor) -> bool:
         """Whether P (H W) is cheaper than (P H) W, and the same."""
@@ -147,13 +148,13 @@ class Convolution(Network):
         )
         h = first.forward(params["encoder.weight"], params["encoder.bias"])
         if self._narrow(model, weight):
-            loss, grad = error(train.times(h @ weight).add_(params["classifier.bias"]))
+            loss, grad = error(train.times(dense_product(h, weight)).add_(params["classifier.bias"]))
             spread = train.transposed_times(grad)  # [n, C]
-            grad_weight, grad_h = kernels.transposed_product(h, spread), spread @ weight.t()
+            grad_weight, grad_h = kernels.transposed_product(h, spread), dense_product(spread, weight.t())
         else:
             s = self.smooth(model, params, h, inputs, train_only=True)
             loss, grad = error(classify(params, s))
-            grad_weight, grad_s = s.t() @ grad, grad @ weight.t()
+            grad_weight, grad_s = s.t() @ grad, dense_product(grad, weight.t())
             grad_h = train.transposed_times(grad_s[:, : model.hidden])
             if self.parts == 2:
                 grad_h.index_add_(0, inputs.train, grad_s[:, model.hidden :])
@@ -211,7 +212,7 @@ class FirstLayer:
     def forward(self, weight: Tensor, bias: Tensor) -> Tensor:
         features, operator = self.features, self.operator
         if isinstance(features, Tensor):
-            h = features @ weight
+            h = dense_product(features, weight)
         elif operator is None:
             h = features.times(weight)
         elif self.own_apart:

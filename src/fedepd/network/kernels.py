@@ -25,6 +25,10 @@ from fedepd.errors import BadConfig, BadData
 LIBRARY = Path(__file__).with_name("_kernels.so")
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
+STRIP_WIDTH, TILE_HEIGHT = 64, 128
+"""As in _kernels.c: of a dense matrix, a tiled product takes as many columns and rows at a time."""
+TILED_FROM = 8
+"""From so many entries on per row of a tile a matrix is multiplied in tiles."""
 _TWICE = 2 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.float32)  # [256, 8]
 
 
@@ -40,10 +44,13 @@ def _load() -> ctypes.CDLL | None:
         return None
     if not library.fedepd_supported():
         return None
-    if not hasattr(library, "fedepd_widen"):
+    if not hasattr(library, "fedepd_tiles"):
         raise BadConfig("the compiled kernels are older than the package; install it again with pip install")
     library.fedepd_widen(int(choice == "auto"))
     library.fedepd_product.argtypes = [_COUNT, _POINTER, _COUNT, *[_POINTER] * 5]
+    library.fedepd_tiled_product.argtypes = [*[_COUNT] * 3, *[_POINTER] * 5]
+    library.fedepd_dense_product.argtypes = [*[_COUNT] * 5, *[_POINTER] * 4]
+    library.fedepd_tiles.argtypes = [_COUNT, _COUNT, *[_POINTER] * 6]
     library.fedepd_activate.argtypes = [_COUNT, _COUNT, *[_POINTER] * 3]
     before, after = (_COUNT, _COUNT, _POINTER, _POINTER), (_POINTER, _POINTER)
     library.fedepd_activate_backward.argtypes = (*before, ctypes.c_float, *after)
@@ -56,6 +63,9 @@ def _load() -> ctypes.CDLL | None:
     library.fedepd_adam.argtypes = [_COUNT, *[ctypes.c_float] * 6, *[_POINTER] * 4]
     without_result = (
         "product",
+        "tiled_product",
+        "dense_product",
+        "tiles",
         "transpose",
         "transposed_product",
         "rows",
@@ -69,6 +79,7 @@ def _load() -> ctypes.CDLL | None:
 
 
 _library = _load()
+_beats_mkl = _library is not None and bool(_library.fedepd_beats_mkl())
 
 
 def name() -> str:
@@ -132,9 +143,30 @@ class Factor:
             or dense.shape[0] != self.columns
         ):
             return torch.mm(self.matrix, dense)
-        out = torch.empty(self.rows, dense.shape[1])
-        pointers = (*self._pointers, dense.data_ptr(), out.data_ptr())
-        _library.fedepd_product(self.rows, None, dense.shape[1], *pointers)
+        out, width = torch.empty(self.rows, dense.shape[1]), dense.shape[1]
+        ends = (dense.data_ptr(), out.data_ptr())
+        if width and width % STRIP_WIDTH == 0 and (tiles := self._tiles) is not None:
+            _library.fedepd_tiled_product(self.rows, self.columns, width, *map(_address, tiles), *ends)
+        else:
+            _library.fedepd_product(self.rows, None, width, *self._pointers, *ends)
+        return out
+
+    @cached_property
+    def _tiles(self) -> tuple[Tensor, Tensor, Tensor | None] | None:
+        """The matrix in tiles of 128 columns, for products with the same bits: starts, columns and values.
+
+        Values that are all 1 are left out. A matrix with few entries per row of a tile has no tiles: what a
+        row costs at each tile would exceed the gain.
+        """
+        ends = -(-self.columns // TILE_HEIGHT) * self.rows
+        _, columns, values = self._parts
+        if _library is None or len(values) < TILED_FROM * ends:
+            return None
+        start = torch.zeros(ends + 1, dtype=torch.int32)
+        index = torch.empty(len(columns), dtype=torch.int16)  # unsigned to the library
+        value = None if bool((values == 1).all()) else torch.empty_like(values)
+        out = (start, index, value)
+        _library.fedepd_tiles(self.rows, self.columns, *self._pointers, *map(_address, out))
         return out
 
     @property
@@ -293,6 +325,23 @@ def transposed_product(holey: Tensor, dense: Tensor) -> Tensor:
     return out
 
 
+def dense_product(left: Tensor, right: Tensor) -> Tensor:
+    """``left @ right``: [r, w]. Where a gradient is wanted, torch computes it.
+
+    The compiled one has MKL's bits for these shapes. MKL sums smaller ones differently, and keeps them.
+    """
+    (rows, inner), width = left.shape, right.shape[1]
+    fits = rows >= 16 and inner == right.shape[0] and inner > 2 and width >= 16
+    fits = fits and right.is_cpu and right.dtype == torch.float32
+    wanted = torch.is_grad_enabled() and (left.requires_grad or right.requires_grad)
+    if _library is None or not _beats_mkl or not fits or wanted or not _readable(left):
+        return left @ right
+    near, out = torch.empty(inner * -(-width // 16) * 16), torch.empty(rows, width)
+    pointers = (part.data_ptr() for part in (left, right, near, out))
+    _library.fedepd_dense_product(rows, inner, width, *right.stride(), *pointers)
+    return out
+
+
 def cross_entropy_(logits: Tensor, labels: Tensor, shift: Tensor | None = None, weight: float = 1.0) -> float:
     """``weight`` times the mean cross-entropy of ``logits + shift`` [t, C].
 
@@ -383,6 +432,10 @@ def activate_backward(grad: Tensor, h: Tensor, scale: float) -> tuple[Tensor, Te
         *h.shape, grad.data_ptr(), h.data_ptr(), scale, g.data_ptr(), bias_grad.data_ptr()
     )
     return g, bias_grad
+
+
+def _address(value: Tensor | None) -> int | None:
+    return None if value is None else value.data_ptr()
 
 
 def _readable(*values: Tensor) -> bool:
