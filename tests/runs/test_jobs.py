@@ -135,7 +135,8 @@ def test_what_another_program_has_finished_is_not_run_again(
 
 @pytest.mark.slow
 def test_an_interrupted_job_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    whole, broken = job(tmp_path / "whole", rounds=60), job(tmp_path / "broken", rounds=60)
+    rounds = 300  # a fast machine makes 60 of them between two looks
+    whole, broken = job(tmp_path / "whole", rounds=rounds), job(tmp_path / "broken", rounds=rounds)
     run_jobs([whole])
 
     def interrupt() -> None:
