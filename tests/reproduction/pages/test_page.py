@@ -46,15 +46,15 @@ def test_every_target_has_its_files(study: Path) -> None:
         for path in (study / name).glob("*.svg"):
             ET.parse(path)
     assert not list(study.glob("cells/*.failed"))
-    assert len(list(study.glob("cells/*"))) == 116
+    assert len(list(study.glob("cells/*"))) == 118
 
 
 def test_cells_are_shared(study: Path) -> None:
     """15 rows of Table 2; of the 14 of Table 3 fedepd, printed and fedavg are there already; of the 25 of the
-    grid one; of the 13 steps all but seven; and one round of FedAvg for the distribution: (15 + 11 + 24 + 7 +
+    grid one; of the 14 steps all but eight; and one round of FedAvg for the distribution: (15 + 11 + 24 + 8 +
     1) rows of two seeds.
     """
-    assert len(list(study.glob("cells/*/summary.json"))) == 2 * (15 + 11 + 24 + 7 + 1)
+    assert len(list(study.glob("cells/*/summary.json"))) == 2 * (15 + 11 + 24 + 8 + 1)
 
 
 def test_claims_are_counted_by_both_scorings(study: Path) -> None:
