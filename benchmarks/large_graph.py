@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded
 os.environ.setdefault("FEDEPD_CACHE", "off")
@@ -115,7 +116,7 @@ def run(folder: Path, method: str, rounds: int, share: float, features: str, all
     assert isinstance(graph, Graph)
     steps.say("load", nodes=graph.num_nodes, edges=graph.num_edges)
     shares = {} if share == TRAIN else {"train_share": share, "val_share": share}
-    settings = {"rounds": rounds, "evaluate_every": 1, "features": features, **shares}
+    settings: dict[str, Any] = {"rounds": rounds, "evaluate_every": 1, "features": features, **shares}
     experiment = Experiment.make(method, partition="owner", **settings)
     simulation = build(experiment, graph)
     del graph

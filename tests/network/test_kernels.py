@@ -395,7 +395,7 @@ def test_dense_product_has_the_bits_of_torch(shape: tuple[int, int, int], turned
 
 def test_dense_product_has_a_gradient_where_one_is_wanted() -> None:
     left, right = torch.randn(20, 8), torch.randn(8, 16, requires_grad=True)
-    kernels.dense_product(left, right).sum().backward()
+    kernels.dense_product(left, right).sum().backward()  # type: ignore[no-untyped-call]
     assert right.grad is not None
     assert torch.allclose(right.grad, left.sum(0)[:, None].expand(8, 16), atol=1e-5)
 

@@ -122,7 +122,7 @@ class RunResult:
 
 
 def run(
-    data: Graph | Sequence[ClientData] | str | Path,
+    data: Data | str | Path,
     method: str | Method[Any] = "fedepd",
     *,
     preset: str = "default",
