@@ -86,6 +86,15 @@ class Run:
         """Whether any node was tested. The sites of a federation with noise send no scores."""
         return not isnan(self.metric("acc"))
 
+    @property
+    def kept_in(self) -> str:
+        """The file that the scores come from where there is no run folder. Empty for a run folder."""
+        return ""
+
+    @property
+    def num_clients(self) -> int:
+        return len(self.clients)
+
     @cached_property
     def env(self) -> Json:
         found: Json = run_folder.read(self.path, run_folder.ENV)

@@ -193,7 +193,7 @@ def build(
         fields, _ = first_fields(experiment, server)
         attack.check(experiment.method.label, fields)
         exchange = Attacked(participants, workers, attackers, attack, fields, shards)
-    config = _described(experiment, graph, identity or graph_sha256(graph))
+    config = described(experiment, graph, identity or graph_sha256(graph))
     return Simulation(
         experiment, graph, part, clients, server, exchange, config, unseen, statistics, note=note
     )
@@ -223,7 +223,8 @@ def _without_gaps(experiment: Experiment, data: Data) -> tuple[Data, str]:
     return [replace(each, graph=filled(each.graph, fills)) for each in data], identity
 
 
-def _described(experiment: Experiment, graph: Graph, sha256: str) -> dict[str, Any]:
+def described(experiment: Experiment, graph: Graph, sha256: str) -> dict[str, Any]:
+    """The configuration of a run on a graph, as its run folder has it. The partition is resolved already."""
     dataset = describe_data(
         graph.name,
         graph.num_nodes,

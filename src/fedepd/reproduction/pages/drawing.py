@@ -131,7 +131,7 @@ def protocol_line(groups: Iterable[Group], all_rounds: bool = False) -> str:
     """One line that says which model is scored, on which nodes, at which round and over how many seeds."""
     groups = list(groups)
     runs = [run for group in groups for run in group.runs]
-    clients = " or ".join(str(count) for count in sorted({len(run.clients) for run in runs}))
+    clients = " or ".join(str(count) for count in sorted({run.num_clients for run in runs}))
     rounds = " or ".join(str(count) for count in sorted({int(run.summary["rounds"]) for run in runs}))
     seeds = sorted({len(group.runs) for group in groups})
     count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
