@@ -32,7 +32,7 @@ def measure_run(run: Run) -> dict[str, float]:
     last_quarter, last_half = (100 * curve[curve[:, 0] > share * rounds, 3] for share in (0.75, 0.5))
     return score_run(run) | {
         "cpu_seconds": float(run.summary.get("cpu_seconds", float("nan"))),
-        "megabytes": sum(_megabytes(line) for line in run.rounds),
+        "megabytes": _sent(run),
         "plateau": float(last_quarter.mean()) if len(last_quarter) else float("nan"),
         "fluctuation": float(np.abs(np.diff(last_half)).mean()) if len(last_half) > 1 else float("nan"),
     }
@@ -71,6 +71,13 @@ def trajectory(run: Run, metric: str) -> npt.NDArray[np.float64]:
         if line.get("val", {}).get(run.headline, {}).get(metric) is not None
     ]
     return np.array(lines, dtype=np.float64).reshape(-1, 4)
+
+
+def _sent(run: Run) -> float:
+    """Megabytes in both directions. Where only scores are kept, there is only the sum over the rounds."""
+    if run.kept_in:
+        return float(sum(run.summary.get(way, 0) for way in ("bytes_up", "bytes_down"))) / 1e6
+    return sum(_megabytes(line) for line in run.rounds)
 
 
 def _megabytes(line: Json) -> float:
