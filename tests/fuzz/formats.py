@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -226,6 +226,21 @@ def _settings(path: Path) -> object:
     return Experiment.make(
         str(settings.pop("method", "fedepd")), str(settings.pop("preset", "default")), **settings
     )
+
+
+def _scores(content: bytes, folder: Path) -> object:
+    """Kept scores, as a study reads them. The version is made to fit, so that changes meet what follows."""
+    from fedepd.reproduction.study.kept_run import kept_run
+    from fedepd.reproduction.study.scores_file import as_text, read_scores, this_version
+
+    current = f"of fedepd {this_version()}\n".encode()
+    (folder / "kept.csv").write_bytes(content.replace(b"of fedepd 0.1.0\n", current, 1))
+    lines = read_scores(folder / "kept.csv")
+    config: Any = dict.fromkeys(("method", "method_label", "preset", "config_hash", "protocol"), "fedavg")
+    config |= {"seed": 0, "rounds": 10, "has_global": True, "dataset": {"name": "g", "proxy_features": False}}
+    config |= {"experiment": {"protocol": {"select": "val_acc"}}}
+    runs = [_taken(partial(kept_run, line, folder, config, "kept.csv")) for line in lines.values()]
+    return as_text(lines), runs
 
 
 def _plan(path: Path) -> object:
@@ -448,6 +463,7 @@ FORMATS: dict[str, Format] = {
     "numbers": Format("text", _file("edges.txt", _numbers)),
     "schema": Format("json", _schema),
     "toml": Format("text", _file("a.toml", _settings)),
+    "scores": Format("text", _scores),
     "run": Format("folder", _run),
     "model": Format("folder", _model),
     "checkpoint": Format("safetensors", _file("checkpoint-000001", _checkpoint)),

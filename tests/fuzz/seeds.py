@@ -39,6 +39,24 @@ def dense(n: int = 4) -> dict[str, Any]:
     return {"edge_index": np.stack([nodes[:-1], nodes[1:]]), "y": nodes % 2, "x": x}
 
 
+def scores() -> bytes:
+    """Kept scores of two cells: one with every model, one with personal models of one round alone."""
+    from fedepd.reproduction.study.scores_file import COLUMNS
+
+    rows = []
+    for number in range(2):
+        line = {name: "" if number and "personal" not in name else ".25" for name in COLUMNS}
+        line |= {name: "4" for name, text in line.items() if text and name.endswith((".round", ".right"))}
+        line |= {name: "" if number else text for name, text in line.items() if name.startswith("other.")}
+        line |= {"other.global.round": "" if number else "6", "other.personal.round": "4" if number else "6"}
+        line |= {"cell": f"{number:012x}", "method": "fedavg", "preset": "default", "dataset": "email"}
+        line |= {"seed": "0", "clients": "3", "tested": "9", "bytes_up": "800", "bytes_down": "900"}
+        line |= dict.fromkeys(("seconds", "cpu_seconds", "peak_rss_mb"), "1.25")
+        line |= {"weights_sha256": "0123456789abcdef", "adapted_used": "" if number else "no"}
+        rows.append(",".join(line.values()))
+    return "\n".join(["# fedepd scores, format 1, of fedepd 0.1.0", ",".join(COLUMNS), *rows, ""]).encode()
+
+
 def sparse() -> dict[str, Any]:
     parts = {
         "x_data": np.ones(4, np.float32),
@@ -156,6 +174,7 @@ def plain() -> Iterator[tuple[str, str, bytes]]:
         "seed-unscaled",
         npz(**graph, unscaled=np.linspace(-1e9, 1e9, 12)[:, None], scaled=np.array([1])),
     )
+    yield "scores", "seed", scores()
     yield "csv-nodes", "seed", NODES
     yield "csv-real-nodes", "seed", REAL_NODES
     yield "csv-real-edges", "seed", REAL_EDGES
