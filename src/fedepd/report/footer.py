@@ -18,7 +18,7 @@ def footer(groups: Sequence[Group]) -> str:
     environments = dict.fromkeys(
         ", ".join(f"{name} {value}" for name, value in run.env.items() if name != "command") for run in runs
     )
-    commands = dict.fromkeys(_command(run) for run in runs)
+    commands = dict.fromkeys(_command(run) for run in runs if not run.kept_in)
     warnings = dict.fromkeys(
         f"{shown(run.dataset['name'])}: {warning}"
         for run in runs
@@ -28,7 +28,7 @@ def footer(groups: Sequence[Group]) -> str:
     return f"""<footer id="protocol">
 <h2>Protocol</h2>{paragraphs(_protocols(groups))}
 {f"<h2>Warnings</h2>{paragraphs(warnings)}" if warnings else ""}
-{part("Commands", f"<pre>{chr(10).join(map(html_text, commands))}</pre>")}
+{part("Commands", f"<pre>{chr(10).join(map(html_text, commands))}</pre>") if commands else ""}
 {part("Settings", "".join(map(_settings, groups)))}
 {part("Environment", paragraphs(environments))}
 {part("Runs and hashes", table)}

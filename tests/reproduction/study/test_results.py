@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
+from dataclasses import replace
 
-from fedepd.reproduction.study.results import COLUMNS, OPENFGL, Results, numbers_csv
+from fedepd.reproduction.study.kept_run import KeptRun
+from fedepd.reproduction.study.results import COLUMNS, OPENFGL, Results, numbers_csv, with_folders
 
 MakeResults = Callable[..., Results]
 
@@ -46,3 +48,15 @@ def test_every_number_has_a_line_and_so_has_every_failure(make_results: MakeResu
     assert len(lines) == 2 * 2 * 6 + 5 + 1
     assert {line["value"] for line in lines if line["metric"] == "acc"} == {"0.5"}
     assert [line["failure"] for line in lines if line["seed"] == "1"] == ["no memory"]
+
+
+def test_results_without_runs_of_which_only_scores_are_kept(make_results: MakeResults) -> None:
+    """They are no failures, so nothing says that they must be run."""
+    results = make_results({("fedavg", "email"): [50, None]})
+    run = results.runs[0]
+    kept = KeptRun(run.path, run.summary, run.config, "kept.csv", 3)
+    results = replace(results, entries=[replace(results.entries[0], runs={0: run, 2: kept})])
+    assert results.runs == [run, kept]
+    found = with_folders(results)
+    assert found.runs == [run]
+    assert found.entries[0].failures == {1: "no memory"}

@@ -29,11 +29,21 @@ from fedepd.reproduction.pages.tables import (
     metric_tables,
     note,
 )
-from fedepd.reproduction.study.results import HEADLINE, METRICS, OPENFGL, Results, Scoring, numbers_csv
+from fedepd.reproduction.study.results import (
+    HEADLINE,
+    METRICS,
+    OPENFGL,
+    Results,
+    Scoring,
+    numbers_csv,
+    with_folders,
+)
 from fedepd.shown import csv_text, markdown_text
 
 TESTED = ("comparison", "ablation")
 """Kinds of targets whose rows are tested against each other."""
+NEED_FOLDERS = ("distribution", "per_class", "convergence")
+"""Kinds of targets whose figures and tables need more than scores: curves, matrices, what clients hold."""
 MOST_ROWS = 16
 """Up to so many rows, every pair of them is shown."""
 
@@ -72,21 +82,22 @@ def write_target(results: Results, out: Path) -> Written:
     tested = {scoring: duels(results, scoring) for scoring in scorings}
     judged = {scoring: verdicts_of(results, scoring) for scoring in scorings or (HEADLINE,)}
     stand = standings_of(results)
-    tables, more = tables_of(results), folded_tables(results, tested, judged)
+    drawn_from = with_folders(results) if results.target.kind in NEED_FOLDERS else results
+    tables, more = tables_of(drawn_from), folded_tables(results, tested, judged)
     tables, more = with_standings(results, stand, tables, more)
-    words = tuple(in_words(results))
+    words = (*in_words(results), *left_out(results, drawn_from))
     if newcomers(results) and results.runs:
         placed = rank_table(results)
         tables = ({"Ranks with and without the new rows": placed} if placed else {}) | tables
         tables |= cost_tables(results)
-    drawn = [save_figure(figure, folder / stem) for stem, figure in figures_of(results).items()]
+    drawn = [save_figure(figure, folder / stem) for stem, figure in figures_of(drawn_from).items()]
     figures = [svg for _, svg in drawn]
     everything = tables | {heading: table for fold in more.values() for heading, table in fold.items()}
     write_text(folder / f"{name}.md", _markdown(results, everything, figures, words))
     write_text(folder / f"{name}.tex", latex_document([latex(table) for table in everything.values()]))
     write_text(folder / f"{name}.csv", numbers_csv(results))
     behind = {
-        "points": points_of(results),
+        "points": points_of(drawn_from),
         "tests": _duel_lines(itertools.chain(*tested.values())),
         "verdicts": verdict_lines(judged),
     }
@@ -98,6 +109,15 @@ def write_target(results: Results, out: Path) -> Written:
         write_json(folder / file, standings_json(stand))
     _remove_others(folder, name, {*behind, *ranked, *(path.name for pair in drawn for path in pair)})
     return Written(results, folder, tables, more, judged, figures, words)
+
+
+def left_out(results: Results, drawn_from: Results) -> list[str]:
+    """A sentence on runs whose scores are kept, but nothing else that the target shows."""
+    count, missing = len(results.runs), len(results.runs) - len(drawn_from.runs)
+    if not missing:
+        return []
+    verb = "is" if missing == 1 else "are"
+    return [f"{missing} of {count} runs {verb} left out of tables and figures: only their scores are kept."]
 
 
 def _remove_others(folder: Path, name: str, current: Set[str]) -> None:

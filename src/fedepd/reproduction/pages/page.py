@@ -54,7 +54,11 @@ def _scope(written: Sequence[Written], command: str) -> str:
     }
     count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     gap = f" ({len(missing)} more have no result)" if missing else ""
-    return f"{count}{gap} on {', '.join(_titles(written, words=True).values())}. Made by: {command}"
+    kept = {run.path: run.kept_in for each in written for run in each.results.runs if run.kept_in}
+    only = (
+        f" Of {len(kept)} of them only the scores are kept, in {next(iter(kept.values()))}." if kept else ""
+    )
+    return f"{count}{gap} on {', '.join(_titles(written, words=True).values())}.{only} Made by: {command}"
 
 
 def _titles(written: Sequence[Written], words: bool = False) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -155,12 +155,20 @@ def _entry(cells: Sequence[Planned], read: dict[Path, Run]) -> Entry:
     by_seed = sorted(cells, key=lambda each: each.seed)
     runs = {}
     for each in by_seed:
-        if each.job.is_finished:
-            folder = each.job.out
+        folder = each.job.out
+        if folder in read or each.job.is_finished:
             runs[each.seed] = read[folder] = read.get(folder) or read_run(folder)
-    return Entry(
-        cells[0].row, cells[0].dataset, runs, {each.seed: each.failure for each in by_seed if each.failure}
-    )
+    failures = {each.seed: each.failure for each in by_seed if each.seed not in runs and each.failure}
+    return Entry(cells[0].row, cells[0].dataset, runs, failures)
+
+
+def with_folders(results: Results) -> Results:
+    """The results without runs of which only scores are kept."""
+    entries = [
+        replace(entry, runs={seed: run for seed, run in entry.runs.items() if not run.kept_in})
+        for entry in results.entries
+    ]
+    return replace(results, entries=entries)
 
 
 def numbers_csv(results: Results) -> str:
