@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedepd.cli import main
 from fedepd.datasets import synthetic, write_npz
+from fedepd.reproduction.study.scores_file import COLUMNS
 
 TARGET = """
 title = "Mine"
@@ -167,6 +170,74 @@ def test_missing_datasets_are_named_with_their_cure(
     err = capsys.readouterr().err
     assert "fedepd: CoraFull is not on this machine; 'fedepd data fetch corafull' gets it" in err
     assert "synthetic" in (tmp_path / "o" / "table3" / "table3.md").read_text()
+
+
+def test_kept_scores_stand_for_run_folders(reproduce: Reproduce, tmp_path: Path) -> None:
+    """Tables, CSV files and standings have the same bytes, and the page says what is kept where."""
+    scores = tmp_path / "kept.csv"
+    code, out, _ = reproduce("--scores", str(scores), "--adapt")
+    assert (code, out.splitlines()[-1]) == (0, f"scores: {scores} keeps 4 cells")
+    made, kept = tmp_path / "o" / "mine", scores.read_bytes()
+    before = {path.name: path.read_bytes() for path in made.iterdir()}
+    shutil.rmtree(tmp_path / "o")
+    for arguments in (["--no-run"], []):  # nothing is left to run
+        code, _, err = reproduce("--scores", str(scores), "--adapt", *arguments)
+        assert (code, err) == (0, "")
+        assert {path.name: path.read_bytes() for path in made.iterdir()} == before
+        assert not (tmp_path / "o" / "cells").exists()
+    page = (tmp_path / "o" / "mine.html").read_text()
+    assert "4 runs on small. Of 4 of them only the scores are kept, in kept.csv." in page
+    assert scores.read_bytes() == kept
+    code, _, err = reproduce("--scores", str(scores), "--adapt", "--seeds", "3")
+    assert (code, len(err.splitlines())) == (0, 2)  # the third seed alone is run
+    assert set(kept.splitlines()) < set(scores.read_bytes().splitlines())
+    assert len(list((tmp_path / "o" / "cells").iterdir())) == 2
+
+
+def test_scores_are_kept_where_the_study_is_stopped_or_a_cell_fails(
+    reproduce: Reproduce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = tmp_path / "kept.csv"
+
+    def stops(planned: Sequence[Any], *_: object) -> int:
+        planned[0].job.work()
+        raise SystemExit(130)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("fedepd.reproduction.study.cells.run_planned", stops)
+        with pytest.raises(SystemExit):
+            reproduce("--scores", str(scores))
+    assert len(scores.read_text().splitlines()) == 3
+    (tmp_path / "mine.toml").write_text(TARGET.replace('"fedepd"', '"fedlc"'))
+    reproduce("--scores", str(scores), "--no-run")
+    from fedepd.reproduction.study import cells
+
+    monkeypatch.setattr(cells, "run_planned", lambda *_: 1)
+    code, _, err = reproduce("--scores", str(scores))
+    assert (code, err) == (1, "fedepd: 1 run failed; the same command tries it again\n")
+    assert len(scores.read_text().splitlines()) == 3
+
+
+def test_scores_that_disagree_or_are_of_another_version(reproduce: Reproduce, tmp_path: Path) -> None:
+    scores = tmp_path / "kept.csv"
+    reproduce("--scores", str(scores), "--seeds", "1")
+    text = scores.read_text()
+    scores.write_text(text.replace("of fedepd 0.", "of fedepd 7."))
+    code, out, err = reproduce("--scores", str(scores), "--seeds", "1")
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert "has scores of fedepd 7." in err
+    right = text.splitlines()[2].split(",")
+    right[list(COLUMNS).index("personal.right")] = "0"
+    scores.write_text("\n".join([*text.splitlines()[:2], ",".join(right), text.splitlines()[3]]))
+    code, out, err = reproduce("--scores", str(scores), "--seeds", "1", "--no-run")
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert "has personal.right = " in err
+    scores.unlink()
+    env = next((tmp_path / "o" / "cells").iterdir()) / "env.json"
+    env.write_text(json.dumps({**json.loads(env.read_text()), "fedepd": "0.0.1"}))
+    code, out, err = reproduce("--scores", str(scores), "--seeds", "1", "--no-run")
+    assert (code, out.splitlines()[-1]) == (0, f"scores: {scores} keeps 1 cell")
+    assert err.startswith("fedepd: 1 cell was run by another version of fedepd, so the scores are not kept")
 
 
 @pytest.mark.heavy

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from fedepd.report.runs import Run
     from fedepd.reproduction.pages.output import Written
     from fedepd.reproduction.study.cells import Planned
+    from fedepd.reproduction.study.kept import KeptStudy
     from fedepd.reproduction.study.targets import Target
+    from fedepd.runs.jobs import Workers
 
 Hooks = tuple[Callable[[], None], Callable[["Planned", str], None]]
 OWN = (
@@ -41,6 +43,7 @@ OWN = (
     "no_run",
     "tuned",
     "shard",
+    "scores",
     *CLUSTER,
 )
 """Options that are not settings of a run."""
@@ -48,7 +51,7 @@ OWN = (
 
 def reproduce(arguments: list[str]) -> int:
     from fedepd.cli.model import stoppable
-    from fedepd.reproduction.study.cells import of_shard, parse_shard, plan, run_planned, to_run
+    from fedepd.reproduction.study.cells import of_shard, parse_shard, plan, to_run
     from fedepd.reproduction.study.targets import of_methods, read_targets
     from fedepd.runs.tuned import TunedFile
 
@@ -69,19 +72,60 @@ def reproduce(arguments: list[str]) -> int:
     workers = workers_of(values)
     shard = parse_shard(values.shard) if values.shard is not None else (1, 1)
     planned = plan(targets, datasets, out, settings, values.seeds, values.data_dir, tuned)
+    kept = _kept(values.scores, planned)
     failures = 0
     if not values.no_run:
         mine = of_shard(planned, shard)
-        waiting = to_run(mine)
+        waiting = [each for each in to_run(mine) if kept is None or not kept.has(each)]
         bar = display(waiting, len({each.job.out for each in mine}), values.workers, values.quiet)
         with stoppable(lambda: f"'{command}' continues from here"), bar as hooks:
-            failures = run_planned(waiting, workers, *hooks)
-    write_results(values.target, targets, planned, out, command)
+            failures = _run(waiting, workers, hooks, kept)
+    write_results(values.target, targets, planned, out, command, kept.all_runs() if kept else None)
+    if kept is not None:
+        _tell(kept)
     if failures == 1:
         complain("1 run failed; the same command tries it again")
     elif failures:
         complain(f"{failures} runs failed; the same command tries them again")
     return 1 if failures else 0
+
+
+def _kept(file: str | None, planned: Sequence[Planned]) -> KeptStudy | None:
+    """The file of kept scores with all that is finished, before anything runs. So a mistake is told early."""
+    from fedepd.reproduction.study.kept import KeptStudy
+
+    if file is None:
+        return None
+    kept = KeptStudy(Path(file), planned)
+    kept.update()
+    kept.all_runs()
+    return kept
+
+
+def _run(waiting: Sequence[Planned], workers: Workers, hooks: Hooks, kept: KeptStudy | None) -> int:
+    """Run the cells, and keep the scores of those that finish, also where the study is stopped."""
+    from fedepd.reproduction.study.cells import run_planned
+
+    if kept is None:
+        return run_planned(waiting, workers, *hooks)
+    watch, ended = hooks
+
+    def ended_and_kept(each: Planned, failure: str) -> None:
+        ended(each, failure)
+        kept.now_and_then()
+
+    try:
+        return run_planned(waiting, workers, watch, ended_and_kept)
+    finally:
+        kept.update()
+
+
+def _tell(kept: KeptStudy) -> None:
+    count = "1 cell" if len(kept.lines) == 1 else f"{len(kept.lines)} cells"
+    say(f"scores: {kept.path} keeps {count}")
+    if kept.foreign:
+        cells = "1 cell was" if len(kept.foreign) == 1 else f"{len(kept.foreign)} cells were"
+        complain(f"{cells} run by another version of fedepd, so the scores are not kept; remove the folders")
 
 
 def _parser() -> Parser:
@@ -151,6 +195,13 @@ def _parser() -> Parser:
         "command on each machine",
     )
     add_tuned_option(parser)
+    parser.add_argument(
+        "--scores",
+        default=None,
+        metavar="FILE",
+        help="keep the scores of finished runs in this text file; runs that it has are not repeated, and "
+        "their folders are not needed",
+    )
     parser.add_argument("--quiet", action="store_true", default=False, help="show no progress")
     for name, cls in GROUPS.items():
         add_settings(parser, name, cls)
@@ -226,15 +277,23 @@ def display(waiting: Sequence[Planned], total: int, workers: int, quiet: bool) -
 
 
 def write_results(
-    name: str, targets: Sequence[Target], planned: Sequence[Planned], out: Path, command: str
+    name: str,
+    targets: Sequence[Target],
+    planned: Sequence[Planned],
+    out: Path,
+    command: str,
+    read: dict[Path, Run] | None = None,
 ) -> list[Written]:
-    """Write the files of all targets and their page, and print where they are."""
+    """Write the files of all targets and their page, and print where they are.
+
+    ``read``: runs that are known before, by their folders.
+    """
     from fedepd.reproduction.judging.judgement import in_words
     from fedepd.reproduction.pages.output import write_target
     from fedepd.reproduction.pages.page import write_reproduction
     from fedepd.reproduction.study.results import read_results
 
-    read: dict[Path, Run] = {}
+    read = {} if read is None else read
     written = [write_target(read_results(target, planned, read), out) for target in targets]
     for each in written:
         claims = f"; the paper's claims: {in_words(each.verdicts)}" if each.verdicts else ""

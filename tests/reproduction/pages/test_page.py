@@ -57,6 +57,32 @@ def test_cells_are_shared(study: Path) -> None:
     assert len(list(study.glob("cells/*/summary.json"))) == 2 * (15 + 11 + 24 + 8 + 1)
 
 
+def test_kept_scores_make_the_pages_but_for_figures_that_need_more(study: Path) -> None:
+    """Tables, tests and verdicts of scores are those of the folders, byte for byte."""
+    size = ["--seeds", "2", "--rounds", "3", "--evaluate-every", "1", "--clients", "4", "--no-run"]
+    again = ["reproduce", "all", "--data", str(study / "small.npz"), *size]
+    again += ["--scores", str(study / "kept.csv"), "--out"]
+    (study / "with").mkdir()
+    (study / "with" / "cells").symlink_to(study / "cells")
+    assert main([*again, str(study / "with")]) == 0
+    assert main([*again, str(study / "without")]) == 0
+    for name in [target.name for target in read_targets("all")]:
+        one, other = study / "with" / name, study / "without" / name
+        needs_more = name in ("fig-convergence", "fig-distribution", "fig-perclass")
+        assert ("only their scores are kept" in (other / f"{name}.md").read_text()) == needs_more
+        assert (one / f"{name}.csv").read_bytes() == (other / f"{name}.csv").read_bytes()
+        if not needs_more:
+            files = sorted(path.name for path in one.iterdir())
+            assert files == sorted(path.name for path in other.iterdir())
+            assert [(one / file).read_bytes() for file in files] == [
+                (other / file).read_bytes() for file in files
+            ]
+        assert (one / f"{name}.md").read_text() == (study / name / f"{name}.md").read_text()
+    count, page = len(list(study.glob("cells/*"))), (study / "without" / "all.html").read_text()
+    assert f"{count} runs on small. Of {count} of them only the scores are kept, in kept.csv." in page
+    assert "only the scores are kept" not in (study / "with" / "all.html").read_text()
+
+
 def test_claims_are_counted_by_both_scorings(study: Path) -> None:
     """Two seeds tell nothing, so every verdict of the two tables is the same by either scoring."""
     lines = [
