@@ -55,6 +55,30 @@ def test_all_settings_are_tried_before_one_comes_twice() -> None:
     assert len(search.trials) == 14
 
 
+def started(**start: float) -> Search:
+    plain = toy()
+    return Search(plain.method, plain.preset, plain.graphs, plain.knobs, start=start)
+
+
+def test_what_was_found_before_is_tried_right_after_the_default() -> None:
+    """The value beyond the ladder can be tried from then on. A knob that is not named has its default."""
+    search = started(lr=10.0)
+    assert [search.ask().settings for _ in range(2)] == [{"lr": 0.1, "depth": 1}, {"lr": 10.0, "depth": 1}]
+    assert {knob.name: (knob.low, knob.high) for knob in search.knobs} == {"lr": (0, 3), "depth": (0, 3)}
+    assert search.size == 16
+
+
+def test_a_default_that_was_found_before_is_tried_once() -> None:
+    search = started(lr=0.1)
+    assert search.ask().settings == {"lr": 0.1, "depth": 1}
+    assert search.ask().settings != {"lr": 0.1, "depth": 1}
+
+
+def test_a_start_that_is_on_no_ladder_is_refused() -> None:
+    with pytest.raises(BadConfig, match=r"lr is 0\.2, which no search tries; give another --start"):
+        started(lr=0.2)
+
+
 def test_the_same_search_draws_the_same_trials() -> None:
     """And another seed draws others. So a search can be replayed."""
     one, again, other = (searched(toy(seed=s), bowl, 9) for s in (0, 0, 1))

@@ -14,6 +14,8 @@ import pytest
 from fedepd.datasets import synthetic, write_npz
 from fedepd.errors import BadConfig, UnknownName
 from fedepd.runs.jobs import Outcome, outcomes
+from fedepd.runs.tuned import Entry, TunedFile, as_toml
+from fedepd.tune.output import write_found
 from fedepd.tune.search import Search, Trial
 from fedepd.tune.tuning import CELLS, Found, Tuning, extra_trials, tune
 
@@ -61,6 +63,51 @@ def test_extra_trials_are_enough_for_the_search_with_most_edges(tuning: Tuning) 
     assert extra_trials(replace(tuning, trials=40), searches) == 10
     assert extra_trials(replace(tuning, trials=4), searches) == 3
     assert extra_trials(replace(tuning, trials=40), [with_edges(0)]) == 0
+
+
+def found_before(folder: Path, vault: float = 0.2) -> TunedFile:
+    """A file of an earlier search over all graphs. ``weight_decay`` is at an end of its ladder."""
+    about = {
+        "data": ["other"], "trials": 9, "extra": 0, "rounds": 2, "seeds": [100], "vault": vault,
+        "per_graph": False, "objective": "any",
+    }  # fmt: skip
+    best = {"lr": 0.1, "weight_decay": 0.0}
+    entries = [Entry(method, "default", 0.5, 3, best) for method in ("fedavg", "fedlc")]
+    (folder / "before.toml").write_text(as_toml(entries, about))
+    return TunedFile.read(folder / "before.toml")
+
+
+def test_each_graph_may_choose_between_the_default_and_what_was_found_before(
+    tuning: Tuning, tmp_path: Path
+) -> None:
+    """Two trials, and none beyond the ends: both are as good as they were in the search before."""
+    both = replace(tuning, trials=2, per_graph=True, start=found_before(tmp_path))
+    found = tune(both, tmp_path / "out")
+    assert found.extra == 0
+    for search in found.searches:
+        first, second = (trial.settings for trial in search.trials)
+        assert {**first, "lr": 0.1, "weight_decay": 0.0} == second != first
+    written, _ = write_found(found, tmp_path / "out", "a command")
+    assert "# Searches began at the default and at what 'before.toml' has." in written.read_text()
+    assert TunedFile.read(written).settings_of("fedavg", "default", tuning.data[0]) is not None
+
+
+def test_a_setting_that_is_given_is_not_taken_from_before(tuning: Tuning, tmp_path: Path) -> None:
+    given = {**tuning.settings, "lr": 0.003}
+    (search, _) = replace(tuning, settings=given, start=found_before(tmp_path)).searches()
+    assert search.start == {"weight_decay": 0.0}
+
+
+def test_a_search_that_saw_the_vault_is_no_start(tuning: Tuning, tmp_path: Path) -> None:
+    both = replace(tuning, start=found_before(tmp_path, 0.0), settings={**tuning.settings, "vault": 0.2})
+    with pytest.raises(BadConfig, match=r"vault is 0\.2, but the search of .* had 0, so it saw nodes"):
+        tune(both, tmp_path / "out")
+
+
+def test_a_start_has_every_method(tuning: Tuning, tmp_path: Path) -> None:
+    both = replace(tuning, methods=(("lws", "default"),), start=found_before(tmp_path))
+    with pytest.raises(BadConfig, match="has no settings for lws here; it has: fedavg, fedlc"):
+        both.searches()
 
 
 def test_a_killed_search_goes_on_and_ends_the_same(

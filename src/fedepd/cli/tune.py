@@ -18,7 +18,19 @@ if TYPE_CHECKING:
     from fedepd.tune.search import Search, Trial
     from fedepd.tune.tuning import Found
 
-OWN = ("methods", "data", "data_dir", "trials", "seeds", "per_graph", "workers", "out", "quiet", *CLUSTER)
+OWN = (
+    "methods",
+    "data",
+    "data_dir",
+    "trials",
+    "seeds",
+    "per_graph",
+    "start",
+    "workers",
+    "out",
+    "quiet",
+    *CLUSTER,
+)
 """Options that are not settings of a run."""
 HIDDEN = ("score_on", "seed", "rounds")
 """Settings of a run that a search gives itself, or may not have at all."""
@@ -27,6 +39,7 @@ ROUNDS = 60
 
 def tune(arguments: list[str]) -> int:
     from fedepd.cli.model import stoppable
+    from fedepd.runs.tuned import TunedFile
     from fedepd.tune.output import write_found
     from fedepd.tune.page import said, title_of
     from fedepd.tune.tuning import Tuning
@@ -48,6 +61,7 @@ def tune(arguments: list[str]) -> int:
         settings,
         values.per_graph,
         values.data_dir,
+        TunedFile.read(values.start) if values.start is not None else None,
     )
     command = f"fedepd tune {shlex.join(arguments)}"
     searches = len(pairs) * (len(values.data) if values.per_graph else 1)
@@ -126,6 +140,13 @@ def _parser() -> Parser:
         action="store_true",
         default=False,
         help="one setting for each graph instead of one for all",
+    )
+    parser.add_argument(
+        "--start",
+        default=None,
+        metavar="FILE.toml",
+        help="try the settings that an earlier search found right after the default; with --trials 2 nothing "
+        "else is tried",
     )
     workers = "how many runs at a time (default: 1); the results are the same for any number"
     parser.add_argument("--workers", type=int, default=1, metavar="N", help=workers)

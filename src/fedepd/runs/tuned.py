@@ -133,12 +133,17 @@ class TunedFile:
                 f"{both[0]} is given, and {where} has a tuned one for {method}; leave one of the two out"
             )
         split = Experiment.recorded(method, preset, given).split
-        if split.score_on == "vault" and split.vault > self.vault:
-            raise BadConfig(
-                f"vault is {split.vault:g}, but the search of {where} had {self.vault:g}, so it saw nodes "
-                "that would be scored; tune again with the same --vault"
-            )
+        if split.score_on == "vault":
+            self.check_vault(split.vault)
         return {**given, **own}
+
+    def check_vault(self, share: float) -> None:
+        """Refuse a vault of which the search could see nodes."""
+        if share > self.vault:
+            raise BadConfig(
+                f"vault is {share:g}, but the search of '{shown(self.path, 300)}' had {self.vault:g}, so it "
+                "saw nodes that would be scored; tune again with the same --vault"
+            )
 
     def for_all(
         self, methods: Sequence[tuple[str, str]], data: str | None, given: Mapping[str, Any]

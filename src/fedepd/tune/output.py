@@ -11,6 +11,7 @@ from fedepd.files import write_json, write_text
 from fedepd.report.document import write_page
 from fedepd.runs.experiment import Experiment
 from fedepd.runs.tuned import Entry, as_toml
+from fedepd.shown import shown
 from fedepd.tune.page import render
 from fedepd.tune.search import Search
 from fedepd.tune.tuning import Found
@@ -50,7 +51,9 @@ def write_found(found: Found, out: Path, command: str) -> tuple[Path, Path]:
         "per_graph": tuning.per_graph,
         "objective": OBJECTIVE,
     }
-    comments = ("The best settings that 'fedepd tune' found; take them with --tuned.",)
+    comments = ["The best settings that 'fedepd tune' found; take them with --tuned."]
+    if tuning.start is not None:
+        comments.append(f"Searches began at the default and at what '{shown(tuning.start.path.name)}' has.")
     write_text(out / TUNED, as_toml(entries, about, comments))
     searches = [
         {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from fedepd.methods import make_method, method_class
 from fedepd.options import Ladder, idle_settings
 from fedepd.rng import key, seeded_numpy
 from fedepd.runs.experiment import GROUPS
+from fedepd.shown import shown
 
 BATCH = 4
 """Trials that are proposed before any of them is scored. It does not depend on the number of workers."""
@@ -40,6 +41,16 @@ class Knob:
             return -1
         last = len(self.ladder.values) - 1
         return last + 1 if rung == self.high == last and self.ladder.above is not None else None
+
+    def rung_of(self, settings: Mapping[str, Any]) -> int:
+        """Where the value of ``settings`` stands on the ladder. Without one, where the default stands."""
+        if self.name not in settings:
+            return self.default
+        ladder, value = self.ladder, settings[self.name]
+        for rung in range(-1, len(ladder.values) + 1):
+            if ladder.at(rung) == value:
+                return rung
+        raise BadConfig(f"{self.name} is {shown(value)}, which no search tries; give another --start")
 
     def with_rung(self, rung: int) -> Knob:
         return replace(self, low=min(self.low, rung), high=max(self.high, rung))
@@ -92,6 +103,8 @@ class Search:
     graphs: tuple[str, ...]
     knobs: list[Knob]
     seed: int = 0
+    start: Mapping[str, Any] = field(default_factory=dict)
+    """A setting that is tried right after the default. A knob that it does not name has its default."""
     trials: list[Trial] = field(default_factory=list)
     extended: list[str] = field(default_factory=list)
     """Settings whose ladder was left."""
@@ -104,7 +117,12 @@ class Search:
         sampler = optuna.samplers.TPESampler(seed=number, n_startup_trials=2 * BATCH)
         self._study = optuna.create_study(direction="maximize", sampler=sampler)
         self._asked: dict[int, Any] = {}
-        self._queue = [{knob.name: knob.default for knob in self.knobs}]  # the default is the first trial
+        default = {knob.name: knob.default for knob in self.knobs}
+        self._queue = [default]  # the default is the first trial
+        if self.start:
+            first = {knob.name: knob.rung_of(self.start) for knob in self.knobs}
+            self.knobs = [knob.with_rung(first[knob.name]) for knob in self.knobs]
+            self._queue += [first] if first != default else []
 
     @property
     def name(self) -> str:

@@ -13,6 +13,7 @@ from fedepd.datasets import graph_sha256, load
 from fedepd.errors import BadConfig
 from fedepd.methods import method_class
 from fedepd.runs.jobs import Workers, outcomes
+from fedepd.runs.tuned import TunedFile
 from fedepd.tune.cells import FIRST_SEED, Cell, cells_of, developed
 from fedepd.tune.search import BATCH, Search, Trial, knobs_of
 
@@ -33,6 +34,8 @@ class Tuning:
     per_graph: bool = False
     """Whether each graph has a search of its own."""
     data_dir: str | None = None
+    start: TunedFile | None = None
+    """Settings that were found before. Each search tries its own right after the default."""
 
     def __post_init__(self) -> None:
         if self.trials < 1:
@@ -53,10 +56,26 @@ class Tuning:
         """In joint searches one per method, else one per method and graph."""
         graphs = [(each,) for each in self.data] if self.per_graph else [self.data]
         return [
-            Search(method, preset, each, knobs_of(method, preset, list(self.settings)))
+            Search(
+                method,
+                preset,
+                each,
+                knobs_of(method, preset, list(self.settings)),
+                start=self._start(method, preset, each),
+            )
             for each in graphs
             for method, preset in self.methods
         ]
+
+    def _start(self, method: str, preset: str, graphs: Sequence[str]) -> Mapping[str, Any]:
+        """What ``start`` has for a search. A setting that is fixed here is left out."""
+        if self.start is None:
+            return {}
+        data = graphs[0] if len(graphs) == 1 else None
+        known = self.start.settings_of(method, preset, data)
+        if known is None:
+            self.start.applied(method, preset, data, {})  # says what the file has
+        return {name: value for name, value in (known or {}).items() if name not in self.settings}
 
 
 @dataclass(frozen=True)
@@ -98,6 +117,10 @@ def tune(
     if isinstance(workers, int) and workers < 1:
         raise BadConfig(f"workers is {workers}; give at least 1")
     hashes = {name: graph_sha256(load(name, tuning.data_dir)) for name in tuning.data}
+    first = tuning.methods[0]
+    common = developed(*first, {**tuning.settings, "seed": min(tuning.seeds)})
+    if tuning.start is not None:
+        tuning.start.check_vault(common.split.vault)
     searches, cells = tuning.searches(), out / CELLS
     try:
         cells.mkdir(parents=True, exist_ok=True)
@@ -112,8 +135,6 @@ def tune(
         for search in searches:
             search.extend()
         work.trials_of(searches, extra, extra=True)
-    first = tuning.methods[0]
-    common = developed(*first, {**tuning.settings, "seed": min(tuning.seeds)})
     return Found(tuning, searches, extra, common.protocol.rounds, common.split.vault)
 
 
@@ -122,7 +143,10 @@ def extra_trials(tuning: Tuning, searches: Sequence[Search]) -> int:
 
     Choice: a quarter of the usual number, or more where one search needs more to try every step beyond. All
     searches get as many, with an edge or without.
+    Choice: none where only the default and a setting that was found before are compared.
     """
+    if tuning.start is not None and tuning.trials <= 2:
+        return 0
     steps = max(len(search.at_edge()) for search in searches)
     return max(steps, tuning.trials // 4) if steps else 0
 
