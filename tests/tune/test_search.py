@@ -57,7 +57,7 @@ def test_all_settings_are_tried_before_one_comes_twice() -> None:
 
 def started(**start: float) -> Search:
     plain = toy()
-    return Search(plain.method, plain.preset, plain.graphs, plain.knobs, start=start)
+    return Search(plain.method, plain.preset, plain.graphs, plain.knobs, earlier=start)
 
 
 def test_what_was_found_before_is_tried_right_after_the_default() -> None:
@@ -75,7 +75,7 @@ def test_a_default_that_was_found_before_is_tried_once() -> None:
 
 
 def test_a_start_that_is_on_no_ladder_is_refused() -> None:
-    with pytest.raises(BadConfig, match=r"lr is 0\.2, which no search tries; give another --start"):
+    with pytest.raises(BadConfig, match=r"lr is 0\.2, which no search tries; give another --earlier"):
         started(lr=0.2)
 
 

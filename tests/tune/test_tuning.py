@@ -81,7 +81,7 @@ def test_each_graph_may_choose_between_the_default_and_what_was_found_before(
     tuning: Tuning, tmp_path: Path
 ) -> None:
     """Two trials, and none beyond the ends: both are as good as they were in the search before."""
-    both = replace(tuning, trials=2, per_graph=True, start=found_before(tmp_path))
+    both = replace(tuning, trials=2, per_graph=True, earlier=found_before(tmp_path))
     found = tune(both, tmp_path / "out")
     assert found.extra == 0
     for search in found.searches:
@@ -94,18 +94,18 @@ def test_each_graph_may_choose_between_the_default_and_what_was_found_before(
 
 def test_a_setting_that_is_given_is_not_taken_from_before(tuning: Tuning, tmp_path: Path) -> None:
     given = {**tuning.settings, "lr": 0.003}
-    (search, _) = replace(tuning, settings=given, start=found_before(tmp_path)).searches()
-    assert search.start == {"weight_decay": 0.0}
+    (search, _) = replace(tuning, settings=given, earlier=found_before(tmp_path)).searches()
+    assert search.earlier == {"weight_decay": 0.0}
 
 
 def test_a_search_that_saw_the_vault_is_no_start(tuning: Tuning, tmp_path: Path) -> None:
-    both = replace(tuning, start=found_before(tmp_path, 0.0), settings={**tuning.settings, "vault": 0.2})
+    both = replace(tuning, earlier=found_before(tmp_path, 0.0), settings={**tuning.settings, "vault": 0.2})
     with pytest.raises(BadConfig, match=r"vault is 0\.2, but the search of .* had 0, so it saw nodes"):
         tune(both, tmp_path / "out")
 
 
 def test_a_start_has_every_method(tuning: Tuning, tmp_path: Path) -> None:
-    both = replace(tuning, methods=(("lws", "default"),), start=found_before(tmp_path))
+    both = replace(tuning, methods=(("lws", "default"),), earlier=found_before(tmp_path))
     with pytest.raises(BadConfig, match="has no settings for lws here; it has: fedavg, fedlc"):
         both.searches()
 

@@ -25,7 +25,7 @@ OWN = (
     "trials",
     "seeds",
     "per_graph",
-    "start",
+    "earlier",
     "workers",
     "out",
     "quiet",
@@ -61,7 +61,7 @@ def tune(arguments: list[str]) -> int:
         settings,
         values.per_graph,
         values.data_dir,
-        TunedFile.read(values.start) if values.start is not None else None,
+        TunedFile.read(values.earlier) if values.earlier is not None else None,
     )
     command = f"fedepd tune {shlex.join(arguments)}"
     searches = len(pairs) * (len(values.data) if values.per_graph else 1)
@@ -142,7 +142,7 @@ def _parser() -> Parser:
         help="one setting for each graph instead of one for all",
     )
     parser.add_argument(
-        "--start",
+        "--earlier",
         default=None,
         metavar="FILE.toml",
         help="try the settings that an earlier search found right after the default; with --trials 2 nothing "

@@ -52,8 +52,8 @@ def write_found(found: Found, out: Path, command: str) -> tuple[Path, Path]:
         "objective": OBJECTIVE,
     }
     comments = ["The best settings that 'fedepd tune' found; take them with --tuned."]
-    if tuning.start is not None:
-        comments.append(f"Searches began at the default and at what '{shown(tuning.start.path.name)}' has.")
+    if tuning.earlier is not None:
+        comments.append(f"Searches began at the default and at what '{shown(tuning.earlier.path.name)}' has.")
     write_text(out / TUNED, as_toml(entries, about, comments))
     searches = [
         {

@@ -50,7 +50,7 @@ class Knob:
         for rung in range(-1, len(ladder.values) + 1):
             if ladder.at(rung) == value:
                 return rung
-        raise BadConfig(f"{self.name} is {shown(value)}, which no search tries; give another --start")
+        raise BadConfig(f"{self.name} is {shown(value)}, which no search tries; give another --earlier")
 
     def with_rung(self, rung: int) -> Knob:
         return replace(self, low=min(self.low, rung), high=max(self.high, rung))
@@ -103,7 +103,7 @@ class Search:
     graphs: tuple[str, ...]
     knobs: list[Knob]
     seed: int = 0
-    start: Mapping[str, Any] = field(default_factory=dict)
+    earlier: Mapping[str, Any] = field(default_factory=dict)
     """A setting that is tried right after the default. A knob that it does not name has its default."""
     trials: list[Trial] = field(default_factory=list)
     extended: list[str] = field(default_factory=list)
@@ -119,8 +119,8 @@ class Search:
         self._asked: dict[int, Any] = {}
         default = {knob.name: knob.default for knob in self.knobs}
         self._queue = [default]  # the default is the first trial
-        if self.start:
-            first = {knob.name: knob.rung_of(self.start) for knob in self.knobs}
+        if self.earlier:
+            first = {knob.name: knob.rung_of(self.earlier) for knob in self.knobs}
             self.knobs = [knob.with_rung(first[knob.name]) for knob in self.knobs]
             self._queue += [first] if first != default else []
 

@@ -34,7 +34,7 @@ class Tuning:
     per_graph: bool = False
     """Whether each graph has a search of its own."""
     data_dir: str | None = None
-    start: TunedFile | None = None
+    earlier: TunedFile | None = None
     """Settings that were found before. Each search tries its own right after the default."""
 
     def __post_init__(self) -> None:
@@ -61,20 +61,20 @@ class Tuning:
                 preset,
                 each,
                 knobs_of(method, preset, list(self.settings)),
-                start=self._start(method, preset, each),
+                earlier=self._earlier(method, preset, each),
             )
             for each in graphs
             for method, preset in self.methods
         ]
 
-    def _start(self, method: str, preset: str, graphs: Sequence[str]) -> Mapping[str, Any]:
-        """What ``start`` has for a search. A setting that is fixed here is left out."""
-        if self.start is None:
+    def _earlier(self, method: str, preset: str, graphs: Sequence[str]) -> Mapping[str, Any]:
+        """What ``earlier`` has for a search. A setting that is fixed here is left out."""
+        if self.earlier is None:
             return {}
         data = graphs[0] if len(graphs) == 1 else None
-        known = self.start.settings_of(method, preset, data)
+        known = self.earlier.settings_of(method, preset, data)
         if known is None:
-            self.start.applied(method, preset, data, {})  # says what the file has
+            self.earlier.applied(method, preset, data, {})  # says what the file has
         return {name: value for name, value in (known or {}).items() if name not in self.settings}
 
 
@@ -119,8 +119,8 @@ def tune(
     hashes = {name: graph_sha256(load(name, tuning.data_dir)) for name in tuning.data}
     first = tuning.methods[0]
     common = developed(*first, {**tuning.settings, "seed": min(tuning.seeds)})
-    if tuning.start is not None:
-        tuning.start.check_vault(common.split.vault)
+    if tuning.earlier is not None:
+        tuning.earlier.check_vault(common.split.vault)
     searches, cells = tuning.searches(), out / CELLS
     try:
         cells.mkdir(parents=True, exist_ok=True)
@@ -145,7 +145,7 @@ def extra_trials(tuning: Tuning, searches: Sequence[Search]) -> int:
     searches get as many, with an edge or without.
     Choice: none where only the default and a setting that was found before are compared.
     """
-    if tuning.start is not None and tuning.trials <= 2:
+    if tuning.earlier is not None and tuning.trials <= 2:
         return 0
     steps = max(len(search.at_edge()) for search in searches)
     return max(steps, tuning.trials // 4) if steps else 0
