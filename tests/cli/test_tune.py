@@ -62,6 +62,17 @@ def test_what_tune_finds_can_be_run(tmp_path: Path, data: str, capsys: pytest.Ca
 
 
 @pytest.mark.usefixtures("no_figures")
+def test_a_graph_chooses_between_the_default_and_what_was_found_before(
+    tmp_path: Path, data: str, tuned: str
+) -> None:
+    out = tmp_path / "choice"
+    words = ["tune", "fedavg", "--data", data, "--per-graph", "--trials", "2", "--earlier", tuned, *QUICK]
+    assert main([*words, "--out", str(out)]) == 0
+    (search,) = json.loads((out / "trials.json").read_text())["searches"]
+    first, second = (trial["settings"] for trial in search["trials"])
+    assert second == {**first, "lr": 0.03, "dropout": 0.25}
+
+
 def test_a_comparison_tunes_the_methods_that_the_file_names(tmp_path: Path, data: str, tuned: str) -> None:
     out = tmp_path / "compare"
     words = ["fedavg", "fedlc", "--data", data, "--seeds", "1", "--tuned", tuned, *QUICK, "--out", str(out)]
