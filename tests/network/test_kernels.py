@@ -373,13 +373,47 @@ def test_only_rows_with_enough_entries_per_tile_are_tiled() -> None:
     )
     assert few._tiles is None
     assert enough._tiles is not None
-    starts, columns, values = enough._tiles
-    assert starts.tolist() == [0, 24, 48, 72, 96, 120] + 10 * [120]
-    assert columns.tolist() == 5 * list(range(24))
+    starts, rows, quads, values = enough._tiles
+    assert starts.tolist() == [0, 6, 12, 18, 24, 30] + 10 * [30]
+    assert rows.tolist() == 3 * list(range(5))
+    begins = quads.numpy().view("<u2")  # in bytes; the last quad reads the row of nothing below the tile
+    assert begins.tolist() == 5 * [256 * column for column in range(24)] + 4 * [256 * 128]
     assert values is None  # all are 1
 
 
-DENSE_SHAPES = [(16, 3, 16), (100, 128, 64), (61, 64, 40), (60, 40, 70), (33, 193, 64), (20, 300, 17)]
+@compiled
+def test_rows_of_a_tile_stand_by_size_and_are_filled_up() -> None:
+    """Rows of 5, 2, 0 and 7 entries are 2, 1, 0 and 2 quads. A row of nothing has no quad."""
+    filled = np.zeros((4, 9), np.float32)
+    for row, count in enumerate((5, 2, 0, 7)):
+        filled[row, :count] = 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "TILED_FROM", 0)
+        tiles = kernels.Factor(csr_tensor(sp.csr_matrix(filled), np.int32))._tiles
+    assert tiles is not None
+    starts, rows, quads, values = tiles
+    assert rows.tolist() == [2, 1, 0, 3]
+    assert starts.tolist() == [0, 0, 1, 3, 5]
+    begins = (quads.numpy().view("<u2") // 256).reshape(-1, 4)
+    assert begins[:5].tolist() == [
+        [0, 1, 128, 128],
+        [0, 1, 2, 3], [4, 128, 128, 128],
+        [0, 1, 2, 3], [4, 5, 6, 128],
+    ]  # fmt: skip
+    assert values is not None
+    ones = [2, 2, 1, 1, 2, 2, 2, 2, 2, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 1]
+    assert values[: len(ones)].tolist() == ones
+
+
+DENSE_SHAPES = [
+    (16, 3, 16),
+    (100, 128, 64),
+    (61, 64, 40),
+    (60, 40, 70),
+    (33, 193, 64),
+    (20, 300, 17),
+    (17, 70, 12),
+]
 
 
 @pytest.mark.parametrize("shape", [*DENSE_SHAPES, (20, 384, 64), (20, 1000, 65), (3, 5, 7), (0, 5, 64)])
@@ -390,6 +424,15 @@ def test_dense_product_has_the_bits_of_torch(shape: tuple[int, int, int], turned
     random = torch.Generator().manual_seed(inner)
     left = torch.randn(rows, inner, generator=random)
     right = torch.randn(width, inner, generator=random).t() if turned else torch.randn(inner, width)
+    assert torch.equal(kernels.dense_product(left, right), left @ right)
+
+
+@given(rows=st.integers(1, 90), inner=st.integers(2, 90), width=st.integers(1, 13), turned=st.booleans())
+def test_narrow_products_have_the_bits_of_torch(rows: int, inner: int, width: int, turned: bool) -> None:
+    """MKL takes some columns apart, by row and width, on the processors on which it is not asked."""
+    random = torch.Generator().manual_seed(rows * inner)
+    left = torch.randn(inner, rows, generator=random).t() if turned else torch.randn(rows, inner)
+    right = torch.randn(inner, width, generator=random)
     assert torch.equal(kernels.dense_product(left, right), left @ right)
 
 

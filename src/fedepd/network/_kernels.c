@@ -48,44 +48,56 @@ typedef float wide_lane __attribute__((vector_size(64), aligned(4), may_alias));
 static int fits_wide(int64_t width) { return wide && width % WIDE_LANE == 0; }
 
 /* Sums COUNT lanes of columns, starting at c, of row r of A dense in registers, and stores them in row `to`
-   of out. It is a macro, so that it is compiled for the same processor as the function that uses it. */
-#define STRIP(KIND, COUNT)                                                              \
-    {                                                                                   \
-        KIND sum[COUNT];                                                                \
-        for (int l = 0; l < (COUNT); l++) sum[l] = (KIND){0};                           \
-        for (int32_t e = start[r]; e < start[r + 1]; e++) {                             \
-            const KIND *from = (const KIND *)(dense + (int64_t)index[e] * width + c);   \
-            for (int l = 0; l < (COUNT); l++) sum[l] += value[e] * from[l];             \
-        }                                                                               \
-        for (int l = 0; l < (COUNT); l++) ((KIND *)(out + to * width + c))[l] = sum[l]; \
+   of out. The last lane begins `last` columns after c. It is a macro, so that it is compiled for the same
+   processor as the function that uses it. */
+#define STRIP(KIND, COUNT)                                                                       \
+    {                                                                                            \
+        KIND sum[COUNT];                                                                         \
+        for (int l = 0; l < (COUNT); l++) sum[l] = (KIND){0};                                    \
+        for (int32_t e = start[r]; e < start[r + 1]; e++) {                                      \
+            const float *from = dense + (int64_t)index[e] * width + c;                           \
+            for (int l = 0; l < (COUNT) - 1; l++) sum[l] += value[e] * ((const KIND *)from)[l];  \
+            sum[(COUNT) - 1] += value[e] * *(const KIND *)(from + last);                         \
+        }                                                                                        \
+        float *at = out + to * width + c;                                                        \
+        for (int l = 0; l < (COUNT) - 1; l++) ((KIND *)at)[l] = sum[l];                          \
+        *(KIND *)(at + last) = sum[(COUNT) - 1];                                                 \
     }
 
-/* All columns of that row. Some are computed again, with the same sums. */
-#define ROW                                                             \
-    {                                                                   \
-        int64_t c = 0;                                                  \
-        for (; c + 8 * LANE <= width; c += 8 * LANE) STRIP(lane, 8)     \
-        for (; c + 4 * LANE <= width; c += 4 * LANE) STRIP(lane, 4)     \
-        for (; c + LANE <= width; c += LANE) STRIP(lane, 1)             \
-        if (c < width && width > LANE) {                                \
-            c = width - LANE;                                           \
-            STRIP(lane, 1)                                              \
-            c = width;                                                  \
-        }                                                               \
-        for (; c < width; c++) {                                        \
-            float sum = 0;                                              \
-            for (int32_t e = start[r]; e < start[r + 1]; e++)           \
-                sum += value[e] * dense[(int64_t)index[e] * width + c]; \
-            out[to * width + c] = sum;                                  \
-        }                                                               \
+/* All columns of that row, of which there are LANE or more. The last lane ends with the row. So it may
+   compute columns again, with the same sums. */
+#define ROW                                                                             \
+    for (int64_t c = 0, lanes; c < width; c += lanes * LANE) {                          \
+        const int64_t left = (width - c + LANE - 1) / LANE;                             \
+        lanes = left <= 8 ? left : left < 16 ? left / 2 : 8;                            \
+        const int64_t last = lanes == left ? width - c - LANE : (lanes - 1) * LANE;     \
+        switch (lanes) {                                                                \
+            case 8: STRIP(lane, 8) break;                                               \
+            case 7: STRIP(lane, 7) break;                                               \
+            case 6: STRIP(lane, 6) break;                                               \
+            case 5: STRIP(lane, 5) break;                                               \
+            case 4: STRIP(lane, 4) break;                                               \
+            case 3: STRIP(lane, 3) break;                                               \
+            case 2: STRIP(lane, 2) break;                                               \
+            default: STRIP(lane, 1)                                                     \
+        }                                                                               \
+    }
+
+/* All columns of that row, of which there are fewer than LANE. */
+#define NARROW_ROW                                                  \
+    for (int64_t c = 0; c < width; c++) {                           \
+        float sum = 0;                                              \
+        for (int32_t e = start[r]; e < start[r + 1]; e++)           \
+            sum += value[e] * dense[(int64_t)index[e] * width + c]; \
+        out[to * width + c] = sum;                                  \
     }
 
 /* All columns of that row, where fits_wide(width). */
 #define WIDE_ROW                                                                   \
     {                                                                              \
-        int64_t c = 0;                                                             \
+        int64_t c = 0, last = 3 * WIDE_LANE;                                       \
         for (; c + 4 * WIDE_LANE <= width; c += 4 * WIDE_LANE) STRIP(wide_lane, 4) \
-        for (; c < width; c += WIDE_LANE) STRIP(wide_lane, 1)                      \
+        for (last = 0; c < width; c += WIDE_LANE) STRIP(wide_lane, 1)              \
     }
 
 #define PRODUCT                                                                                    \
@@ -103,7 +115,8 @@ WIDE static void wide_product PRODUCT {
 FAST static void product PRODUCT {
     for (int64_t to = 0; to < count; to++) {
         const int64_t r = chosen ? chosen[to] : to;
-        ROW
+        if (width >= LANE) ROW
+        else NARROW_ROW
     }
 }
 
@@ -117,29 +130,38 @@ void fedepd_product PRODUCT {
 #define STRIP_WIDTH 64
 #define TILE_HEIGHT 128
 
-/* Adds what row r has in a tile to the row's sums of the tiles before it. The rows of the strip that the tile
-   reads lie beside each other at `near`. */
-#define TILE_ROW(KIND, TERM)                                                           \
-    {                                                                                  \
-        enum { COUNT = STRIP_WIDTH * sizeof(float) / sizeof(KIND) };                   \
-        KIND sum[COUNT], *to = (KIND *)(out + r * width);                              \
-        for (int l = 0; l < COUNT; l++) sum[l] = first ? (KIND){0} : to[l];            \
-        for (int32_t e = start[r]; e < start[r + 1]; e++) {                            \
-            const KIND *from = (const KIND *)(near + (int64_t)index[e] * STRIP_WIDTH); \
-            for (int l = 0; l < COUNT; l++) sum[l] += TERM;                            \
-        }                                                                              \
-        for (int l = 0; l < COUNT; l++) to[l] = sum[l];                                \
+#define QUAD 4
+
+/* Adds what row[p] has in a tile to the row's sums of the tiles before it. The rows of the strip that the
+   tile reads lie beside each other at `near`. A quad says where four of them begin, in bytes. The next one is
+   read early: it would wait behind the sums. */
+#define TILE_ROW(KIND, TERM)                                                                \
+    {                                                                                       \
+        enum { COUNT = STRIP_WIDTH * sizeof(float) / sizeof(KIND) };                        \
+        KIND sum[COUNT], *to = (KIND *)(out + row[p] * width);                              \
+        for (int l = 0; l < COUNT; l++) sum[l] = first ? (KIND){0} : to[l];                 \
+        for (int64_t q = start[p]; q < start[p + 1]; q++) {                                 \
+            const uint64_t now = next;                                                      \
+            next = quad[q + 1];                                                             \
+            for (int i = 0; i < QUAD; i++) {                                                \
+                const KIND *from = (const KIND *)(near + (uint16_t)(now >> (16 * i)));      \
+                for (int l = 0; l < COUNT; l++) sum[l] += TERM;                             \
+            }                                                                               \
+        }                                                                                   \
+        for (int l = 0; l < COUNT; l++) to[l] = sum[l];                                     \
     }
 
-#define TILE_ROWS(KIND)                                                       \
-    if (value)                                                                \
-        for (int64_t r = 0; r < rows; r++) TILE_ROW(KIND, value[e] * from[l]) \
-    else                                                                      \
-        for (int64_t r = 0; r < rows; r++) TILE_ROW(KIND, from[l])
+#define TILE_ROWS(KIND)                                                                  \
+    uint64_t next = quad[start[0]];                                                      \
+    if (value)                                                                           \
+        for (int64_t p = 0; p < rows; p++) TILE_ROW(KIND, value[q * QUAD + i] * from[l]) \
+    else                                                                                 \
+        for (int64_t p = 0; p < rows; p++) TILE_ROW(KIND, from[l])
 
-#define TILE                                                                                                \
-    (int64_t rows, int64_t width, int first, const int32_t *restrict start, const uint16_t *restrict index, \
-     const float *restrict value, const float *restrict near, float *restrict out)
+#define TILE                                                                                             \
+    (int64_t rows, int64_t width, int first, const int32_t *restrict start, const int32_t *restrict row, \
+     const uint64_t *restrict quad, const float *restrict value, const char *restrict near,              \
+     float *restrict out)
 
 WIDE static void wide_tile TILE { TILE_ROWS(wide_lane) }
 
@@ -148,16 +170,18 @@ FAST static void tile TILE { TILE_ROWS(lane) }
 /* out = A dense. The entries of a row are added one after the other, so the bits are those of fedepd_product.
    The width is a multiple of STRIP_WIDTH. value is NULL where all values are 1. */
 void fedepd_tiled_product(int64_t rows, int64_t columns, int64_t width, const int32_t *restrict start,
-                          const uint16_t *restrict index, const float *restrict value,
-                          const float *restrict dense, float *restrict out) {
-    float near[TILE_HEIGHT * STRIP_WIDTH] __attribute__((aligned(64)));
+                          const int32_t *restrict row, const uint64_t *restrict quad,
+                          const float *restrict value, const float *restrict dense, float *restrict out) {
+    float near[(TILE_HEIGHT + 1) * STRIP_WIDTH] __attribute__((aligned(64)));
+    for (int64_t c = 0; c < STRIP_WIDTH; c++) near[TILE_HEIGHT * STRIP_WIDTH + c] = -0.0f; /* adds nothing */
     for (int64_t c = 0; c < width; c += STRIP_WIDTH)
         for (int64_t top = 0; top < columns; top += TILE_HEIGHT) {
             const int64_t height = columns - top < TILE_HEIGHT ? columns - top : TILE_HEIGHT;
+            const int64_t done = top / TILE_HEIGHT * rows;
             for (int64_t r = 0; r < height; r++)
                 memcpy(near + r * STRIP_WIDTH, dense + (top + r) * width + c, STRIP_WIDTH * sizeof(float));
-            (wide ? wide_tile : tile)(rows, width, top == 0, start + top / TILE_HEIGHT * rows, index, value,
-                                      near, out + c);
+            (wide ? wide_tile : tile)(rows, width, top == 0, start + done, row + done, quad, value,
+                                      (const char *)near, out + c);
         }
 }
 
@@ -219,6 +243,64 @@ WIDE void fedepd_dense_product(int64_t rows, int64_t inner, int64_t width, int64
         int64_t r = 0;
         BLOCKS_OF(6)
         BLOCKS_OF(1)
+    }
+}
+
+/* Keeps a product apart from the sum that it is added to, so that both are rounded. */
+#if defined(__x86_64__)
+#define ROUNDED(product) __asm__("" : "+v"(product))
+#else
+#define ROUNDED(product) (void)(product)
+#endif
+
+/* Adds entry j of ROWS rows, which stand four rows apart, to their sums and to others. */
+#define NARROW_ENTRY(ROWS, OTHER)                                                         \
+    for (int i = 0; i < (ROWS); i++) {                                                    \
+        wide_lane product = left[(r + 4 * i) * below + j * beside] * near[j];             \
+        ROUNDED(product);                                                                 \
+        sum[i] += product;                                                                \
+        OTHER[i] += product;                                                              \
+    }
+
+/* These rows of left right. In the first `apart` columns, of every eight entries the last four are summed
+   before they are added. */
+#define NARROW_ROWS(ROWS, APART)                                                          \
+    {                                                                                     \
+        wide_lane sum[ROWS], other[ROWS], half[ROWS];                                     \
+        int64_t j = 0;                                                                    \
+        for (int i = 0; i < (ROWS); i++) sum[i] = other[i] = (wide_lane){0};              \
+        while ((APART) && j + 8 <= inner) {                                               \
+            for (int i = 0; i < (ROWS); i++) half[i] = (wide_lane){0};                    \
+            for (const int64_t end = j + 4; j < end; j++) NARROW_ENTRY(ROWS, other)       \
+            for (const int64_t end = j + 4; j < end; j++) NARROW_ENTRY(ROWS, half)        \
+            for (int i = 0; i < (ROWS); i++) other[i] += half[i];                         \
+        }                                                                                 \
+        for (; j < inner; j++) NARROW_ENTRY(ROWS, other)                                  \
+        for (int i = 0; i < (ROWS); i++) {                                                \
+            float *to = out + (r + 4 * i) * width;                                        \
+            memcpy(to, &sum[i], (size_t)width * sizeof(float));                           \
+            memcpy(to, &other[i], (size_t)(APART) * sizeof(float));                       \
+        }                                                                                 \
+    }
+
+/* out = left right, [rows, width], of up to WIDE_LANE columns. left[r][j] stands at
+   left[r * below + j * beside], right[j][c] at right[j * down + c * across]. near is work space for `inner`
+   lanes. It sums as MKL does on AMD's processors where there are 2 to 11 columns: MKL takes the columns of a
+   row before the first 16th byte apart, where four or more others are left. */
+WIDE void fedepd_narrow_product(int64_t rows, int64_t inner, int64_t width, int64_t below, int64_t beside,
+                                int64_t down, int64_t across, const float *restrict left,
+                                const float *restrict right, wide_lane *restrict near, float *restrict out) {
+    for (int64_t j = 0; j < inner; j++)
+        for (int64_t c = 0; c < WIDE_LANE; c++) near[j][c] = c < width ? right[j * down + c * across] : 0;
+    for (int64_t phase = 0; phase < 4; phase++) {
+        const int64_t before = (4 - phase * width % 4) % 4, apart = before + 4 <= width ? before : 0;
+        int64_t r = phase;
+        if (apart) {
+            for (; r + 12 < rows; r += 16) NARROW_ROWS(4, apart)
+            for (; r < rows; r += 4) NARROW_ROWS(1, apart)
+        }
+        for (; r + 20 < rows; r += 24) NARROW_ROWS(6, 0)
+        for (; r < rows; r += 4) NARROW_ROWS(1, 0)
     }
 }
 
@@ -492,20 +574,51 @@ void fedepd_rows(int64_t count, const int64_t *restrict chosen, const int32_t *r
     }
 }
 
-/* A CSR matrix in tiles of TILE_HEIGHT columns. Row r of tile t is row t * rows + r of the outputs, and columns
-   are counted from the tile's first. to_start holds tiles * rows + 1 zeros. to_value may be NULL. */
-void fedepd_tiles(int64_t rows, int64_t columns, const int32_t *restrict start, const int32_t *restrict index,
-                  const float *restrict value, int32_t *restrict to_start, uint16_t *restrict to_index,
-                  float *restrict to_value) {
+/* The size of a row of a tile in groups of QUAD, below `sizes`. */
+static int32_t size_of(int32_t count, int32_t sizes) {
+    const int32_t size = (count + QUAD - 1) / QUAD;
+    return size < sizes ? size : sizes - 1;
+}
+
+/* The rows of a CSR matrix in tiles of TILE_HEIGHT columns, in the order in which they are multiplied: place
+   t * rows + p of to_row holds a row of tile t. Of some rows at a time, those with as many entries stand
+   beside each other, so that the processor guesses where a row ends. to_start says where their entries begin,
+   in groups of QUAD. count holds tiles * rows zeros. It becomes where the entries of row r of tile t begin. */
+void fedepd_tile_rows(int64_t rows, int64_t columns, const int32_t *restrict start,
+                      const int32_t *restrict index, int32_t *restrict to_start, int32_t *restrict to_row,
+                      int32_t *restrict count) {
+    enum { SIZES = TILE_HEIGHT / QUAD + 1, TOGETHER = 1024 };
     for (int64_t r = 0; r < rows; r++)
-        for (int32_t e = start[r]; e < start[r + 1]; e++) to_start[index[e] / TILE_HEIGHT * rows + r + 1]++;
-    const int64_t ends = (columns + TILE_HEIGHT - 1) / TILE_HEIGHT * rows;
-    begin_rows(ends, to_start);
+        for (int32_t e = start[r]; e < start[r + 1]; e++) count[index[e] / TILE_HEIGHT * rows + r]++;
+    for (int64_t left = 0; left < columns; left += TILE_HEIGHT) {
+        for (int64_t top = 0; top < rows; top += TOGETHER) {
+            const int64_t end = rows - top < TOGETHER ? rows : top + TOGETHER;
+            int32_t begin[SIZES + 1] = {0};
+            for (int64_t r = top; r < end; r++) begin[size_of(count[r], SIZES) + 1]++;
+            begin_rows(SIZES, begin);
+            for (int64_t r = top; r < end; r++) to_row[top + begin[size_of(count[r], SIZES)]++] = (int32_t)r;
+        }
+        for (int64_t p = 0; p < rows; p++) {
+            int32_t *own = count + to_row[p];
+            to_start[p + 1] = to_start[p] + (*own + QUAD - 1) / QUAD;
+            *own = to_start[p] * QUAD;
+        }
+        count += rows, to_row += rows, to_start += rows;
+    }
+}
+
+/* The entries in that order. place is what `count` became. What is left of a quad reads the row below the
+   tile, times 1, and so does the last quad, which is read and not used. to_value holds ones, or is NULL. */
+void fedepd_tiles(int64_t rows, int64_t quads, const int32_t *restrict start, const int32_t *restrict index,
+                  const float *restrict value, int32_t *restrict place, uint64_t *restrict to_quad,
+                  float *restrict to_value) {
+    const uint64_t below = TILE_HEIGHT * STRIP_WIDTH * sizeof(float);
+    for (int64_t q = 0; q < quads; q++) to_quad[q] = below << 48 | below << 32 | below << 16 | below;
     for (int64_t r = 0; r < rows; r++)
         for (int32_t e = start[r]; e < start[r + 1]; e++) {
-            const int32_t at = to_start[index[e] / TILE_HEIGHT * rows + r]++;
-            to_index[at] = (uint16_t)(index[e] % TILE_HEIGHT);
+            const int32_t at = place[index[e] / TILE_HEIGHT * rows + r]++;
+            const uint64_t begin = (uint64_t)index[e] % TILE_HEIGHT * STRIP_WIDTH * sizeof(float);
+            to_quad[at / QUAD] ^= (below ^ begin) << (16 * (at % QUAD));
             if (to_value) to_value[at] = value[e];
         }
-    rewind_rows(ends, to_start);
 }

@@ -25,10 +25,16 @@ from fedepd.errors import BadConfig, BadData
 LIBRARY = Path(__file__).with_name("_kernels.so")
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
+FROM_WIDTH = 12
+"""MKL on AMD's processors multiplies narrower matrices in another way."""
 STRIP_WIDTH, TILE_HEIGHT = 64, 128
 """As in _kernels.c: of a dense matrix, a tiled product takes as many columns and rows at a time."""
+TILE_QUAD = 4
+"""As there: the entries of a row of a tile are filled up to a multiple of it."""
 TILED_FROM = 8
 """From so many entries on per row of a tile a matrix is multiplied in tiles."""
+MOST_TILED = 1 << 30
+"""Above so many entries it is not: 32 bits might not count those that are filled up."""
 _TWICE = 2 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.float32)  # [256, 8]
 
 
@@ -44,12 +50,14 @@ def _load() -> ctypes.CDLL | None:
         return None
     if not library.fedepd_supported():
         return None
-    if not hasattr(library, "fedepd_tiles"):
+    if not hasattr(library, "fedepd_tile_rows"):
         raise BadConfig("the compiled kernels are older than the package; install it again with pip install")
     library.fedepd_widen(int(choice == "auto"))
     library.fedepd_product.argtypes = [_COUNT, _POINTER, _COUNT, *[_POINTER] * 5]
-    library.fedepd_tiled_product.argtypes = [*[_COUNT] * 3, *[_POINTER] * 5]
+    library.fedepd_tiled_product.argtypes = [*[_COUNT] * 3, *[_POINTER] * 6]
     library.fedepd_dense_product.argtypes = [*[_COUNT] * 5, *[_POINTER] * 4]
+    library.fedepd_narrow_product.argtypes = [*[_COUNT] * 7, *[_POINTER] * 4]
+    library.fedepd_tile_rows.argtypes = [_COUNT, _COUNT, *[_POINTER] * 5]
     library.fedepd_tiles.argtypes = [_COUNT, _COUNT, *[_POINTER] * 6]
     library.fedepd_activate.argtypes = [_COUNT, _COUNT, *[_POINTER] * 3]
     before, after = (_COUNT, _COUNT, _POINTER, _POINTER), (_POINTER, _POINTER)
@@ -65,6 +73,8 @@ def _load() -> ctypes.CDLL | None:
         "product",
         "tiled_product",
         "dense_product",
+        "narrow_product",
+        "tile_rows",
         "tiles",
         "transpose",
         "transposed_product",
@@ -152,22 +162,24 @@ class Factor:
         return out
 
     @cached_property
-    def _tiles(self) -> tuple[Tensor, Tensor, Tensor | None] | None:
-        """The matrix in tiles of 128 columns, for products with the same bits: starts, columns and values.
+    def _tiles(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None] | None:
+        """The matrix in tiles of 128 columns, for products with the same bits.
 
-        Values that are all 1 are left out. A matrix with few entries per row of a tile has no tiles: what a
-        row costs at each tile would exceed the gain.
+        Returned are starts, rows, columns and values. Values that are all 1 are left out. A matrix with few
+        entries per row of a tile has no tiles: what a row costs at each tile would exceed the gain.
         """
         ends = -(-self.columns // TILE_HEIGHT) * self.rows
-        _, columns, values = self._parts
-        if _library is None or len(values) < TILED_FROM * ends:
+        starts, columns, values = self._parts
+        if _library is None or not TILED_FROM * ends <= len(values) <= MOST_TILED:
             return None
-        start = torch.zeros(ends + 1, dtype=torch.int32)
-        index = torch.empty(len(columns), dtype=torch.int16)  # unsigned to the library
-        value = None if bool((values == 1).all()) else torch.empty_like(values)
-        out = (start, index, value)
-        _library.fedepd_tiles(self.rows, self.columns, *self._pointers, *map(_address, out))
-        return out
+        start, row, place = (torch.zeros(count, dtype=torch.int32) for count in (ends + 1, ends, ends))
+        rows = map(_address, (starts, columns, start, row, place))
+        _library.fedepd_tile_rows(self.rows, self.columns, *rows)
+        quad = torch.empty(int(start[-1]) + 1, dtype=torch.int64)  # unsigned to the library
+        value = None if bool((values == 1).all()) else torch.ones(len(quad) * TILE_QUAD)
+        own = map(_address, (place, quad, value))
+        _library.fedepd_tiles(self.rows, len(quad), *self._pointers, *own)
+        return start, row, quad, value
 
     @property
     def parts(self) -> list[Tensor]:
@@ -318,7 +330,7 @@ def transposed_product(holey: Tensor, dense: Tensor) -> Tensor:
     (rows, units), width = holey.shape, dense.shape[1]
     fits = rows == dense.shape[0] and units % 8 == 0 and width % 8 == 0
     if _library is None or not fits or not _readable(holey, dense):
-        return holey.t() @ dense
+        return dense_product(holey.t(), dense)
     filled, out = torch.empty(units, dtype=torch.int32), torch.empty(units, width)
     pointers = (part.data_ptr() for part in (holey, dense, filled, out))
     _library.fedepd_transposed_product(rows, units, width, *pointers)
@@ -328,17 +340,22 @@ def transposed_product(holey: Tensor, dense: Tensor) -> Tensor:
 def dense_product(left: Tensor, right: Tensor) -> Tensor:
     """``left @ right``: [r, w]. Where a gradient is wanted, torch computes it.
 
-    The compiled one has MKL's bits for these shapes. MKL sums smaller ones differently, and keeps them.
+    The compiled ones have MKL's bits for these shapes. MKL sums others differently, and keeps them.
     """
     (rows, inner), width = left.shape, right.shape[1]
-    fits = rows >= 16 and inner == right.shape[0] and inner > 2 and width >= 16
-    fits = fits and right.is_cpu and right.dtype == torch.float32
+    narrow = width < FROM_WIDTH
+    fits = rows >= 16 and inner == right.shape[0] and inner > 2 and width > 1
+    fits = fits and left.is_cpu and right.is_cpu and left.dtype == right.dtype == torch.float32
+    fits = fits and (right if narrow else left).is_contiguous()
     wanted = torch.is_grad_enabled() and (left.requires_grad or right.requires_grad)
-    if _library is None or not _beats_mkl or not fits or wanted or not _readable(left):
+    if _library is None or not _beats_mkl or not fits or wanted:
         return left @ right
     near, out = torch.empty(inner * -(-width // 16) * 16), torch.empty(rows, width)
     pointers = (part.data_ptr() for part in (left, right, near, out))
-    _library.fedepd_dense_product(rows, inner, width, *right.stride(), *pointers)
+    if narrow:
+        _library.fedepd_narrow_product(rows, inner, width, *left.stride(), *right.stride(), *pointers)
+    else:
+        _library.fedepd_dense_product(rows, inner, width, *right.stride(), *pointers)
     return out
 
 
