@@ -14,6 +14,9 @@ from fedepd.network.kernels import cross_entropy_
 from fedepd.network.training import Gradient, Objective, descend
 from fedepd.types import ClientData, Reply, TaskInfo, Tensors
 
+AT_ONCE = 1 << 13
+"""Numbers of each model that are mixed at a time, so that their copies in float64 fit a cache."""
+
 
 def model_part(tensors: Mapping[str, Tensor]) -> Tensors:
     """The backbone's parameters among other tensors."""
@@ -198,10 +201,12 @@ def own_means(replies: Mapping[int, Reply], weights: Tensor) -> Tensors:
     Row k of the weights [K, K], float64, is the client's own mixture. Clients ascend.
     """
     ids, out = sorted(replies), Tensors()
-    for name in model_part(replies[ids[0]].tensors):
-        models = torch.stack([replies[k].tensors[name] for k in ids]).to(torch.float64)  # [K, ...]
-        mixed = (weights @ models.flatten(1)).reshape(models.shape).to(torch.float32)
-        out.update({f"client{k}.{name}": mixed[row] for row, k in enumerate(ids)})
+    for name, first in model_part(replies[ids[0]].tensors).items():
+        models = [replies[k].tensors[name].reshape(-1) for k in ids]
+        mixed = torch.empty(len(ids), first.numel())  # [K, ...]
+        for part, *some in zip(*(torch.split(each, AT_ONCE, -1) for each in (mixed, *models)), strict=True):
+            part.copy_(weights @ torch.stack(some).to(torch.float64))
+        out.update({f"client{k}.{name}": own.reshape(first.shape) for k, own in zip(ids, mixed, strict=True)})
     return out
 
 
