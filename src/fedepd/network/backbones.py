@@ -19,6 +19,7 @@ from fedepd.errors import BadConfig, UnknownName
 from fedepd.network.contract import (
     Dropout,
     Error,
+    ErrorOfBoth,
     Inputs,
     Network,
     Shapes,
@@ -227,6 +228,12 @@ class Backbone:
         ``error`` computes the loss from the training nodes' logits.
         """
         return self.network.gradient(self, params, inputs, self._dropout(generator), error)
+
+    def gradient_of_both(
+        self, params: Tensors, inputs: Inputs, generator: np.random.Generator, error: ErrorOfBoth
+    ) -> tuple[float, Tensors]:
+        """The same for a loss that also reads the training nodes' H without dropout, [t, hidden]."""
+        return self.network.gradient_of_both(self, params, inputs, self._dropout(generator), error)
 
     def predict(self, params: Tensors, inputs: Inputs) -> Tensor:
         """Logits of every node, evaluation mode: [n, C]."""

@@ -7,7 +7,7 @@ classifier is the same for all: Z = S W + b. Autograd gives the gradient, unless
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 Error = Callable[[Tensor], tuple[float, Tensor]]
 """A loss of logits and its gradient by them, for which it may overwrite them."""
+ErrorOfBoth = Callable[[Tensor, Tensor], tuple[float, Tensor, Tensor]]
+"""The same for a loss of logits and of rows of H without dropout, with both gradients."""
 Shapes = dict[str, tuple[int, ...]]
 """The shape of each parameter, by its name."""
 RESERVED = ("name", "class")
@@ -213,6 +215,18 @@ class Network(ABC):
 
         return through_autograd(params, logits, error)
 
+    def gradient_of_both(
+        self, model: Backbone, params: Tensors, inputs: Inputs, dropout: Dropout, error: ErrorOfBoth
+    ) -> tuple[float, Tensors]:
+        """The same for a loss that also reads H of the training nodes without dropout. Here: by autograd."""
+
+        def outs(leaves: Tensors) -> tuple[Tensor, Tensor]:
+            h = self.encode(model, leaves, inputs, dropout)
+            clean = self.encode(model, leaves, inputs, Dropout(0.0, dropout.width, None))
+            return self.logits(model, leaves, h, inputs, train_only=True), clean[inputs.train]
+
+        return both_through_autograd(params, outs, error)
+
 
 def through_autograd(
     params: Tensors, logits_of: Callable[[Tensors], Tensor], error: Error
@@ -221,8 +235,22 @@ def through_autograd(
     leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
     logits = logits_of(leaves)
     loss, grad = error(logits.detach().clone())
-    found = torch.autograd.grad(logits, list(leaves.values()), grad, allow_unused=True)
-    return loss, {name: value for name, value in zip(leaves, found, strict=True) if value is not None}
+    return loss, _gradients((logits,), leaves, (grad,))
+
+
+def both_through_autograd(
+    params: Tensors, outs_of: Callable[[Tensors], tuple[Tensor, Tensor]], error: ErrorOfBoth
+) -> tuple[float, Tensors]:
+    """The same for a loss of logits and of rows of H without dropout."""
+    leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
+    outs = outs_of(leaves)
+    loss, *grads = error(outs[0].detach().clone(), outs[1].detach().clone())
+    return loss, _gradients(outs, leaves, grads)
+
+
+def _gradients(outs: Sequence[Tensor], leaves: Tensors, grads: Sequence[Tensor]) -> Tensors:
+    found = torch.autograd.grad(outs, list(leaves.values()), grads, allow_unused=True)
+    return {name: value for name, value in zip(leaves, found, strict=True) if value is not None}
 
 
 def check_network_class(cls: object) -> type[Network]:

@@ -6,6 +6,7 @@ does without autograd (the tests check both against it).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
@@ -17,6 +18,7 @@ from fedepd.network import kernels, near
 from fedepd.network.contract import (
     Dropout,
     Error,
+    ErrorOfBoth,
     Inputs,
     Network,
     Shapes,
@@ -141,26 +143,71 @@ class Convolution(Network):
         if model.head == "linear" or model.layers > 2:
             return super().gradient(model, params, inputs, dropout, error)
         inputs = inputs.of_training
-        first, weight, train = (
-            self._first_layer(model, inputs, dropout),
-            params["classifier.weight"],
-            inputs.train_rows,
-        )
+        first = self._first_layer(model, inputs, dropout)
         h = first.forward(params["encoder.weight"], params["encoder.bias"])
-        if self._narrow(model, weight):
-            loss, grad = error(train.times(dense_product(h, weight)).add_(params["classifier.bias"]))
-            spread = train.transposed_times(grad)  # [n, C]
-            grad_weight, grad_h = kernels.transposed_product(h, spread), dense_product(spread, weight.t())
-        else:
-            s = self.smooth(model, params, h, inputs, train_only=True)
-            loss, grad = error(classify(params, s))
-            grad_weight, grad_s = s.t() @ grad, dense_product(grad, weight.t())
-            grad_h = train.transposed_times(grad_s[:, : model.hidden])
-            if self.parts == 2:
-                grad_h.index_add_(0, inputs.train, grad_s[:, model.hidden :])
-        grads = {"classifier.weight": grad_weight, "classifier.bias": grad.sum(0)}
+        logits, s = self._training_logits(model, params, h, inputs)
+        loss, grad = error(logits)
+        grads, grad_h = self._through_last(params, inputs, h, s, grad, kernels.transposed_product)
         grads["encoder.weight"], grads["encoder.bias"] = first.backward(grad_h, h)
         return loss, grads
+
+    def gradient_of_both(
+        self, model: Backbone, params: Tensors, inputs: Inputs, dropout: Dropout, error: ErrorOfBoth
+    ) -> tuple[float, Tensors]:
+        """Without autograd, with its bits. P X W is computed once for H with and without dropout."""
+        if model.head == "linear" or model.layers > 2:
+            return super().gradient_of_both(model, params, inputs, dropout, error)
+        inputs = inputs.of_training
+        first = self._first_layer(model, inputs, dropout)
+        plain = replace(first, drop=None, scale=1.0)
+        product = first.product(params["encoder.weight"])
+        clean = plain.activated(product.clone(), params["encoder.bias"])
+        h = first.activated(product, params["encoder.bias"])
+        logits, s = self._training_logits(model, params, h, inputs)
+        loss, grad, grad_rows = error(logits, clean.index_select(0, inputs.train))
+        grads, grad_h = self._through_last(params, inputs, h, s, grad, _product_of_transpose)
+        grad_clean = torch.zeros_like(clean)
+        grad_clean[inputs.train] = grad_rows
+        both = zip(first.backward(grad_h, h), plain.backward(grad_clean, clean), strict=True)
+        grads["encoder.weight"], grads["encoder.bias"] = (one + other for one, other in both)
+        return loss, grads
+
+    def _training_logits(
+        self, model: Backbone, params: Tensors, h: Tensor, inputs: Inputs
+    ) -> tuple[Tensor, Tensor | None]:
+        """Logits of the training nodes, and S where they were computed from it."""
+        weight = params["classifier.weight"]
+        if self._narrow(model, weight):
+            product = inputs.train_rows.times(dense_product(h, weight))
+            return product.add_(params["classifier.bias"]), None
+        s = self.smooth(model, params, h, inputs, train_only=True)
+        return classify(params, s), s
+
+    def _through_last(
+        self,
+        params: Tensors,
+        inputs: Inputs,
+        h: Tensor,
+        s: Tensor | None,
+        grad: Tensor,
+        transposed_product: Callable[[Tensor, Tensor], Tensor],
+    ) -> tuple[Tensors, Tensor]:
+        """The gradients of the last layer's parameters, and that of H, by the gradient of the logits."""
+        weight, train, hidden = params["classifier.weight"], inputs.train_rows, h.shape[1]
+        if s is None:
+            spread = train.transposed_times(grad)  # [n, C]
+            grad_weight, grad_h = transposed_product(h, spread), dense_product(spread, weight.t())
+        else:
+            grad_weight, grad_s = s.t() @ grad, dense_product(grad, weight.t())
+            grad_h = train.transposed_times(grad_s[:, :hidden])
+            if self.parts == 2:
+                grad_h.index_add_(0, inputs.train, grad_s[:, hidden:])
+        return {"classifier.weight": grad_weight, "classifier.bias": grad.sum(0)}, grad_h
+
+
+def _product_of_transpose(h: Tensor, dense: Tensor) -> Tensor:
+    """``h.t() @ dense`` with the bits of autograd."""
+    return dense_product(h.t(), dense)
 
 
 @final
@@ -210,16 +257,22 @@ class FirstLayer:
         return out
 
     def forward(self, weight: Tensor, bias: Tensor) -> Tensor:
+        return self.activated(self.product(weight), bias)
+
+    def product(self, weight: Tensor) -> Tensor:
+        """P X W, or X W."""
         features, operator = self.features, self.operator
         if isinstance(features, Tensor):
-            h = dense_product(features, weight)
-        elif operator is None:
-            h = features.times(weight)
-        elif self.own_apart:
+            return dense_product(features, weight)
+        if operator is None:
+            return features.times(weight)
+        if self.own_apart:
             smoothed, own = weight.chunk(2)
-            h = operator.times(features.times(smoothed)).add_(features.times(own))
-        else:
-            h = operator.times(features.times(weight))
+            return operator.times(features.times(smoothed)).add_(features.times(own))
+        return operator.times(features.times(weight))
+
+    def activated(self, h: Tensor, bias: Tensor) -> Tensor:
+        """H of that product, which is overwritten."""
         kernels.activate(h, bias, self.drop if isinstance(self.drop, bytes) else None)
         return h.mul_(self.drop) if isinstance(self.drop, Tensor) else h
 

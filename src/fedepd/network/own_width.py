@@ -13,7 +13,14 @@ import torch
 from torch import Tensor
 
 from fedepd.network.backbones import Backbone, checked_shapes
-from fedepd.network.contract import Error, Inputs, Shapes, through_autograd
+from fedepd.network.contract import (
+    Error,
+    ErrorOfBoth,
+    Inputs,
+    Shapes,
+    both_through_autograd,
+    through_autograd,
+)
 from fedepd.types import TaskInfo, Tensors
 
 COMMON = "encoder.common"
@@ -72,3 +79,14 @@ class OwnWidth(Backbone):
             return self.logits(leaves, self.encode(leaves, inputs, generator), inputs, train_only=True)
 
         return through_autograd(params, logits, error)
+
+    def gradient_of_both(
+        self, params: Tensors, inputs: Inputs, generator: np.random.Generator, error: ErrorOfBoth
+    ) -> tuple[float, Tensors]:
+        """By autograd."""
+
+        def outs(leaves: Tensors) -> tuple[Tensor, Tensor]:
+            logits = self.logits(leaves, self.encode(leaves, inputs, generator), inputs, train_only=True)
+            return logits, self.encode(leaves, inputs)[inputs.train]
+
+        return both_through_autograd(params, outs, error)

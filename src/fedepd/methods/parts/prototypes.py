@@ -13,7 +13,7 @@ from fedepd.methods.base import Client, Server
 from fedepd.methods.steps import class_counts, class_sums, cross_entropy
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Inputs
-from fedepd.network.training import Objective
+from fedepd.network.training import Gradient, Objective
 from fedepd.types import ClientData, Field, Fields, Tensors
 
 
@@ -44,15 +44,24 @@ def pulled(
     share = known / (inputs.labels.shape[0] if form == "original" else counts[inputs.labels])  # [t]
     draws = client.draws("dropout")
 
-    def loss(params: Tensors) -> Tensor:
-        dropped = client.model.encode(params, inputs, draws)
-        hidden = dropped if embedding == "dropped" else client.model.encode(params, inputs)
-        supervised = F.cross_entropy(
-            client.model.logits(params, dropped, inputs, train_only=True), inputs.labels
-        )
-        return supervised + lam * penalty(hidden[inputs.train], target, share)
+    def of_dropped(params: Tensors) -> Tensor:
+        hidden = client.model.encode(params, inputs, draws)
+        logits = client.model.logits(params, hidden, inputs, train_only=True)
+        return F.cross_entropy(logits, inputs.labels) + lam * penalty(hidden[inputs.train], target, share)
 
-    return loss
+    def of_both(logits: Tensor, hidden: Tensor) -> tuple[float, Tensor, Tensor]:
+        supervised = F.cross_entropy(logits.requires_grad_(), inputs.labels)
+        total = supervised.detach() + lam * penalty(hidden, target, share)
+        weight = (torch.tensor(lam) * share / hidden.shape[1])[:, None]  # in the order of autograd
+        return (
+            float(total),
+            torch.autograd.grad(supervised, logits)[0],
+            (hidden - target).mul_(2).mul_(weight),
+        )
+
+    if embedding == "dropped":
+        return of_dropped
+    return Gradient(lambda params: client.model.gradient_of_both(params, inputs, draws, of_both))
 
 
 def penalty(hidden: Tensor, target: Tensor, share: Tensor) -> Tensor:
