@@ -180,12 +180,14 @@ def test_activate_in_double_precision_and_on_a_transposed_view() -> None:
         assert torch.equal(h, expected)
 
 
-def test_what_is_not_a_number_is_not_hidden() -> None:
+@pytest.mark.parametrize("width", [3, 8, 11])
+def test_what_is_not_a_number_is_not_hidden(width: int) -> None:
     """A diverged unit is no dead unit: relu(NaN) is NaN, and its gradient passes, as in torch."""
-    h = torch.tensor([[float("nan"), 1.0, -1.0]])
-    kernels.activate(h, torch.zeros(3), None)
-    assert h.isnan().tolist() == [[True, False, False]]
-    assert kernels.activate_backward(torch.ones(1, 3), h, 2.0)[0].tolist() == [[2.0, 2.0, 0.0]]
+    h = torch.tensor([[float("nan"), 1.0, -1.0, *[0.0] * (width - 3)]])
+    kernels.activate(h, torch.zeros(width), None)
+    assert h.isnan().tolist() == [[True, *[False] * (width - 1)]]
+    back = kernels.activate_backward(torch.ones(1, width), h, 2.0)[0]
+    assert back.tolist() == [[2.0, 2.0, *[0.0] * (width - 2)]]
 
 
 def test_activate_by_hand() -> None:
@@ -434,6 +436,31 @@ def test_narrow_products_have_the_bits_of_torch(rows: int, inner: int, width: in
     left = torch.randn(inner, rows, generator=random).t() if turned else torch.randn(rows, inner)
     right = torch.randn(inner, width, generator=random)
     assert torch.equal(kernels.dense_product(left, right), left @ right)
+
+
+@pytest.mark.parametrize("inner", [3, 64, 192, 193])
+@pytest.mark.parametrize("width", [3, 11, 12, 15, 70])
+@pytest.mark.parametrize("rows", [1, 16, 90])
+def test_affine_has_the_bits_of_torch(rows: int, inner: int, width: int) -> None:
+    random = torch.Generator().manual_seed(inner)
+    left, right = torch.randn(rows, inner, generator=random), torch.randn(inner, width, generator=random)
+    bias = torch.randn(width, generator=random)
+    assert torch.equal(kernels.affine(left, right, bias), torch.addmm(bias, left, right))
+    found = kernels.affine(left, right.requires_grad_(), bias)
+    assert found.requires_grad
+
+
+NUMBERS = st.sampled_from([-math.inf, -1.0, -0.0, 0.0, 1.0, 2.0, math.inf, math.nan])
+
+
+@given(rows=st.integers(0, 5), width=st.integers(1, 20), data=st.data())
+def test_classes_are_those_of_torch(rows: int, width: int, data: st.DataObject) -> None:
+    """The first of equal numbers, and the first NaN before any number."""
+    count = rows * width
+    drawn = data.draw(st.lists(NUMBERS, min_size=count, max_size=count))
+    logits = torch.tensor(drawn, dtype=torch.float32).reshape(rows, width)
+    assert torch.equal(kernels.classes_of(logits), logits.argmax(1))
+    assert torch.equal(kernels.classes_of(logits.double()), logits.argmax(1))
 
 
 def test_dense_product_has_a_gradient_where_one_is_wanted() -> None:

@@ -368,22 +368,22 @@ FAST void fedepd_transposed_product(int64_t rows, int64_t units, int64_t width, 
 /* h = dropout(relu(h + bias)). One random bit per unit, most significant first, says whether the unit is
    dropped (0) or doubled (1). Without bits there is no dropout. */
 FAST void fedepd_activate(int64_t rows, int64_t width, const float *bias, const uint8_t *bits, float *h) {
+    const ints place = {128, 64, 32, 16, 8, 4, 2, 1};
+    const lane twice = (lane){0} + 2.0f;
+    const int64_t whole = width % LANE ? 0 : width;
     for (int64_t r = 0; r < rows; r++) {
         float *row = h + r * width;
-        for (int64_t c = 0; c < width; c++) {
-            const float sum = row[c] + bias[c];
-            row[c] = sum < 0 ? 0 : sum; /* NaN stays NaN, as in torch */
-        }
-        if (!bits) continue;
         const int64_t first = r * width;
-        if (width % 8 == 0) {
-            for (int64_t c = 0; c < width; c += 8) {
-                const unsigned byte = bits[(first + c) / 8];
-                for (int k = 0; k < 8; k++) row[c + k] *= (float)((byte >> (7 - k) & 1) << 1);
-            }
-        } else {
-            for (int64_t c = 0; c < width; c++)
-                row[c] *= (float)((bits[(first + c) / 8] >> (7 - (first + c) % 8) & 1) << 1);
+        for (int64_t c = 0; c < whole; c += LANE) {
+            const lane sum = *(lane *)(row + c) + *(const lane *)(bias + c);
+            lane kept = (lane)((ints)sum & ~(sum < 0)); /* NaN stays NaN, as in torch */
+            if (bits) kept *= (lane)((ints)twice & ((bits[(first + c) / 8] & place) != 0));
+            *(lane *)(row + c) = kept;
+        }
+        for (int64_t c = whole; c < width; c++) {
+            const float sum = row[c] + bias[c];
+            row[c] = sum < 0 ? 0 : sum;
+            if (bits) row[c] *= (float)((bits[(first + c) / 8] >> (7 - (first + c) % 8) & 1) << 1);
         }
     }
 }
@@ -419,11 +419,15 @@ static FAST inline lane lanes_exp(lane x) {
     return (lane)((ints)out & ~gone);
 }
 
-/* The next eight numbers of a row that has `left` more. Beyond its end they are -inf, which is never a
-   maximum and whose e^x adds nothing. */
-static FAST inline lane lanes_of(const float *from, int64_t left) {
+/* The next eight numbers of a row that has `left` more, of a matrix that stops at `end`. Beyond the row they
+   are -inf, which is never a maximum and whose e^x adds nothing. */
+static FAST inline lane lanes_of(const float *from, int64_t left, const float *end) {
     if (left >= LANE) return *(const lane *)from;
     lane out = (lane){0} - INFINITY;
+    if (end - from >= LANE) {
+        const ints own = (ints){0, 1, 2, 3, 4, 5, 6, 7} < (int32_t)left;
+        return (lane)(((ints) * (const lane *)from & own) | ((ints)out & ~own));
+    }
     for (int l = 0; l < left; l++) out[l] = from[l];
     return out;
 }
@@ -438,16 +442,16 @@ static FAST inline void lanes_to(float *to, lane values, int64_t left) {
    its gradient. shift may be NULL. If a label is not a column, the function returns 1 and z is unusable. */
 FAST int fedepd_cross_entropy(int64_t rows, int64_t width, const float *shift, const int64_t *label,
                               double weight, float *z, double *loss) {
-    const float scale = (float)(weight / (double)rows);
+    const float scale = (float)(weight / (double)rows), *end = z + rows * width;
     double total = 0;
     for (int64_t r = 0; r < rows; r++) {
         float *row = z + r * width;
         if (label[r] < 0 || label[r] >= width) return 1;
         lane tops = (lane){0} - INFINITY, sums = {0};
         for (int64_t c = 0; c < width; c += LANE) {
-            lane x = lanes_of(row + c, width - c);
+            lane x = lanes_of(row + c, width - c, end);
             if (shift) {
-                x += lanes_of(shift + c, width - c);
+                x += lanes_of(shift + c, width - c, shift + width);
                 lanes_to(row + c, x, width - c);
             }
             const ints above = x > tops;
@@ -457,7 +461,7 @@ FAST int fedepd_cross_entropy(int64_t rows, int64_t width, const float *shift, c
         for (int l = 1; l < LANE; l++) top = tops[l] > top ? tops[l] : top;
         const float own = row[label[r]];
         for (int64_t c = 0; c < width; c += LANE) {
-            const lane x = lanes_exp(lanes_of(row + c, width - c) - top);
+            const lane x = lanes_exp(lanes_of(row + c, width - c, end) - top);
             lanes_to(row + c, x, width - c);
             sums += x;
         }
@@ -469,6 +473,30 @@ FAST int fedepd_cross_entropy(int64_t rows, int64_t width, const float *shift, c
     }
     *loss = weight * total / (double)rows;
     return 0;
+}
+
+/* The column of each row's first largest number, or of its first NaN. */
+FAST void fedepd_largest(int64_t rows, int64_t width, const float *restrict z, int64_t *restrict out) {
+    for (int64_t r = 0; r < rows; r++) {
+        const float *row = z + r * width;
+        const ints begin = {0, 1, 2, 3, 4, 5, 6, 7};
+        lane tops = (lane){0} - INFINITY;
+        ints places = begin, odd = {0};
+        for (int64_t c = 0; c < width; c += LANE) {
+            const lane x = lanes_of(row + c, width - c, z + rows * width);
+            const ints above = x > tops;
+            odd |= x != x;
+            tops = (lane)(((ints)x & above) | ((ints)tops & ~above));
+            places = ((begin + (int32_t)c) & above) | (places & ~above);
+        }
+        int32_t best = 0, any = 0;
+        for (int l = 0; l < LANE; l++) any |= odd[l];
+        for (int l = 1; l < LANE; l++)
+            if (tops[l] > tops[best] || (tops[l] == tops[best] && places[l] < places[best])) best = l;
+        out[r] = places[best];
+        if (any)
+            for (out[r] = 0; row[out[r]] == row[out[r]];) out[r]++;
+    }
 }
 
 /* One step of Adam with an L2 penalty. `rate` is the learning rate divided by the bias correction of the

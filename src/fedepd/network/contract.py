@@ -290,7 +290,7 @@ def convolves_first(model: Backbone) -> bool:
 
 def classify(params: Tensors, s: Tensor) -> Tensor:
     """Z = S W + b: [rows, C]."""
-    return torch.addmm(params["classifier.bias"], s, params["classifier.weight"])
+    return kernels.affine(s, params["classifier.weight"], params["classifier.bias"])
 
 
 def times(matrix: Sparse | Tensor, weight: Tensor) -> Tensor:

@@ -27,6 +27,8 @@ _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
 FROM_WIDTH = 12
 """MKL on AMD's processors multiplies narrower matrices in another way."""
+ONE_PART = 192
+"""So many products MKL sums there before it adds them to what was there."""
 STRIP_WIDTH, TILE_HEIGHT = 64, 128
 """As in _kernels.c: of a dense matrix, a tiled product takes as many columns and rows at a time."""
 TILE_QUAD = 4
@@ -50,7 +52,7 @@ def _load() -> ctypes.CDLL | None:
         return None
     if not library.fedepd_supported():
         return None
-    if not hasattr(library, "fedepd_tile_rows"):
+    if not hasattr(library, "fedepd_largest"):
         raise BadConfig("the compiled kernels are older than the package; install it again with pip install")
     library.fedepd_widen(int(choice == "auto"))
     library.fedepd_product.argtypes = [_COUNT, _POINTER, _COUNT, *[_POINTER] * 5]
@@ -68,6 +70,7 @@ def _load() -> ctypes.CDLL | None:
     library.fedepd_transpose.argtypes = [_COUNT, _COUNT, *[_POINTER] * 6]
     library.fedepd_normalised.argtypes = [_COUNT, *[_POINTER] * 7]
     library.fedepd_rows.argtypes = [_COUNT, *[_POINTER] * 7]
+    library.fedepd_largest.argtypes = [_COUNT, _COUNT, _POINTER, _POINTER]
     library.fedepd_adam.argtypes = [_COUNT, *[ctypes.c_float] * 6, *[_POINTER] * 4]
     without_result = (
         "product",
@@ -81,6 +84,7 @@ def _load() -> ctypes.CDLL | None:
         "rows",
         "activate",
         "activate_backward",
+        "largest",
         "adam",
     )
     for name in without_result:
@@ -356,6 +360,23 @@ def dense_product(left: Tensor, right: Tensor) -> Tensor:
         _library.fedepd_narrow_product(rows, inner, width, *left.stride(), *right.stride(), *pointers)
     else:
         _library.fedepd_dense_product(rows, inner, width, *right.stride(), *pointers)
+    return out
+
+
+def affine(left: Tensor, right: Tensor, bias: Tensor) -> Tensor:
+    """``left @ right + bias``: [r, w], with the bits of one call of MKL."""
+    wanted = torch.is_grad_enabled() and any(part.requires_grad for part in (left, right, bias))
+    if wanted or not 2 < left.shape[1] <= ONE_PART or right.shape[1] < FROM_WIDTH or left.shape[0] < 16:
+        return torch.addmm(bias, left, right)
+    return dense_product(left, right).add_(bias)
+
+
+def classes_of(logits: Tensor) -> Tensor:
+    """``logits.argmax(1)``: int64 [n]."""
+    if _library is None or logits.ndim != 2 or not logits.shape[1] or not _readable(logits):
+        return logits.argmax(1)
+    out = torch.empty(logits.shape[0], dtype=torch.int64)
+    _library.fedepd_largest(*logits.shape, logits.data_ptr(), out.data_ptr())
     return out
 
 

@@ -168,7 +168,7 @@ class _Spmm(torch.autograd.Function):
 
 def spmm(matrix: Sparse | Chosen, dense: Tensor) -> Tensor:
     """``matrix @ dense`` with a gradient for ``dense``."""
-    if matrix.has_gradient:
+    if matrix.has_gradient or not (torch.is_grad_enabled() and dense.requires_grad):
         return matrix.times(dense)
     out: Tensor = _Spmm.apply(matrix, dense)  # type: ignore[no-untyped-call]
     return out
