@@ -39,6 +39,7 @@ from fedepd.methods.steps import (
 )
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Inputs, glorot
+from fedepd.network.products import affine
 from fedepd.network.sparse import Sparse, factor_of, spmm
 from fedepd.network.training import Objective
 from fedepd.options import ladder, option
@@ -296,7 +297,7 @@ def encode(params: Tensors, features: Sparse | Tensor) -> Tensor:
 
 def head(params: Tensors, name: str, hidden: Tensor) -> Tensor:
     """Logits of the head "joint" (reads φ(x) + s) or "plain" (reads φ(x)), [rows, C]."""
-    return torch.addmm(params[f"mlp.{name}.bias"], hidden, params[f"mlp.{name}.weight"])
+    return affine(hidden, params[f"mlp.{name}.weight"], params[f"mlp.{name}.bias"])
 
 
 def decayed(parameter: Tensor, decay: float) -> Tensor:

@@ -45,6 +45,7 @@ from fedepd.methods.steps import (
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Inputs, convolves_first, glorot
 from fedepd.network.convolution import Convolution, side_by_side
+from fedepd.network.products import affine
 from fedepd.network.sparse import Sparse, factor_of
 from fedepd.network.training import Gradient, Loss
 from fedepd.options import ladder, option
@@ -300,7 +301,7 @@ def judged(params: Tensors, logits: Tensor) -> Tensor:
     """The discriminator before its softmax: [t, C]."""
     rows, last = logits, len(WIDTHS)
     for i in range(last + 1):
-        rows = torch.addmm(params[f"discriminator.{i}.bias"], rows, params[f"discriminator.{i}.weight"])
+        rows = affine(rows, params[f"discriminator.{i}.weight"], params[f"discriminator.{i}.bias"])
         rows = F.leaky_relu(rows, 0.02) if i < last else rows
     return rows
 

@@ -206,12 +206,12 @@ static WIDE inline void keep(float *to, wide_lane sum, int64_t left, int64_t add
         for (int64_t j = begin; j < end; j++) {                                                     \
             const wide_lane *from = (const wide_lane *)(near + j * padded + c);                     \
             for (int i = 0; i < (ROWS); i++)                                                        \
-                for (int l = 0; l < (COUNT); l++) sum[i][l] += left[(r + i) * inner + j] * from[l]; \
+                for (int l = 0; l < (COUNT); l++) sum[i][l] += left[(r + i) * below + j * beside] * from[l]; \
         }                                                                                           \
         for (int i = 0; i < (ROWS); i++)                                                            \
             for (int l = 0; l < (COUNT); l++) {                                                     \
                 const int64_t at = c + l * WIDE_LANE;                                               \
-                keep(out + (r + i) * width + at, sum[i][l], width - at, begin);                     \
+                keep(out + (r + i) * width + at, sum[i][l], width - at, begin || added);            \
             }                                                                                       \
     }
 
@@ -227,11 +227,11 @@ static WIDE inline void keep(float *to, wide_lane sum, int64_t left, int64_t add
             }                                                                    \
         }
 
-/* out = left right, [rows, width]. right[j][c] stands at right[j * down + c * across]. near is work space for
+/* out = left right, [rows, width], or out += left right. right[j][c] stands at right[j * down + c * across]. near is work space for
    `inner` rows of `width` numbers, rounded up to a multiple of WIDE_LANE. It sums as MKL does on AMD's
    processors: in parts of at most 192 entries, each from its first entry to its last. */
-WIDE void fedepd_dense_product(int64_t rows, int64_t inner, int64_t width, int64_t down, int64_t across,
-                               const float *restrict left, const float *restrict right, float *restrict near,
+WIDE void fedepd_dense_product(int64_t rows, int64_t inner, int64_t width, int64_t below, int64_t beside,
+                               int64_t down, int64_t across, int64_t added, const float *restrict left, const float *restrict right, float *restrict near,
                                float *restrict out) {
     const int64_t padded = (width + WIDE_LANE - 1) / WIDE_LANE * WIDE_LANE;
     const int64_t part = inner <= 192 ? inner : inner < 384 ? inner / 2 : 192;

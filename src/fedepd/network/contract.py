@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedepd.errors import BadConfig
 from fedepd.network import kernels
+from fedepd.network.products import affine
 from fedepd.network.sparse import Chosen, Sparse, factor_of, normalised, spmm, to_scipy
 from fedepd.options import check_derived, class_name, field_types, is_plain
 from fedepd.shown import shown
@@ -290,7 +291,7 @@ def convolves_first(model: Backbone) -> bool:
 
 def classify(params: Tensors, s: Tensor) -> Tensor:
     """Z = S W + b: [rows, C]."""
-    return kernels.affine(s, params["classifier.weight"], params["classifier.bias"])
+    return affine(s, params["classifier.weight"], params["classifier.bias"])
 
 
 def times(matrix: Sparse | Tensor, weight: Tensor) -> Tensor:

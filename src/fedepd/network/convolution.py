@@ -14,7 +14,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedepd.network import kernels, near
+from fedepd.network import kernels, near, products
 from fedepd.network.contract import (
     Dropout,
     Error,
@@ -130,7 +130,7 @@ class Convolution(Network):
         weight, bias = params["classifier.weight"], params["classifier.bias"]
         if not self._narrow(model, weight):
             return super().logits(model, params, h, inputs, train_only)
-        return spmm(inputs.train_rows if train_only else inputs.operator, dense_product(h, weight)) + bias
+        return spmm(inputs.train_rows if train_only else inputs.operator, products.times(h, weight)) + bias
 
     def _narrow(self, model: Backbone, weight: Tensor) -> bool:
         """Whether P (H W) is cheaper than (P H) W, and the same."""
@@ -169,7 +169,7 @@ class Convolution(Network):
         grad_clean = torch.zeros_like(clean)
         grad_clean[inputs.train] = grad_rows
         both = zip(first.backward(grad_h, h), plain.backward(grad_clean, clean), strict=True)
-        grads["encoder.weight"], grads["encoder.bias"] = (one + other for one, other in both)
+        grads["encoder.weight"], grads["encoder.bias"] = (one.add_(other) for one, other in both)
         return loss, grads
 
     def _training_logits(
@@ -198,7 +198,7 @@ class Convolution(Network):
             spread = train.transposed_times(grad)  # [n, C]
             grad_weight, grad_h = transposed_product(h, spread), dense_product(spread, weight.t())
         else:
-            grad_weight, grad_s = s.t() @ grad, dense_product(grad, weight.t())
+            grad_weight, grad_s = dense_product(s.t(), grad), dense_product(grad, weight.t())
             grad_h = train.transposed_times(grad_s[:, :hidden])
             if self.parts == 2:
                 grad_h.index_add_(0, inputs.train, grad_s[:, hidden:])

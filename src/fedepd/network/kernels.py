@@ -27,8 +27,6 @@ _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
 FROM_WIDTH = 12
 """MKL on AMD's processors multiplies narrower matrices in another way."""
-ONE_PART = 192
-"""So many products MKL sums there before it adds them to what was there."""
 STRIP_WIDTH, TILE_HEIGHT = 64, 128
 """As in _kernels.c: of a dense matrix, a tiled product takes as many columns and rows at a time."""
 TILE_QUAD = 4
@@ -57,7 +55,7 @@ def _load() -> ctypes.CDLL | None:
     library.fedepd_widen(int(choice == "auto"))
     library.fedepd_product.argtypes = [_COUNT, _POINTER, _COUNT, *[_POINTER] * 5]
     library.fedepd_tiled_product.argtypes = [*[_COUNT] * 3, *[_POINTER] * 6]
-    library.fedepd_dense_product.argtypes = [*[_COUNT] * 5, *[_POINTER] * 4]
+    library.fedepd_dense_product.argtypes = [*[_COUNT] * 8, *[_POINTER] * 4]
     library.fedepd_narrow_product.argtypes = [*[_COUNT] * 7, *[_POINTER] * 4]
     library.fedepd_tile_rows.argtypes = [_COUNT, _COUNT, *[_POINTER] * 5]
     library.fedepd_tiles.argtypes = [_COUNT, _COUNT, *[_POINTER] * 6]
@@ -341,34 +339,29 @@ def transposed_product(holey: Tensor, dense: Tensor) -> Tensor:
     return out
 
 
-def dense_product(left: Tensor, right: Tensor) -> Tensor:
-    """``left @ right``: [r, w]. Where a gradient is wanted, torch computes it.
+def dense_product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``left @ right``: [r, w], or ``left @ right + bias``. No gradient flows through it.
 
-    The compiled ones have MKL's bits for these shapes. MKL sums others differently, and keeps them.
+    Use ``products`` for that. The compiled ones have MKL's bits for these shapes. MKL sums others
+    differently, and keeps them.
     """
     (rows, inner), width = left.shape, right.shape[1]
     narrow = width < FROM_WIDTH
     fits = rows >= 16 and inner == right.shape[0] and inner > 2 and width > 1
     fits = fits and left.is_cpu and right.is_cpu and left.dtype == right.dtype == torch.float32
-    fits = fits and (right if narrow else left).is_contiguous()
-    wanted = torch.is_grad_enabled() and (left.requires_grad or right.requires_grad)
-    if _library is None or not _beats_mkl or not fits or wanted:
-        return left @ right
-    near, out = torch.empty(inner * -(-width // 16) * 16), torch.empty(rows, width)
-    pointers = (part.data_ptr() for part in (left, right, near, out))
+    fits = fits and (not narrow or (right.is_contiguous() and bias is None))
+    fits = fits and (bias is None or (bias.shape == (width,) and _readable(bias)))
+    if _library is None or not _beats_mkl or not fits:
+        return left @ right if bias is None else torch.addmm(bias, left, right)
+    sizes = (rows, inner, width, *left.stride(), *right.stride())
+    near = torch.empty(inner * -(-width // 16) * 16)
+    out = torch.empty(rows, width) if bias is None else bias.repeat(rows, 1)
+    pointers = map(_address, (left, right, near, out))
     if narrow:
-        _library.fedepd_narrow_product(rows, inner, width, *left.stride(), *right.stride(), *pointers)
+        _library.fedepd_narrow_product(*sizes, *pointers)
     else:
-        _library.fedepd_dense_product(rows, inner, width, *right.stride(), *pointers)
+        _library.fedepd_dense_product(*sizes, int(bias is not None), *pointers)
     return out
-
-
-def affine(left: Tensor, right: Tensor, bias: Tensor) -> Tensor:
-    """``left @ right + bias``: [r, w], with the bits of one call of MKL."""
-    wanted = torch.is_grad_enabled() and any(part.requires_grad for part in (left, right, bias))
-    if wanted or not 2 < left.shape[1] <= ONE_PART or right.shape[1] < FROM_WIDTH or left.shape[0] < 16:
-        return torch.addmm(bias, left, right)
-    return dense_product(left, right).add_(bias)
 
 
 def classes_of(logits: Tensor) -> Tensor:

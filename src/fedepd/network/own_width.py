@@ -21,6 +21,7 @@ from fedepd.network.contract import (
     both_through_autograd,
     through_autograd,
 )
+from fedepd.network.products import affine
 from fedepd.types import TaskInfo, Tensors
 
 COMMON = "encoder.common"
@@ -66,7 +67,7 @@ class OwnWidth(Backbone):
     def encode(self, params: Tensors, inputs: Inputs, generator: np.random.Generator | None = None) -> Tensor:
         """H [n, hidden]; with a ``generator`` both layers have dropout, as all hidden layers have."""
         own = self.inner.encode(params, inputs, generator)
-        h = torch.relu(torch.addmm(params[f"{COMMON}.bias"], own, params[f"{COMMON}.weight"]))
+        h = torch.relu(affine(own, params[f"{COMMON}.weight"], params[f"{COMMON}.bias"]))
         mask = self._dropout(generator).mask(inputs.operator.shape[0], inputs.nodes)
         return h if mask is None else h * mask
 
