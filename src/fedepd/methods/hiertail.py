@@ -34,6 +34,7 @@ from fedepd.methods.parts.contrast import balanced_contrast, group_contrast
 from fedepd.methods.steps import average, fit, reply
 from fedepd.network.backbones import Backbone
 from fedepd.network.contract import Inputs, glorot
+from fedepd.network.kernels import dense_product
 from fedepd.network.sparse import adjacency
 from fedepd.network.training import Loss
 from fedepd.options import ladder, option
@@ -285,18 +286,18 @@ class Layer:
 
     @classmethod
     def forward(cls, operator: Tensor, x: Tensor, weight: Tensor, bias: Tensor) -> Layer:
-        read = operator @ x
+        read = dense_product(operator, x)
         if weight.shape[0] > x.shape[1]:
             read = torch.cat([read, x], dim=1)
-        return cls(operator, read, torch.addmm(bias, read, weight).relu_())
+        return cls(operator, read, dense_product(read, weight, bias).relu_())
 
     def backward(self, grad: Tensor, weight: Tensor, grad_weight: Tensor, grad_bias: Tensor) -> Tensor:
         """The gradient of x. Those of the parameters are added to what is there."""
         grad = torch.ops.aten.threshold_backward(grad, self.out, 0)
         grad_weight.addmm_(self.read.t(), grad)
         grad_bias.add_(grad.sum(0))
-        of_read, width = grad @ weight.t(), grad.shape[1]
-        of_x = self.operator.t() @ of_read[:, :width]
+        of_read, width = dense_product(grad, weight.t()), grad.shape[1]
+        of_x = dense_product(self.operator.t(), of_read[:, :width])
         return of_x.add_(of_read[:, width:]) if of_read.shape[1] > width else of_x
 
 

@@ -18,6 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedepd.network.kernels import dense_product
+
 _FLOOR = 1e-7
 _LOWEST = -90.0
 """Exponents of 2 are clamped here. 2^-90 is lost beside the floor, and powers below 2^-126 are denormal
@@ -65,7 +67,7 @@ class _BalancedContrast(torch.autograd.Function):
         grad, total, floor_mass, pairs = torch.zeros_like(rows), 0.0, _FLOOR * float(share.sum()), 0
         for start in range(0, rows.shape[0], _CHUNK):
             own, size = rows[start : start + _CHUNK], sizes[start : start + _CHUNK]
-            slope = own @ columns  # similarity in base 2, [c, m]
+            slope = dense_product(own, columns)  # similarity in base 2, [c, m]
             numbers = slope.numpy()  # the same memory: from here on both names see each change
             line, top = np.arange(numbers.shape[0]), numbers.argmax(1)
             numbers -= numbers[line, top][:, None]
@@ -86,7 +88,7 @@ class _BalancedContrast(torch.autograd.Function):
             slope.mul_(shares).div_(torch.from_numpy(floored_mass)[:, None])  # d loss / d similarity
             numbers.reshape(-1)[same] -= pull * own_share.repeat(size)
             numbers[line, top] += np.add.reduceat(pull, begins) * own_share - mass / floored_mass
-            grad[start : start + _CHUNK] += slope @ rows
+            grad[start : start + _CHUNK] += dense_product(slope, rows)
             grad.addmm_(slope.t(), own)
         ctx.save_for_backward(grad.div_(temperature * max(rows.shape[0], 1)))
         return rows.new_tensor(total / max(rows.shape[0], 1))
