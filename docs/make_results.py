@@ -22,7 +22,11 @@ PAGE = ROOT / "docs" / "results.md"
 OURS, BASE = "fedepd", "fedavg"
 METRICS = {"bacc": "bAcc", "macro_f1": "Macro-F1", "acc": "Acc", "tail_acc": "Tail"}
 RANKED = ("bacc", "macro_f1", "acc")
-SCORINGS = {"headline": ("global", "personal"), "adapted": ("adapted", "personal")}
+SCORINGS = {
+    "headline": ("global", "personal"),
+    "adapted": ("adapted", "personal"),
+    "preferred": ("preferred", "personal"),
+}
 """The models that a scoring takes, the first that a run has."""
 MADE, PROXY = " §", " ‡"
 Scores = dict[tuple[str, str, str], dict[str, float]]

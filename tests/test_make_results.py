@@ -30,6 +30,7 @@ def study(folder: Path) -> Path:
             for row, more in (("FedAvg", 0.0), ("FedEPD", 0.1)):
                 add(graph, row, seed, "global", base + more)
                 add(graph, row, seed, "adapted", base + more + 0.05)
+                add(graph, row, seed, "preferred", base + more + 0.1)
             add(graph, "FedEPD, personal models", seed, "global", 0.99)
             add(graph, "FedAvg", seed, "global", 0.01, "{'epochs': 6}")
             add(graph, "Isolated", seed, "personal", 0.3)
@@ -41,7 +42,7 @@ def study(folder: Path) -> Path:
     ]
     found = [
         {"scoring": scoring, "metric": metric, "rows": ranked}
-        for scoring in ("headline", "adapted")
+        for scoring in ("headline", "adapted", "preferred")
         for metric in METRICS[:3]
     ]
     (folder / "equal" / "equal-standings.json").write_text(json.dumps(found), encoding="utf-8")
@@ -57,6 +58,9 @@ def test_methods_stand_by_rank_and_references_below(tmp_path: Path) -> None:
     ]
     (*_, fedavg, isolated) = made.standing(read, "adapted")
     assert fedavg.startswith("| FedAvg | 55.0 |")
+    assert isolated.startswith("| isolated (reference) | 30.0 |")
+    (*_, fedavg, isolated) = made.standing(read, "preferred")
+    assert fedavg.startswith("| FedAvg | 60.0 |")
     assert isolated.startswith("| isolated (reference) | 30.0 |")
 
 

@@ -53,6 +53,7 @@ def scores() -> bytes:
         line |= {"seed": "0", "clients": "3", "tested": "9", "bytes_up": "800", "bytes_down": "900"}
         line |= dict.fromkeys(("seconds", "cpu_seconds", "peak_rss_mb"), "1.25")
         line |= {"weights_sha256": "0123456789abcdef", "adapted_used": "" if number else "no"}
+        line |= {"preferred": "personal" if number else "global"}
         rows.append(",".join(line.values()))
     return "\n".join(["# fedepd scores, format 1, of fedepd 0.1.0", ",".join(COLUMNS), *rows, ""]).encode()
 

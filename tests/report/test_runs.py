@@ -3,8 +3,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedepd.errors import BadData
@@ -31,6 +33,26 @@ def test_a_metric_that_was_not_measured_is_nan(write_run: WriteRun) -> None:
     assert math.isnan(run.metric("tail_acc"))
     assert math.isnan(run.metric("acc", model="global"))
     assert math.isnan(run.metric("acc", average="client_mean"))
+
+
+@pytest.mark.parametrize(
+    ("select", "model"), [("val_macro_f1", "personal"), ("val_acc", "global"), ("last", "personal")]
+)
+def test_validation_prefers_a_kind_of_model(write_run: WriteRun, select: str, model: str) -> None:
+    """Of 10 nodes the global model calls all of class 0, accuracy 9 / 10, macro-F1 (18 / 19 + 0) / 2 = 0.47.
+
+    The personal one has 7 of the 9 and the last: 8 / 10 and (14 / 16 + 2 / 4) / 2 = 0.69.
+    """
+    run = read_run(write_run("a"))
+    assert run.kind("preferred") == run.preferred
+    run.config["experiment"].setdefault("protocol", {})["select"] = select
+    of_global, of_personal = np.array([[9, 0], [1, 0]]), np.array([[7, 2], [0, 1]])
+    fresh = replace(run)
+    fresh.__dict__["confusions"] = {"global_val": of_global[None], "personal_val": of_personal[None]}
+    assert fresh.preferred == model
+    fresh = replace(run)
+    fresh.__dict__["confusions"] = dict.fromkeys(("global_val", "personal_val"), of_global[None])
+    assert fresh.preferred == "global"
 
 
 def test_a_folder_is_one_run_or_many(write_run: WriteRun) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import isnan
 from pathlib import Path
@@ -14,6 +14,8 @@ from typing import Any
 import fedepd.runs.folder as run_folder
 from fedepd.errors import BadData
 from fedepd.files import absolute
+from fedepd.longtail import Tiers
+from fedepd.metrics import scores
 from fedepd.report.agreement import check_arrays, check_numbers, check_ranking, check_rounds
 from fedepd.runs.folder import Arrays, Json
 from fedepd.runs.frames import settings_of
@@ -35,6 +37,8 @@ class Run:
     path: Path
     summary: Json
     config: Json
+    known_preference: str = field(default="", kw_only=True)
+    """``preferred``, where it need not be found out."""
 
     @property
     def seed(self) -> int:
@@ -79,7 +83,25 @@ class Run:
         """
         if model == "headline" or (model == "adapted" and self.headline == "personal"):
             return self.headline
-        return model
+        return self.preferred if model == "preferred" else model
+
+    @cached_property
+    def preferred(self) -> str:
+        """The kind of model with the best score on validation nodes; of equal ones the first of ``MODELS``.
+
+        Choice: the score that selects the round also decides here. Where the last round is taken whatever its
+        score, macro-F1 decides, as in the adaptation stage.
+        """
+        if self.known_preference:
+            return self.known_preference
+        select = self.config["experiment"].get("protocol", {}).get("select")
+        metric = "acc" if select == "val_acc" else "macro_f1"
+        found = {
+            model: scores(self.confusions[f"{model}_val"].sum(0), Tiers((), (), ()))[metric]
+            for model in run_folder.MODELS
+            if model in self.summary["metrics"]
+        }
+        return max(found, key=lambda model: -1.0 if isnan(found[model]) else found[model])
 
     @property
     def scored(self) -> bool:

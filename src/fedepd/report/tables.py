@@ -389,9 +389,8 @@ def marked_label(each: Group, model: str = "headline") -> str:
     """The group's label, with a dagger if its headline score is that of personal models."""
     # Choice: methods without a global model are ranked with the others, as in the paper's Table 2, but are
     # always marked.
-    return each.label + (
-        PERSONAL if model != "personal" and any(run.kind(model) == "personal" for run in each.runs) else ""
-    )
+    own = model != "personal" and any(run.headline == "personal" for run in each.runs)
+    return each.label + (PERSONAL if own else "")
 
 
 def ranked(rows: list[list[Cell]], columns: range) -> list[list[Cell]]:
@@ -425,6 +424,8 @@ def protocol_note(
     of = "the clients' personal models" if kinds == {"personal"} else "the global model"
     if "adapted" in kinds:
         of = "the global model after each client has adapted it to its own training nodes"
+    if model == "preferred":
+        of = "the kind of model (global, personal, adapted) that scores best on validation nodes"
     seeds = ", ".join(str(seed) for seed in sorted({run.seed for run in runs}))
     spread = "mean ± standard deviation over seeds" if any(len(each.runs) > 1 for each in groups) else "seed"
     sentences = [f"Test scores of {of} in percent, {over}; {spread} {seeds}.", *_dagger(groups, model)]

@@ -21,7 +21,7 @@ def make_line() -> MakeLine:
             "method": "fedavg",
             "preset": "default",
         }
-        line |= {"dataset": "email", "seed": "0", "clients": "3", "tested": "40"}
+        line |= {"dataset": "email", "seed": "0", "clients": "3", "tested": "40", "preferred": models[0]}
         for block in models:
             line |= {f"{block}.round": "5", f"{block}.right": "30"}
             line |= {column(block, average, name): ".5" for average in BLOCKS[block] for name in MEANS}

@@ -73,7 +73,9 @@ def made_up(has_global: bool = True, adapted: bool = True) -> Run:
     run = Run(Path(CELL), summary, config)
     matrix = np.zeros((3, 2, 2), dtype=np.int64)
     matrix[0, 0, 0], matrix[2, 0, 1] = 5, 2
-    run.__dict__.update({"confusions": {f"{models[0]}_test": matrix}, "clients": [{}] * 3})
+    good, bad = np.diag([3, 3])[None], np.ones((1, 2, 2), dtype=np.int64)
+    values = {"global_val": bad, "personal_val": good, "adapted_val": bad}
+    run.__dict__.update({"confusions": {f"{models[0]}_test": matrix, **values}, "clients": [{}] * 3})
     return run
 
 
@@ -81,7 +83,7 @@ def test_a_line_by_hand() -> None:
     line = line_of(made_up())
     assert list(line) == list(COLUMNS)
     assert ",".join(line.values()).startswith(
-        f"{CELL},fedavg,default,my-graph.v2,3,3,7,12.3456,0.125,235.203125,1000000,2500000,abababababababab,no,10,5,"
+        f"{CELL},fedavg,default,my-graph.v2,3,3,7,12.3456,0.125,235.203125,1000000,2500000,abababababababab,no,personal,10,5,"
         ".3333333333333333,.0000006666666666666666,.6666667,1,nan,"
     )
     assert len(as_text({CELL: line}).splitlines()[2]) < 700
@@ -117,6 +119,7 @@ def test_a_run_comes_back(has_global: bool) -> None:
     assert found.summary["seconds"] == 12.3456
     assert list(found.env) == ["fedepd"]
     assert list(found.summary["metrics"]) == list(run.summary["metrics"])
+    assert run.preferred == found.preferred == rounded(run, line_of(run)).preferred == "personal"
     assert rounded(run, line_of(run)).summary["metrics"] == found.summary["metrics"]
     assert rounded(run, line_of(run)).summary["other_selection"] == found.summary["other_selection"]
 

@@ -7,7 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fedepd.reproduction.study.kept_run import KeptRun
-from fedepd.reproduction.study.results import COLUMNS, OPENFGL, Results, numbers_csv, with_folders
+from fedepd.reproduction.study.results import (
+    COLUMNS,
+    OPENFGL,
+    PREFERRED,
+    Results,
+    numbers_csv,
+    with_folders,
+)
 
 MakeResults = Callable[..., Results]
 
@@ -48,6 +55,20 @@ def test_every_number_has_a_line_and_so_has_every_failure(make_results: MakeResu
     assert len(lines) == 2 * 2 * 6 + 5 + 1
     assert {line["value"] for line in lines if line["metric"] == "acc"} == {"0.5"}
     assert [line["failure"] for line in lines if line["seed"] == "1"] == ["no memory"]
+
+
+def test_the_preferred_model_has_lines_of_its_own(make_results: MakeResults) -> None:
+    """Where adapted models were scored. The other kinds stay as they are."""
+    results = make_results({("fedavg", "a"): [50]})
+    run = replace(results.runs[0], known_preference="adapted")
+    run.summary["metrics"]["adapted"] = {"pooled": {"acc": 0.9}}
+    entry = replace(results.entries[0], runs={0: run})
+    results = replace(results, entries=[entry])
+    assert PREFERRED in results.scorings
+    assert entry.values("acc", PREFERRED) == {0: 90.0}
+    assert entry.values("acc") == {0: 50.0}
+    lines = csv.DictReader(numbers_csv(results).splitlines())
+    assert [line["value"] for line in lines if line["model"] == "preferred"] == ["0.9"]
 
 
 def test_results_without_runs_of_which_only_scores_are_kept(make_results: MakeResults) -> None:

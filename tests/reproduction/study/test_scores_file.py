@@ -110,6 +110,8 @@ def test_another_program_that_writes_is_waited_for(
         ("other.global.right", "3", "has 'other.global.right' beside the same round of both selections"),
         ("global.round", "0", "'global.round' is '0', not the number of a round"),
         ("adapted_used", "yes", "'adapted_used' and another in 'adapted.round'"),
+        ("preferred", "adapted", "prefers 'adapted', of which it has no scores"),
+        ("preferred", "best", "'preferred' is 'best', not one of global, personal, adapted"),
         ("adapted_used", "maybe", "'adapted_used' is 'maybe', not yes or no"),
     ],
 )

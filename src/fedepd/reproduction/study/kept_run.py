@@ -83,6 +83,7 @@ def line_of(run: Run) -> Line:
         **{name: _decimal(known[name]) for name in COSTS[:3] if known.get(name) is not None},
         **{name: str(known[name]) for name in COSTS[3:] if known.get(name) is not None},
         "weights_sha256": known.get("weights_sha256", "")[:16],
+        "preferred": run.preferred,
     }
     if run.adapted:
         line["adapted_used"] = "yes" if known.get("adapted", {}).get("used") else "no"
@@ -143,7 +144,8 @@ def name_of(text: str) -> str:
 def rounded(run: Run, line: Line) -> Run:
     """The run with the numbers of its line, without what no page of a study shows."""
     known = {name: value for name, value in run.summary.items() if name not in LONG}
-    return replace(run, summary={**known, **_numbers(line, run.config)})
+    numbers = _numbers(line, run.config)
+    return replace(run, summary={**known, **numbers}, known_preference=line["preferred"])
 
 
 def kept_run(line: Line, folder: Path, config: Json, kept_in: str) -> KeptRun:
@@ -175,7 +177,8 @@ def kept_run(line: Line, folder: Path, config: Json, kept_in: str) -> KeptRun:
     }
     if line["adapted_used"]:
         summary["adapted"] = {"used": line["adapted_used"] == "yes"}
-    return KeptRun(folder, summary, config, kept_in, int(line["clients"]))
+    preferred = line["preferred"]
+    return KeptRun(folder, summary, config, kept_in, int(line["clients"]), known_preference=preferred)
 
 
 def _numbers(line: Line, config: Json) -> Json:

@@ -41,6 +41,7 @@ HEADLINE = Scoring("headline", "headline", "pooled", "")
 # what a new client would get. We show both, and our headline stays the global model.
 OPENFGL = Scoring("openfgl", "personal", "client_mean", "scored as OpenFGL does by default")
 ADAPTED = Scoring("adapted", "adapted", "pooled", "adapted models")
+PREFERRED = Scoring("preferred", "preferred", "pooled", "models that validation prefers")
 # Choice: a selection by macro-F1 favours methods that optimise it. So the same runs are also shown with the
 # rounds that the other score selects. Adapted models begin at the round of the run's own selection alone.
 BY_ACC = Scoring("by-acc", "headline", "pooled", "rounds selected by validation accuracy", "val_acc")
@@ -98,7 +99,7 @@ class Results:
             for each in (BY_ACC, BY_F1)
             if any(run.summary.get("other_selection", {}).get("select") == each.select for run in self.runs)
         ]
-        adapted = [ADAPTED] if any(run.adapted for run in self.runs) else []
+        adapted = [ADAPTED, PREFERRED] if any(run.adapted for run in self.runs) else []
         return [HEADLINE, *adapted, *others]
 
     def of(self, dataset: str) -> list[Entry]:
@@ -195,9 +196,11 @@ def numbers_csv(results: Results) -> str:
 
 
 def _numbers(run: Run) -> Iterator[list[object]]:
-    select = run.config["experiment"]["protocol"]["select"]
-    for model, averages in run.summary["metrics"].items():
-        best = run.summary.get("best_rounds", {}).get(model, "")
+    select, found = run.config["experiment"]["protocol"]["select"], dict(run.summary["metrics"])
+    if run.adapted:
+        found["preferred"] = {"pooled": found[run.preferred]["pooled"]}
+    for model, averages in found.items():
+        best = run.summary.get("best_rounds", {}).get(run.kind(model), "")
         for average, scores in averages.items():
             yield from ([model, average, select, best, metric, value] for metric, value in scores.items())
     other = run.summary.get("other_selection", {})

@@ -80,6 +80,7 @@ COLUMNS: dict[str, Kind] = {
     **dict.fromkeys(COSTS[3:], RIGHT),
     "weights_sha256": Kind("16 hexadecimal digits", re.compile("[0-9a-f]{16}"), True),
     "adapted_used": Kind("yes or no", re.compile("yes|no"), True),
+    "preferred": Kind(f"one of {', '.join(MODELS)}", re.compile("|".join(MODELS))),
 }
 """All columns in their order. ``tested``: how many test nodes were scored."""
 for _block, _averages in BLOCKS.items():
@@ -177,6 +178,8 @@ def _check_blocks(line: Line, where: str) -> None:
                 raise BadData(f"{where} has '{given[0]}' but no '{gap}'; {CURE}")
         if line[right] and int(line[right]) > int(line["tested"]):
             raise BadData(f"{where}: '{right}' is more than the tested nodes; {CURE}")
+    if line["preferred"] not in scored:
+        raise BadData(f"{where} prefers '{line['preferred']}', of which it has no scores; {CURE}")
     if ("adapted" in scored) != bool(line["adapted_used"]):
         raise BadData(f"{where} says one thing in 'adapted_used' and another in 'adapted.round'; {CURE}")
 
