@@ -117,6 +117,23 @@ def gains(study: Study, scoring: str) -> Iterator[str]:
     yield f"| **mean** | {' | '.join(f'{gain:+.1f}' for gain in over_all)} |"
 
 
+def rivals(study: Study, scoring: str) -> Iterator[str]:
+    """FedEPD, FedAvg and the best other method, graph by graph."""
+    labels = {row["row"]: row["label"] for row in study.standings[scoring, "bacc"]["rows"]}
+    yield "| graph | bAcc: FedAvg | FedEPD | best other | Macro-F1: FedAvg | FedEPD | best other |"
+    yield "|:---|---:|---:|:---|---:|---:|:---|"
+    for graph, title in study.graphs.items():
+        cells = [title]
+        for metric in RANKED[:2]:
+            found = {row: study.scores[row, graph, scoring][metric] for row in labels}
+            other = max((row for row in found if row not in (OURS, BASE)), key=found.__getitem__)
+            best = f"{found[other]:.1f} ({labels[other]})"
+            ours = f"{found[OURS]:.1f}"
+            wins = found[OURS] > max(found[BASE], found[other])
+            cells += [f"{found[BASE]:.1f}", f"**{ours}**" if wins else ours, best]
+        yield f"| {' | '.join(cells)} |"
+
+
 def replaced(text: str, name: str, table: str) -> str:
     """The page with another table between the marks of ``name``."""
     start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
@@ -133,6 +150,7 @@ def page(text: str, study: Study) -> str:
     for scoring in SCORINGS:
         text = replaced(text, f"{scoring} standing", "\n".join(standing(study, scoring)))
         text = replaced(text, f"{scoring} gains", "\n".join(gains(study, scoring)))
+        text = replaced(text, f"{scoring} graphs", "\n".join(rivals(study, scoring)))
     return text
 
 

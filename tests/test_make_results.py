@@ -72,6 +72,20 @@ def test_gains_are_graph_by_graph(tmp_path: Path) -> None:
     ]
 
 
+def test_the_best_other_method_is_named(tmp_path: Path) -> None:
+    """FedLC is a third method between the two, then above both."""
+    read = made.Study.read(study(tmp_path))
+    for row in [each["rows"] for each in read.standings.values()]:
+        row.append({"row": "fedlc", "label": "FedLC", "mean_rank": 3.0, "posterior": {}})
+    numbers = dict.fromkeys(METRICS, 55.0)
+    read.scores["fedlc", "a_lt", "headline"] = numbers
+    read.scores["fedlc", "proxy", "headline"] = {**numbers, "bacc": 70.0}
+    assert list(made.rivals(read, "headline"))[2:] == [
+        "| a_lt § | 50.0 | **60.0** | 55.0 (FedLC) | 50.0 | **60.0** | 55.0 (FedLC) |",
+        "| proxy ‡ | 50.0 | 60.0 | 70.0 (FedLC) | 50.0 | **60.0** | 55.0 (FedLC) |",
+    ]
+
+
 def test_only_what_stands_between_marks_is_replaced() -> None:
     text = "before\n<!-- t -->\nold\n<!-- end of t -->\nafter\n"
     new = made.replaced(text, "t", "| new |")
