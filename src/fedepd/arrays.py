@@ -10,6 +10,8 @@ import io
 import math
 import zipfile
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -27,6 +29,13 @@ Arrays = dict[str, NDArray[Any]]
 MAX_MEMBERS = 1000
 HEADER = 10_100
 """Bytes that are searched for an array's header. numpy accepts headers of at most 10,000 characters."""
+READERS = {
+    (1, 0): npy.read_array_header_1_0,
+    **dict.fromkeys(((2, 0), (3, 0)), npy.read_array_header_2_0),  # 3.0 differs in the names of records only
+}
+"""Readers of a header by its format. numpy knows no other format."""
+PIECE = 2**18
+"""Bytes of an array that are unpacked at a time."""
 PLAIN = "biufcSU"
 """The numpy kinds of numbers and text. Records, dates and objects are not plain."""
 
@@ -95,8 +104,9 @@ def read_arrays(
                 wanted = {
                     key: members[key] for key in dict.fromkeys((*required, *optional)) if key in members
                 }
-                _check_sizes(archive, wanted, size, limit, name, cure)
-                return {key: _read_member(archive, info) for key, info in wanted.items()}
+                with ExitStack() as stack:
+                    begun = _begin(archive, stack, wanted, size, limit, name, cure)
+                    return {key: member.whole() for key, member in begun.items()}
         except DAMAGE as error:
             file.seek(0)
             kind = "truncated or damaged" if file.read(2) == b"PK" else "not an npz file"
@@ -121,38 +131,6 @@ def _members(archive: zipfile.ZipFile, size: int, name: str, cure: str) -> dict[
     return members
 
 
-def _check_sizes(
-    archive: zipfile.ZipFile,
-    wanted: Mapping[str, zipfile.ZipInfo],
-    size: int,
-    limit: int | None,
-    name: str,
-    cure: str,
-) -> None:
-    """Check sizes, first those in the zip directory, then those in the arrays' own headers.
-
-    zipfile never returns more bytes than the directory says.
-    """
-    _check_growth(sum(info.file_size for info in wanted.values()), size, limit, name, cure)
-    unfolded = 0
-    for key, info in wanted.items():
-        what = f"{name}: array '{key}'"
-        # Choice: only the two compressions that numpy writes are accepted. zipfile unpacks others without a
-        # limit.
-        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise BadData(f"{what} has a compression that numpy never uses; {cure}")
-        with archive.open(info) as member:
-            unfolded += check_header(member, info.file_size, what, cure)
-        _check_growth(unfolded, size, limit, what, cure)
-
-
-def _check_growth(unfolded: int, size: int, limit: int | None, what: str, cure: str) -> None:
-    if limit is None:
-        check_growth(unfolded, size, what, "save it again with numpy.savez, or sparse features as CSR parts")
-    elif unfolded > limit:
-        raise BadData(f"{what} would unpack to more than {limit:,} bytes; {cure}")
-
-
 class Header(NamedTuple):
     """What an array's file says about the array."""
 
@@ -164,21 +142,84 @@ class Header(NamedTuple):
     """Bytes before the first number."""
 
 
+@dataclass(frozen=True)
+class _Begun:
+    """An array of which the header was read."""
+
+    file: IO[bytes]
+    start: bytes
+    """What was read with the header."""
+    header: Header
+
+    def whole(self) -> NDArray[Any]:
+        """The array. The rest of its file is unpacked to its place, a piece at a time."""
+        shape, by_columns, dtype, begin = self.header
+        array: NDArray[Any] = np.ndarray(shape, dtype, order="F" if by_columns else "C")
+        content = array.reshape(-1, order="A").view(np.uint8)
+        content[: len(self.start) - begin] = np.frombuffer(self.start, np.uint8, offset=begin)
+        filled = len(self.start) - begin
+        # zipfile compares the checksum only when the end is reached, so one piece more is read.
+        while piece := self.file.read(PIECE):
+            content[filled : filled + len(piece)] = np.frombuffer(piece, np.uint8)
+            filled += len(piece)
+        if filled != content.size:
+            raise ValueError("an array ends too early")
+        return array
+
+
+def _begin(
+    archive: zipfile.ZipFile,
+    stack: ExitStack,
+    wanted: Mapping[str, zipfile.ZipInfo],
+    size: int,
+    limit: int | None,
+    name: str,
+    cure: str,
+) -> dict[str, _Begun]:
+    """Check sizes, first those in the zip directory, then those in the arrays' own headers.
+
+    zipfile never returns more bytes than the directory says.
+    """
+    _check_growth(sum(info.file_size for info in wanted.values()), size, limit, name, cure)
+    unfolded, begun = 0, {}
+    for key, info in wanted.items():
+        what = f"{name}: array '{key}'"
+        # Choice: only the two compressions that numpy writes are accepted. zipfile unpacks others without a
+        # limit.
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise BadData(f"{what} has a compression that numpy never uses; {cure}")
+        file = stack.enter_context(archive.open(info))
+        start = file.read(HEADER)
+        header = read_header(io.BytesIO(start), info.file_size, what, cure)
+        unfolded += _in_memory(header)
+        _check_growth(unfolded, size, limit, what, cure)
+        begun[key] = _Begun(file, start, header)
+    return begun
+
+
+def _check_growth(unfolded: int, size: int, limit: int | None, what: str, cure: str) -> None:
+    if limit is None:
+        check_growth(unfolded, size, what, "save it again with numpy.savez, or sparse features as CSR parts")
+    elif unfolded > limit:
+        raise BadData(f"{what} would unpack to more than {limit:,} bytes; {cure}")
+
+
 def check_header(file: IO[bytes], size: int, what: str, cure: str) -> int:
     """The bytes that an array will take in memory, in the type it is kept in.
 
     ``size`` is the size of its file in bytes. Header and size must agree.
     """
-    shape, _, dtype, _ = read_header(file, size, what, cure)
-    return math.prod(shape) * max(dtype.itemsize, 8 if dtype.kind in "iu" else 4)
+    return _in_memory(read_header(file, size, what, cure))
+
+
+def _in_memory(header: Header) -> int:
+    return math.prod(header.shape) * max(header.dtype.itemsize, 8 if header.dtype.kind in "iu" else 4)
 
 
 def read_header(file: IO[bytes], size: int, what: str, cure: str) -> Header:
     """The header of an array of numbers or text in a file of ``size`` bytes. Header and size must agree."""
     start = io.BytesIO(file.read(HEADER))
-    version = npy.read_magic(start)
-    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, by_columns, dtype = read(start)
+    shape, by_columns, dtype = READERS[npy.read_magic(start)](start)
     if dtype.hasobject:
         raise BadData(
             f"{what} holds Python objects, which are never loaded; save it as a numeric or unicode array"
@@ -191,13 +232,6 @@ def read_header(file: IO[bytes], size: int, what: str, cure: str) -> Header:
             f"{what} declares shape {shown(list(shape))} but holds {size} bytes; the file is damaged, {cure}"
         )
     return Header(shape, by_columns, dtype, start.tell())
-
-
-def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
-    with archive.open(info) as member:
-        array: NDArray[Any] = npy.read_array(member, allow_pickle=False)
-        member.read(1)  # zipfile compares the checksum only when the end is reached
-    return array
 
 
 def check_text(array: NDArray[np.str_], name: str) -> None:

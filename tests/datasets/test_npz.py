@@ -379,7 +379,7 @@ def test_zip_bomb_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def unread(*_: Any, **__: Any) -> None:
         raise AssertionError("an array was read")
 
-    monkeypatch.setattr(arrays, "_read_member", unread)
+    monkeypatch.setattr(arrays._Begun, "whole", unread)
     monkeypatch.setenv("FEDEPD_MAX_GB", "0.001")
     refused(path, "the limit is 0.001 GB", "FEDEPD_MAX_GB=1")
     monkeypatch.setattr(memory, "FREE", 2**20)
