@@ -27,6 +27,7 @@ from fedepd.errors import BadConfig, BadData
 from fedepd.files import (
     append_line,
     parse_json,
+    parse_shown,
     parse_tensors,
     read_bytes,
     read_json,
@@ -84,6 +85,9 @@ def test_the_limit_of_depth_is_as_said() -> None:
     assert parse_json("[" * 64 + "]" * 64, "it")
     with pytest.raises(BadData, match="it is nested more than 64 levels deep"):
         parse_json("[" * 65 + "]" * 65, "it")
+    with pytest.raises(BadData, match="it is nested more than 64 levels deep"):
+        parse_json("[" * 64 + "1" + "]" * 63 + ", []]", "it")
+    assert parse_json("[" * 62 + '{"a": []}' + "]" * 61 + ", []]", "it")
 
 
 TOML: dict[str, bytes] = {
@@ -342,3 +346,26 @@ def test_the_reader_takes_what_we_write(tmp_path: Path) -> None:
     assert files.MAX_DEPTH == 64
     with_bytes(b"[1]")(tmp_path / "a.json")
     assert read_json(tmp_path / "a.json") == [1]
+
+
+@hostile
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"a": "x\\ud800"}',
+        b'{"a": "x\\uDFFF"}',
+        b'{"a": "x\xed\xa0\x80"}',
+        '{"a": "x\ud800"}'.encode("utf-16-le", "surrogatepass"),
+        '{"a": "x\\ud800"}'.encode("utf-16-le"),
+        '{"a": "x\\ud800"}'.encode("utf-32"),
+    ],
+)
+def test_half_of_a_pair_is_never_shown(content: bytes) -> None:
+    found = parse_shown(content, "it")["a"]
+    assert found.startswith("x?")
+    assert found.encode()
+
+
+def test_whole_pairs_and_other_text_are_shown_as_they_are() -> None:
+    assert parse_shown(b'["\\ud83d\\ude00", "\\u00e9"]', "it") == ["\U0001f600", "é"]
+    assert parse_shown('["é", "\\\\ud800"]'.encode(), "it") == ["é", "\\ud800"]

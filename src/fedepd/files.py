@@ -11,6 +11,7 @@ import json
 import lzma
 import math
 import os
+import re
 import stat
 import struct
 import tokenize
@@ -39,6 +40,8 @@ MAX_TENSOR_BYTES = 8 * 2**30
 MAX_DEPTH = 64
 """Most levels of nesting. No file of this package has more than ten."""
 AGAIN = "restore it or make it again"
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+"""A surrogate, as ASCII text in UTF-8 can hold it: other bytes, or UTF-16, have other ways to."""
 DAMAGE = (
     zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError, EOFError, ValueError,
     TypeError, SyntaxError, RuntimeError, OSError, OverflowError, LookupError, AttributeError, AssertionError,
@@ -133,6 +136,13 @@ def read_json(path: Path, limit: int = MAX_JSON_BYTES, cure: str = AGAIN, name: 
     return parse_json(read_bytes(path, limit, cure, name), f"'{name or shown(path, 300)}'", cure)
 
 
+def parse_shown(content: bytes, where: str, cure: str = AGAIN) -> Any:
+    """Parse JSON whose text is shown: with '?' for each half of a surrogate pair (``without_halves``)."""
+    parsed = parse_json(content, where, cure)
+    plain = content.isascii() and b"\0" not in content and not _HALF.search(content)
+    return parsed if plain else without_halves(parsed)
+
+
 def without_halves(content: Any) -> Any:
     """Replace each half of a surrogate pair by '?'. JSON can hold such a half, but UTF-8 cannot.
 
@@ -167,16 +177,14 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 
 
 def check_depth(parsed: Any, where: str, cure: str = AGAIN) -> None:
-    level, depth = [parsed], 0
+    level: list[Iterable[Any]] = [[parsed]]
+    depth = 0
     while level:
         depth += 1
         if depth > MAX_DEPTH:
             raise BadData(f"{where} is nested more than {MAX_DEPTH} levels deep; {cure}")
-        level = [value for each in level for value in _inside(each)]
-
-
-def _inside(value: Any) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        inside = [each for values in level for each in values if each and isinstance(each, dict | list)]
+        level = [each.values() if isinstance(each, dict) else each for each in inside]
 
 
 def read_tensors(path: Path, cure: str = AGAIN, name: str = "") -> Tensors:

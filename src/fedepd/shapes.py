@@ -85,6 +85,8 @@ def _problem(content: Any, shape: Any) -> tuple[list[str], str] | None:
     if isinstance(shape, list):
         if not isinstance(content, list):
             return [], f"is {_spelled(content)}, not a list"
+        if isinstance(shape[0], Kind) and all(map(shape[0].fits, content)):  # frequent, too
+            return None
         for place, each in enumerate(content):
             if found := _problem(each, shape[0]):
                 return _below(str(place), found)
@@ -99,7 +101,8 @@ def _problem_in_table(content: dict[str, Any], shape: dict[str, Any]) -> tuple[l
         known = key[:-1] if key[-1] == "?" else key
         if known in content:
             value = content[known]
-            if isinstance(inner, Kind) and inner.fits(value):  # the most frequent case; saves a call
+            plain = inner[0] if isinstance(inner, tuple) and value is not None else inner
+            if isinstance(plain, Kind) and plain.fits(value):  # the most frequent case; saves calls
                 continue
             if found := _problem(value, inner):
                 return _below(known, found)

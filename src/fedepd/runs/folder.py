@@ -21,6 +21,8 @@ from fedepd.arrays import OURS, read_arrays
 from fedepd.errors import BadConfig, BadData
 from fedepd.files import (
     MAX_JSON_BYTES,
+    parse_shown,
+    read_bytes,
     read_json,
     read_lines,
     read_tensors,
@@ -366,7 +368,8 @@ def called(folder: Path, file: str) -> str:
 def read(folder: Path, file: str) -> Any:
     """The content of one of the JSON files, or one sentence that says what is wrong with it."""
     name = called(folder, file)
-    content = without_halves(read_json(folder / file, MAX_JSON_BYTES, DAMAGED, name))
+    raw = read_bytes(folder / file, MAX_JSON_BYTES, DAMAGED, name)
+    content = parse_shown(raw, f"'{name}'", DAMAGED)
     expect(content, _FIELDS[file], f"'{name}'")
     return content
 
