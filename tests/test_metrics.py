@@ -16,6 +16,7 @@ from fedepd.errors import BadData
 from fedepd.longtail import Tiers
 from fedepd.metrics import (
     METRICS,
+    by_average,
     class_accuracy,
     class_numbers,
     class_scores,
@@ -318,3 +319,15 @@ def test_means_have_the_same_bits_one_by_one_and_together(rows: int, columns: in
         together = module._means(values)
     assert np.array_equal(alone, together, equal_nan=True)
     assert np.array_equal(np.isnan(alone), np.isnan(values).all(1))
+
+
+def test_averages_of_several_arrays_have_the_bits_of_each_alone() -> None:
+    """Clients without nodes, without a tier, and more rows than are taken one by one."""
+    draws = np.random.default_rng(5)
+    tiers = Tiers((0,), (1, 2), (3,))
+    arrays = [draws.integers(0, 4, (clients, 4, 4)) for clients in (1, 3, 40)]
+    arrays[1][0] = 0
+    arrays[2][:, 3] = 0
+    for each, found in zip(arrays, by_average(arrays, tiers), strict=True):
+        alone = {"pooled": pooled(each, tiers), "client_mean": client_mean(each, tiers)}
+        assert repr(found) == repr(alone)

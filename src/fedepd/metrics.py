@@ -28,6 +28,7 @@ FOUND_AT_MOST = 0.05
 
 Array: TypeAlias = "npt.NDArray[Any] | Tensor"
 Floats = npt.NDArray[np.float64]
+Margins = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
 Interval = tuple[Floats, Floats, Floats]
 """Values, and both ends of their 95 % intervals."""
 
@@ -58,17 +59,18 @@ def scores(confusion: Array, tiers: Tiers) -> dict[str, float]:
     unless it gets the labels.) Choice: a tier's accuracy is the plain mean of its classes' accuracies, as the
     paper averages classes inside its bins.
     """
-    found = _scores_of_each(_checked(confusion, ndim=2)[None], tiers)
+    counts = _checked(confusion, ndim=2)
+    found = _scores_of_each(_margins(counts[None]), counts.sum()[None], tiers)
     return {name: float(values[0]) for name, values in found.items()}
 
 
-def _scores_of_each(counts: npt.NDArray[Any], tiers: Tiers) -> dict[str, Floats]:
-    """``scores`` of many matrices [K, C, C], [K] each."""
-    right, support, predicted = _margins(counts)  # [K, C] each
+def _scores_of_each(margins: Margins, nodes: npt.NDArray[Any], tiers: Tiers) -> dict[str, Floats]:
+    """``scores`` of many matrices, [K] each, from their margins [K, C] and their numbers of nodes [K]."""
+    right, support, predicted = margins
     recall = _ratio(right, support)
     f1 = _ratio(2 * right, np.where(support > 0, support + predicted, 0))
     return {
-        "acc": _ratio(right.sum(1), counts.sum((1, 2))),
+        "acc": _ratio(right.sum(1), nodes),
         "bacc": _means(recall),
         "macro_f1": _means(f1),
         "head_acc": _means(recall[:, list(tiers.head)]),
@@ -77,7 +79,7 @@ def _scores_of_each(counts: npt.NDArray[Any], tiers: Tiers) -> dict[str, Floats]
     }
 
 
-def _margins(counts: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+def _margins(counts: npt.NDArray[Any]) -> Margins:
     """Of matrices [..., C, C]: nodes that are right, nodes of each class, and nodes that are said to be."""
     return counts.diagonal(axis1=-2, axis2=-1), counts.sum(-1), counts.sum(-2)
 
@@ -100,7 +102,31 @@ def client_mean(confusions: Array, tiers: Tiers) -> dict[str, float]:
     """
     counts = _checked(confusions, ndim=3)
     nodes = counts.sum((1, 2))  # [K]
-    return {name: _mean(values, nodes) for name, values in _scores_of_each(counts, tiers).items()}
+    found = _scores_of_each(_margins(counts), nodes, tiers)
+    return {name: _mean(values, nodes) for name, values in found.items()}
+
+
+def by_average(confusions: Sequence[Array], tiers: Tiers) -> list[dict[str, dict[str, float]]]:
+    """``pooled`` and ``client_mean`` of several confusions [K, C, C], by their names.
+
+    Each array is summed once, and all rows are scored together.
+    """
+    every = [_margins(_checked(each, ndim=3)) for each in confusions]
+    with_sums = [np.concatenate([part, part.sum(0)[None]]) for margins in every for part in margins]
+    right, support, predicted = (np.concatenate(with_sums[part::3]) for part in range(3))
+    nodes = support.sum(1)
+    scored = _scores_of_each((right, support, predicted), nodes, tiers)
+    found, end = [], 0
+    for support_of_clients in (margins[1] for margins in every):
+        begin, end = end, end + len(support_of_clients) + 1
+        own = {name: values[begin : end - 1] for name, values in scored.items()}
+        found.append(
+            {
+                "pooled": {name: float(values[end - 1]) for name, values in scored.items()},
+                "client_mean": {name: _mean(values, nodes[begin : end - 1]) for name, values in own.items()},
+            }
+        )
+    return found
 
 
 def class_accuracy(confusion: Array) -> Floats:

@@ -14,14 +14,13 @@ import numpy.typing as npt
 
 from fedepd.errors import BadData
 from fedepd.longtail import Tiers, tiers
-from fedepd.metrics import class_numbers, client_mean, pooled
+from fedepd.metrics import by_average, class_numbers
 from fedepd.runs.folder import CONFIG, CONFUSION, PARTITION, SHARED, SUMMARY
 from fedepd.shapes import DAMAGED
 
 Json = Mapping[str, Any]
 Arrays = Mapping[str, npt.NDArray[Any]]
 
-AVERAGES = {"pooled": pooled, "client_mean": client_mean}
 TOLERANCE = 1e-9
 MOST = 2**40
 """Most nodes in one entry of a matrix. Sums of many such entries still fit an int64."""
@@ -67,30 +66,30 @@ def check_numbers(
     cut = _tiers(summary, "sites" in config, class_sizes, where)
     if summary["headline"] not in summary["metrics"]:
         raise BadData(f"{where} has no metrics of its headline model, '{summary['headline']}'; {CHANGED}")
-    _check_scores(summary["metrics"], "", confusion, cut, where)
     other = summary.get("other_selection", {})
-    _check_scores(other.get("metrics", {}), f"_by_{_score(other)}", confusion, cut, where)
+    by = f"_by_{str(other.get('select', '')).removeprefix('val_')}"
+    stated = [(f"{model}_test", model, averages) for model, averages in summary["metrics"].items()]
+    stated += [(f"{model}_test{by}", model, averages) for model, averages in other.get("metrics", {}).items()]
+    _check_scores(stated, confusion, cut, where)
     _check_classes(summary, config, confusion, cut, where)
 
 
-def _score(other: Json) -> str:
-    return str(other.get("select", "")).removeprefix("val_")
-
-
-def _check_scores(models: Json, matrices: str, confusion: Arrays, cut: Tiers, where: str) -> None:
-    """``matrices``: how the names of the models' confusion matrices end."""
-    for model, averages in models.items():
-        name = f"{model}_test{matrices}"
-        if name not in confusion or not averages.keys() <= AVERAGES.keys():
-            raise BadData(f"{where} has metrics that do not come from {CONFUSION}; {CHANGED}")
-        for average, stated in averages.items():
-            found = AVERAGES[average](confusion[name], cut)
-            for metric, value in stated.items():
+def _check_scores(stated: Sequence[tuple[str, str, Json]], confusion: Arrays, cut: Tiers, where: str) -> None:
+    """``stated``: the name of confusion matrices, and the model and the scores that are theirs."""
+    if any(name not in confusion for name, _, _ in stated):
+        raise BadData(f"{where} has metrics that do not come from {CONFUSION}; {CHANGED}")
+    every = by_average([confusion[name] for name, _, _ in stated], cut)
+    for (_, model, averages), ours in zip(stated, every, strict=True):
+        for average, scores in averages.items():
+            if average not in ours:
+                raise BadData(f"{where} has metrics that do not come from {CONFUSION}; {CHANGED}")
+            found = ours[average]
+            for metric, value in scores.items():
                 if metric not in found or not _same(value, found[metric]):
-                    ours = f"{found[metric]:.6g}" if metric in found else "no such metric"
+                    said = f"{found[metric]:.6g}" if metric in found else "no such metric"
                     raise BadData(
                         f"{where} says {metric if metric in found else 'one'} = {value} ({model}, "
-                        f"{average}), but its confusion matrices give {ours}; {CHANGED}"
+                        f"{average}), but its confusion matrices give {said}; {CHANGED}"
                     )
 
 
