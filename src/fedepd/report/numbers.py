@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from math import isnan
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +21,14 @@ def mean_std(values: Iterable[float]) -> tuple[float, float]:
 
     The mean of no value and the deviation of a single one are NaN.
     """
-    known = [value for value in values if not np.isnan(value)]
-    mean = float(np.mean(known)) if known else float("nan")
-    return mean, float(np.std(known, ddof=1)) if len(known) > 1 else float("nan")
+    known = [value for value in values if not isnan(value)]
+    return mean_of(known), float(np.std(known, ddof=1)) if len(known) > 1 else float("nan")
+
+
+def mean_of(values: Iterable[float]) -> float:
+    """The mean of the values that are not NaN. NaN if there is none."""
+    known = [value for value in values if not isnan(value)]
+    return float(np.mean(known)) if known else float("nan")
 
 
 def bin_accuracy(

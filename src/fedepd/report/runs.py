@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import fedepd.runs.folder as run_folder
 from fedepd.errors import BadData
@@ -63,12 +63,12 @@ class Run:
         value = of_model.get(average, {}).get(name)
         return float("nan") if value is None else float(value)
 
-    def _selected_by(self, select: str) -> Json:
+    def _selected_by(self, select: str) -> Mapping[str, Json]:
         """The scores of the rounds that were selected in this way; none if the run does not have them."""
         if not select or select == self.config["experiment"].get("protocol", {}).get("select"):
-            return dict(self.summary["metrics"])
+            return cast(Json, self.summary["metrics"])
         other = self.summary.get("other_selection", {})
-        return dict(other["metrics"]) if other.get("select") == select else {}
+        return cast(Json, other["metrics"]) if other.get("select") == select else {}
 
     @property
     def adapted(self) -> bool:

@@ -8,6 +8,7 @@ This can: a difference within the region of practical equivalence (ROPE) counts 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -54,10 +55,19 @@ def signed_rank_posterior(
     sums = values[:, None] + values[None, :]
     above = np.heaviside(sums - 2 * rope, 0.5)
     below = np.heaviside(-sums - 2 * rope, 0.5)
-    draws = seeded_numpy("Bayesian signed-rank", len(known), samples)
-    weights = draws.dirichlet([PRIOR, *np.ones(len(known))], samples)  # [samples, n + 1]
+    weights = _weights(len(known), samples)
     shares = np.stack([((weights @ pairs) * weights).sum(1) for pairs in (below, above)])
     shares = np.stack([shares[0], 1 - shares.sum(0), shares[1]])  # [3, samples]
     wins = np.isclose(shares, shares.max(0), rtol=0, atol=1e-12)
     worse, level, better = (wins / wins.sum(0)).mean(1).tolist()
     return Posterior(worse, level, better)
+
+
+@lru_cache(maxsize=4)
+def _weights(count: int, samples: int) -> npt.NDArray[np.float64]:
+    """Draws from the posterior, [samples, count + 1]. They do not depend on the differences.
+
+    All rows of a study have as many datasets, as a rule. So their draws are made once.
+    """
+    draws = seeded_numpy("Bayesian signed-rank", count, samples)
+    return draws.dirichlet([PRIOR, *np.ones(count)], samples)

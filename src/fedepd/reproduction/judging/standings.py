@@ -7,7 +7,7 @@ is there at all. The Bayesian signed-rank test asks how probable it is that it i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -56,8 +56,9 @@ def standings(results: Results, metric: str, scoring: Scoring) -> Standings | No
     if found is None or rest is None or not found.mean_ranks:
         return None
     labels = _labels(results, scoring)
+    means = {(e.dataset, e.row.key): e.mean(metric, scoring) for e in results.entries if e.runs}
     rows = [
-        _standing(results, metric, scoring, found, rest.mean_ranks.get(key, math.nan), key, labels[key])
+        _standing(means, results.target.ours, found, rest.mean_ranks.get(key, math.nan), key, labels[key])
         for key in found.mean_ranks
     ]
     return Standings(scoring, metric, found.datasets, found.friedman_p, found.left_out, tuple(rows))
@@ -75,16 +76,15 @@ def _labels(results: Results, scoring: Scoring) -> dict[str, str]:
 
 
 def _standing(
-    results: Results,
-    metric: str,
-    scoring: Scoring,
+    means: Mapping[tuple[str, str], float],
+    ours: str,
     found: CriticalDifference,
     undisputed: float,
     key: str,
     label: str,
 ) -> Standing:
-    means = {(e.dataset, e.row.key): e.mean(metric, scoring) for e in results.entries if e.runs}
-    nan, ours = math.nan, results.target.ours
+    """``means``: scores by dataset and row. ``ours``: the target's own row."""
+    nan = math.nan
     differences = [
         means.get((dataset, ours), nan) - means.get((dataset, key), nan)
         for dataset in found.datasets

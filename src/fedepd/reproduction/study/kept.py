@@ -54,6 +54,7 @@ class KeptStudy:
         Raises:
             BadData: The file or a folder is damaged, or both have a cell with other scores.
         """
+        here = this_version()
         for folder in {each.job.out: None for each in self.planned if each.job.is_finished}:
             if folder.name not in self._own:
                 run = read_run(folder)
@@ -63,7 +64,7 @@ class KeptStudy:
                         f"'{shown(folder, 300)}' holds another run ({shown(line['cell'])}); remove it"
                     )
                 self._own[folder.name], self.runs[folder] = line, rounded(run, line)
-                if run.env.get("fedepd") != this_version():
+                if run.env.get("fedepd") != here:
                     self.foreign.add(folder.name)
         fresh = {cell: line for cell, line in self._own.items() if cell not in self.foreign}
         self.lines = add_lines(self.path, fresh)
@@ -87,12 +88,12 @@ class KeptStudy:
         """Every finished run by its folder, which need not be there."""
         known = {*self.runs, *self._made}
         lost = {each.job.out: each for each in self.planned if self.has(each) and each.job.out not in known}
-        for folder, config in _configs(list(lost.values())):
+        for folder, config in configs_of(list(lost.values())):
             self._made[folder] = kept_run(self.lines[folder.name], folder, config, self.path.name)
         return {**self._made, **self.runs}
 
 
-def _configs(cells: Sequence[Planned]) -> Iterator[tuple[Path, Json]]:
+def configs_of(cells: Sequence[Planned]) -> Iterator[tuple[Path, Json]]:
     """The configurations that cells have in their run folders. One graph at a time is in memory."""
     for data in dict.fromkeys(each.job.data for each in cells):
         mine = [each.job for each in cells if each.job.data == data]

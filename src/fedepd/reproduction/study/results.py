@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedepd.datasets.published import TABLE1
-from fedepd.report.numbers import mean_std
+from fedepd.report.numbers import mean_of
 from fedepd.report.runs import Group, Run, read_run
 from fedepd.reproduction.study.cells import Planned, short_name
 from fedepd.reproduction.study.targets import Row, Target
@@ -72,7 +72,7 @@ class Entry:
         }
 
     def mean(self, metric: str, scoring: Scoring = HEADLINE) -> float:
-        return mean_std(self.values(metric, scoring).values())[0]
+        return mean_of(self.values(metric, scoring).values())
 
 
 @dataclass(frozen=True, eq=False)
