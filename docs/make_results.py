@@ -2,8 +2,8 @@
 
 ``OUT`` is the --out of `fedepd reproduce equal`.
 
-A table stands between two marks, ``<!-- NAME -->`` and ``<!-- end of NAME -->``. The text around them is
-written by hand.
+A table stands between two marks, ``<!-- SCORING TABLE -->`` and ``<!-- end of SCORING TABLE -->``: see
+``SCORINGS`` and ``TABLES``. The text around them is written by hand.
 """
 
 from __future__ import annotations
@@ -141,16 +141,19 @@ def replaced(text: str, name: str, table: str) -> str:
     _, found, after = rest.partition(end)
     if not found:
         raise SystemExit(
-            f"{PAGE.name} has no table '{name}'; put the marks {start.strip()} and {end} into it"
+            f"{PAGE.name} has no table '{name}' with an end; put the marks {start.strip()} and {end} into it"
         )
     return f"{before}{start}\n{table}\n\n{end}{after}"
 
 
+TABLES = {"standing": standing, "graphs": rivals, "gains": gains}
+
+
 def page(text: str, study: Study) -> str:
-    for scoring in SCORINGS:
-        text = replaced(text, f"{scoring} standing", "\n".join(standing(study, scoring)))
-        text = replaced(text, f"{scoring} gains", "\n".join(gains(study, scoring)))
-        text = replaced(text, f"{scoring} graphs", "\n".join(rivals(study, scoring)))
+    """The page with new tables. Those that it has no marks for are not wanted."""
+    for name, (scoring, table) in {f"{s} {t}": (s, TABLES[t]) for s in SCORINGS for t in TABLES}.items():
+        if f"<!-- {name} -->" in text:
+            text = replaced(text, name, "\n".join(table(study, scoring)))
     return text
 
 

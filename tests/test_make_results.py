@@ -86,10 +86,19 @@ def test_the_best_other_method_is_named(tmp_path: Path) -> None:
     ]
 
 
+def test_a_page_gets_the_tables_that_it_has_marks_for(tmp_path: Path) -> None:
+    read = made.Study.read(study(tmp_path))
+    text = "a <!-- adapted gains -->\n<!-- end of adapted gains --> b"
+    assert made.page(text, read).count("| proxy ‡ |") == 1
+    assert made.page("nothing", read) == "nothing"
+    with pytest.raises(SystemExit, match="'headline standing' with an end"):
+        made.page("<!-- headline standing -->\n", read)
+
+
 def test_only_what_stands_between_marks_is_replaced() -> None:
     text = "before\n<!-- t -->\nold\n<!-- end of t -->\nafter\n"
     new = made.replaced(text, "t", "| new |")
     assert new == "before\n<!-- t -->\n\n| new |\n\n<!-- end of t -->\nafter\n"
     assert made.replaced(new, "t", "| new |") == new
-    with pytest.raises(SystemExit, match="has no table 'other'"):
+    with pytest.raises(SystemExit, match="has no table 'other' with an end"):
         made.replaced(text, "other", "")

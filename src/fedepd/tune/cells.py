@@ -57,7 +57,7 @@ class Cell(FileJob):
         """The mean of the three headline scores on validation nodes, in the selected round.
 
         Choice: all three that the tables judge by, because a method can buy one at the expense of another. A
-        first search left accuracy out, and its best settings had lost some (docs/results.md). The round
+        first search left accuracy out, and its best settings had lost some. The round
         is selected as in every run.
         """
         content = read_json(self.out, cure=AGAIN)
