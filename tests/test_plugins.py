@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,20 @@ QUICK = ["--rounds", "1", "--hidden", "4", "--clients", "2", "--quiet", "--json"
 
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "fedepd.plugins"]
+
+
+@pytest.mark.parametrize("fault", [AssertionError, AttributeError, ValueError])
+def test_an_entry_point_of_another_form_names_nothing(
+    fault: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Python raises depends on its version: 3.13 asserts where 3.11 has no attribute."""
+
+    def module(entry: EntryPoint) -> str:
+        raise fault
+
+    monkeypatch.setattr(EntryPoint, "module", property(module))
+    plugin = plugins.Plugin.of(EntryPoint("mine", "the irs!:x", "fedepd.methods"))
+    assert (plugin.name, plugin.module, plugin.attribute) == ("mine", "", "")
 
 
 def test_a_registry_is_a_mapping_like_the_dict_it_was() -> None:

@@ -58,7 +58,7 @@ class Plugin:
     def of(cls, entry: EntryPoint) -> Plugin:
         try:
             module, attribute = entry.module, entry.attr
-        except (AttributeError, ValueError):  # its value has another form
+        except (AssertionError, AttributeError, ValueError):  # its value has another form
             module, attribute = "", ""
         return cls(entry.name, _package(entry), module, attribute, entry)
 
