@@ -3,6 +3,8 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
+import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 
 from bounded import bounded
 from fedepd import memory
@@ -362,6 +365,24 @@ def test_numbers_made_to_do_harm(case: str, tmp_path: Path) -> None:
     content, word = HOSTILE_NUMBERS[case]
     (tmp_path / "edges.txt").write_bytes(content)
     with bounded(), pytest.raises(BadData, match=word):
+        read_numbers(tmp_path / "edges.txt", np.int64)
+
+
+def test_older_numpy_reads_no_integer_by_way_of_a_float(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2.2 warns and casts. Where the warning is an error it cannot convert, just as 2.4."""
+
+    def loadtxt(lines: Iterable[str], **settings: Any) -> NDArray[np.int64]:
+        try:
+            warnings.warn("loadtxt(): Parsing an integer via a float is deprecated.", DeprecationWarning, 2)
+        except DeprecationWarning:
+            raise ValueError("could not convert string '1.5' to int64 at row 0, column 2.") from None
+        return np.array([[1, 1]])
+
+    monkeypatch.setattr(np, "loadtxt", loadtxt)
+    (tmp_path / "edges.txt").write_bytes(b"1 1.5\n")
+    with pytest.raises(BadData, match="not a table"):
         read_numbers(tmp_path / "edges.txt", np.int64)
 
 

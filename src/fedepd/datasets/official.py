@@ -215,6 +215,8 @@ def read_numbers(
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # an empty table is refused below
+                # Older versions of numpy would read 1.5 as 1, and 10^20 as some other integer.
+                warnings.filterwarnings("error", r"loadtxt\(\): Parsing an integer via a float")
                 lines = _lines(file, path.suffix == ".gz", where)
                 table: NDArray[Any] = np.loadtxt(
                     lines, dtype=dtype, delimiter=delimiter, skiprows=skip, ndmin=2
