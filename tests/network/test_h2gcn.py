@@ -26,6 +26,7 @@ def rings(x: Tensor, edges: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 @clients
+@pytest.mark.skipif(not torch._C.has_mkl, reason="TwoHop needs MKL")
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # torch_geometric's own
 @pytest.mark.parametrize("layers", [1, 2, 3])
 def test_against_torch_geometric(data: ClientData, layers: int) -> None:

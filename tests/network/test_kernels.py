@@ -418,6 +418,7 @@ DENSE_SHAPES = [
 ]
 
 
+@pytest.mark.skipif(not torch._C.has_mkl, reason="torch has no MKL, whose bits these are")
 @pytest.mark.parametrize("shape", [*DENSE_SHAPES, (20, 384, 64), (20, 1000, 65), (3, 5, 7), (0, 5, 64)])
 @pytest.mark.parametrize("turned", [False, True])
 def test_dense_product_has_the_bits_of_torch(shape: tuple[int, int, int], turned: bool) -> None:
@@ -433,6 +434,7 @@ def test_dense_product_has_the_bits_of_torch(shape: tuple[int, int, int], turned
     assert torch.equal(kernels.dense_product(back, grad), back @ grad)
 
 
+@pytest.mark.skipif(not torch._C.has_mkl, reason="torch has no MKL, whose bits these are")
 @given(rows=st.integers(1, 90), inner=st.integers(2, 90), width=st.integers(1, 13), turned=st.booleans())
 def test_narrow_products_have_the_bits_of_torch(rows: int, inner: int, width: int, turned: bool) -> None:
     """MKL takes some columns apart, by row and width, on the processors on which it is not asked."""
