@@ -1,8 +1,8 @@
 """Compiled kernels for the functions that take most of the time. Without them, torch computes the same.
 
 ``_kernels.c`` is compiled when the package is installed and a C compiler is found (hatch_build.py).
-FEDEPD_KERNELS=torch turns the kernels off, and FEDEPD_KERNELS=avx2 their form for AVX-512, which has the same
-bits.
+FEDEPD_KERNELS=torch turns the kernels off, and FEDEPD_KERNELS=avx2 their form for AVX-512. Both forms have
+the same bits where torch multiplies by MKL. (Debian's torch does not.)
 """
 
 from __future__ import annotations
