@@ -1,6 +1,6 @@
-"""Writes the tables of docs/results.md: ``python docs/make_results.py OUT``.
+"""Writes the tables of docs/results.md or docs/related.md: ``python docs/make_results.py TARGET OUT``.
 
-``OUT`` is the --out of `fedepd reproduce equal`.
+``TARGET`` is ``equal`` or ``related``, and ``OUT`` the --out of `fedepd reproduce TARGET`.
 
 A table stands between two marks, ``<!-- SCORING TABLE -->`` and ``<!-- end of SCORING TABLE -->``: see
 ``SCORINGS`` and ``TABLES``. The text around them is written by hand.
@@ -14,11 +14,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, geometric_mean
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "results.md"
+PAGES = {"equal": ROOT / "docs" / "results.md", "related": ROOT / "docs" / "related.md"}
 OURS, BASE = "fedepd", "fedavg"
 METRICS = {"bacc": "bAcc", "macro_f1": "Macro-F1", "acc": "Acc", "tail_acc": "Tail"}
 RANKED = ("bacc", "macro_f1", "acc")
@@ -35,22 +35,24 @@ Scores = dict[tuple[str, str, str], dict[str, float]]
 
 @dataclass(frozen=True)
 class Study:
-    """What `reproduce equal` has written."""
+    """What `reproduce` has written."""
 
     scores: Scores
+    costs: Mapping[tuple[str, str], dict[str, float]]
+    """Row and graph -> CPU seconds and bytes of a run, mean over seeds."""
     standings: Mapping[tuple[str, str], Mapping[str, Any]]
     """Scoring and metric -> ranks and tests."""
     graphs: Mapping[str, str]
     """Name -> name with its marks."""
 
     @classmethod
-    def read(cls, out: Path) -> Study:
-        folder = out / "equal"
-        with (folder / "equal.csv").open(newline="", encoding="utf-8") as file:
-            lines = list(csv.DictReader(file))
-        found = json.loads((folder / "equal-standings.json").read_text(encoding="utf-8"))
+    def read(cls, out: Path, target: str = "equal") -> Study:
+        with (out / target / f"{target}.csv").open(newline="", encoding="utf-8") as file:
+            lines = [line for line in csv.DictReader(file) if line["settings"] == "{}"]
+        found = json.loads((out / target / f"{target}-standings.json").read_text(encoding="utf-8"))
+        standings = {(each["scoring"], each["metric"]): each for each in found}
         graphs = {line["dataset"]: marked(line["dataset"], line["proxy_features"]) for line in lines}
-        return cls(means(lines), {(each["scoring"], each["metric"]): each for each in found}, graphs)
+        return cls(means(lines), costs_of(lines), standings, graphs)
 
     def mean(self, row: str, scoring: str, metric: str) -> float:
         return fmean(self.scores[row, graph, scoring][metric] for graph in self.graphs)
@@ -65,19 +67,33 @@ def marked(graph: str, proxy: str) -> str:
 
 def means(lines: list[dict[str, str]]) -> Scores:
     """Pooled test scores of rounds that the run's own selection chose, averaged over seeds."""
-    values: dict[tuple[str, str, str, str], dict[str, dict[str, float]]] = {}
+    values: dict[tuple[str, str, str], dict[str, dict[str, float]]] = {}
     for line in lines:
         own = line["select"] == "val_macro_f1" and line["average"] == "pooled" and not named_model(line)
         if own and line["metric"] in METRICS and line["value"]:
-            cell = values.setdefault((line["method"], line["settings"], line["dataset"], line["seed"]), {})
+            cell = values.setdefault((row_of(line), line["dataset"], line["seed"]), {})
             cell.setdefault(line["model"], {})[line["metric"]] = 100 * float(line["value"])
     seeds: dict[tuple[str, str, str], list[dict[str, float]]] = {}
-    for (method, settings, graph, _), models in values.items():
+    for (row, graph, _), models in values.items():
         for scoring, wanted in SCORINGS.items():
             model = next((name for name in (*wanted, "global") if name in models), None)
-            if model is not None and settings == "{}":
-                seeds.setdefault((method, graph, scoring), []).append(models[model])
+            if model is not None:
+                seeds.setdefault((row, graph, scoring), []).append(models[model])
     return {key: {m: fmean(each[m] for each in cells) for m in METRICS} for key, cells in seeds.items()}
+
+
+def costs_of(lines: list[dict[str, str]]) -> dict[tuple[str, str], dict[str, float]]:
+    found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for line in lines:
+        if line["metric"] in ("cpu_seconds", "bytes_up") and not named_model(line):
+            of_row = found.setdefault((row_of(line), line["dataset"]), {})
+            of_row.setdefault(line["metric"], []).append(float(line["value"]))
+    return {key: {name: fmean(values) for name, values in each.items()} for key, each in found.items()}
+
+
+def row_of(line: Mapping[str, str]) -> str:
+    """The row's key in the standings."""
+    return line["method"] if line["preset"] == "default" else f"{line['method']}:{line['preset']}"
 
 
 def named_model(line: Mapping[str, str]) -> bool:
@@ -141,12 +157,22 @@ def replaced(text: str, name: str, table: str) -> str:
     _, found, after = rest.partition(end)
     if not found:
         raise SystemExit(
-            f"{PAGE.name} has no table '{name}' with an end; put the marks {start.strip()} and {end} into it"
+            f"the page has no table '{name}' with an end; put the marks {start.strip()} and {end} into it"
         )
     return f"{before}{start}\n{table}\n\n{end}{after}"
 
 
-TABLES = {"standing": standing, "graphs": rivals, "gains": gains}
+def costs(study: Study, scoring: str) -> Iterator[str]:
+    """CPU seconds and sent bytes against FedAvg: the geometric mean over the graphs, and the largest."""
+    yield "| method | CPU seconds | at most | bytes up |"
+    yield "|:---|---:|---:|---:|"
+    for row in study.standings[scoring, "bacc"]["rows"]:
+        pairs = [(study.costs[row["row"], graph], study.costs[BASE, graph]) for graph in study.graphs]
+        cpu, sent = ([a[name] / b[name] for a, b in pairs] for name in ("cpu_seconds", "bytes_up"))
+        yield f"| {row['label']} | {geometric_mean(cpu):.1f} | {max(cpu):.1f} | {geometric_mean(sent):.2f} |"
+
+
+TABLES = {"standing": standing, "graphs": rivals, "gains": gains, "costs": costs}
 
 
 def page(text: str, study: Study) -> str:
@@ -158,4 +184,6 @@ def page(text: str, study: Study) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), Study.read(Path(sys.argv[1]))), encoding="utf-8")
+    name, out = sys.argv[1:]
+    old = PAGES[name].read_text(encoding="utf-8")
+    PAGES[name].write_text(page(old, Study.read(Path(out), name)), encoding="utf-8")

@@ -24,6 +24,9 @@ def study(folder: Path) -> Path:
         )
         lines.extend(f"{head},pooled,val_macro_f1,5,{metric},{value},," for metric in METRICS)
         lines.append(f"{head},pooled,val_acc,5,bacc,0,")  # the other selection is not this table's
+        if model == "global":
+            own = head.removesuffix("global")
+            lines.extend(f"{own},,,,{cost},{1000 * value},," for cost in ("cpu_seconds", "bytes_up"))
 
     for graph in ("a_lt", "proxy"):
         for seed, base in enumerate((0.4, 0.6)):
@@ -84,6 +87,20 @@ def test_the_best_other_method_is_named(tmp_path: Path) -> None:
         "| a_lt § | 50.0 | **60.0** | 55.0 (FedLC) | 50.0 | **60.0** | 55.0 (FedLC) |",
         "| proxy ‡ | 50.0 | 60.0 | 70.0 (FedLC) | 50.0 | **60.0** | 55.0 (FedLC) |",
     ]
+
+
+def test_costs_are_multiples_of_fedavg_s(tmp_path: Path) -> None:
+    """Seeds cost 400 and 600, FedEPD's 100 more: 600 / 500 on both graphs."""
+    read = made.Study.read(study(tmp_path))
+    assert list(made.costs(read, "headline"))[2:] == [
+        "| FedAvg | 1.0 | 1.0 | 1.00 |",
+        "| FedEPD | 1.2 | 1.2 | 1.20 |",
+    ]
+
+
+def test_a_preset_is_a_row_of_its_own() -> None:
+    assert made.row_of({"method": "a", "preset": "default"}) == "a"
+    assert made.row_of({"method": "a", "preset": "printed"}) == "a:printed"
 
 
 def test_a_page_gets_the_tables_that_it_has_marks_for(tmp_path: Path) -> None:
