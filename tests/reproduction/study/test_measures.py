@@ -4,9 +4,12 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from fedepd.report.runs import Run
+from fedepd.reproduction.study import measures
 from fedepd.reproduction.study.measures import MEASURES, align_seeds, measure_run, trajectory
 from fedepd.reproduction.study.results import OPENFGL
 
@@ -79,3 +82,21 @@ def test_another_scoring_has_scores_alone() -> None:
     found = align_seeds({1: run}, [1], OPENFGL)
     assert found["acc"] == [25]
     assert isnan(found["plateau"][0])
+
+
+def test_rounds_are_read_for_measures_that_need_them_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = made_up({8: 0.5})
+    taken: list[str] = []
+
+    def unevaluated(_: Run, metric: str) -> npt.NDArray[np.float64]:
+        taken.append(metric)
+        return np.zeros((0, 4))
+
+    monkeypatch.setattr(measures, "trajectory", unevaluated)
+    found = align_seeds({1: run}, [1])
+    assert (found["acc"], found["cpu_seconds"], taken) == ([50], [20], [])
+    assert isnan(found["plateau"][0])
+    assert isnan(found["plateau"][0])
+    assert taken == ["acc"]
+    with pytest.raises(KeyError):
+        found["speed"]

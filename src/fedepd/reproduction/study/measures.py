@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 import numpy as np
@@ -17,41 +17,73 @@ from fedepd.runs.folder import Json
 MEASURES = (*METRICS, "cpu_seconds", "megabytes", "plateau", "fluctuation")
 
 
-def measure_run(run: Run) -> dict[str, float]:
-    """All ``MEASURES`` of a run.
+def measure(run: Run, name: str, scoring: Scoring = HEADLINE) -> float:
+    """One of ``MEASURES`` of a run.
 
-    - Test scores in percent, over the pooled test nodes, of the headline model.
+    - Test scores in percent, as ``scoring`` says.
     - ``cpu_seconds``, and ``megabytes`` sent in both directions.
     - ``plateau``: mean validation accuracy over the last quarter of the rounds, in percent.
     - ``fluctuation``: mean absolute step of the validation accuracy between evaluations in the last half of
       the rounds, in points.
 
-    The last two are NaN where a run was not evaluated often enough.
+    The last two are NaN where a run was not evaluated often enough. Costs and curves are measured with
+    HEADLINE only; they are NaN with any other scoring.
     """
+    if name in METRICS:
+        return 100 * run.metric(name, scoring.model, scoring.average, scoring.select)
+    if scoring is not HEADLINE:
+        return float("nan")
+    if name == "cpu_seconds":
+        return float(run.summary.get("cpu_seconds", float("nan")))
+    return _sent(run) if name == "megabytes" else _of_curve(run, name)
+
+
+def _of_curve(run: Run, name: str) -> float:
     curve, rounds = trajectory(run, "acc"), int(run.summary["rounds"])
-    last_quarter, last_half = (100 * curve[curve[:, 0] > share * rounds, 3] for share in (0.75, 0.5))
-    return score_run(run) | {
-        "cpu_seconds": float(run.summary.get("cpu_seconds", float("nan"))),
-        "megabytes": _sent(run),
-        "plateau": float(last_quarter.mean()) if len(last_quarter) else float("nan"),
-        "fluctuation": float(np.abs(np.diff(last_half)).mean()) if len(last_half) > 1 else float("nan"),
-    }
+    last = 100 * curve[curve[:, 0] > (0.75 if name == "plateau" else 0.5) * rounds, 3]
+    if name == "plateau":
+        return float(last.mean()) if len(last) else float("nan")
+    return float(np.abs(np.diff(last)).mean()) if len(last) > 1 else float("nan")
 
 
-def score_run(run: Run, scoring: Scoring = HEADLINE) -> dict[str, float]:
-    return {name: 100 * run.metric(name, scoring.model, scoring.average, scoring.select) for name in METRICS}
+def measure_run(run: Run) -> dict[str, float]:
+    """All ``MEASURES`` of a run."""
+    return {name: measure(run, name) for name in MEASURES}
 
 
-def align_seeds(
-    runs: Mapping[int, Run], seeds: Iterable[int], scoring: Scoring = HEADLINE
-) -> dict[str, list[float]]:
+@dataclass(frozen=True)
+class Aligned(Mapping[str, Sequence[float]]):
     """Each of ``MEASURES`` with one value per seed, in the order of ``seeds``. NaN where a seed has no run.
 
-    Costs and curves are measured with HEADLINE only. Any other scoring has test scores only.
+    A measure is taken when it is first asked for. Most claims are about scores alone, and the rounds of a run
+    take longer to read than the rest of it.
     """
-    of_run = measure_run if scoring is HEADLINE else partial(score_run, scoring=scoring)
-    found = [of_run(runs[seed]) if seed in runs else {} for seed in seeds]
-    return {name: [values.get(name, float("nan")) for values in found] for name in MEASURES}
+
+    runs: Mapping[int, Run]
+    seeds: Sequence[int]
+    scoring: Scoring
+    _taken: dict[str, list[float]] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> list[float]:
+        if name not in MEASURES:
+            raise KeyError(name)
+        if name not in self._taken:
+            self._taken[name] = [
+                measure(self.runs[seed], name, self.scoring) if seed in self.runs else float("nan")
+                for seed in self.seeds
+            ]
+        return self._taken[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(MEASURES)
+
+    def __len__(self) -> int:
+        return len(MEASURES)
+
+
+def align_seeds(runs: Mapping[int, Run], seeds: Iterable[int], scoring: Scoring = HEADLINE) -> Aligned:
+    """The measures of a row on a dataset."""
+    return Aligned(runs, tuple(seeds), scoring)
 
 
 def trajectory(run: Run, metric: str) -> npt.NDArray[np.float64]:
