@@ -25,7 +25,7 @@ from fedepd.arrays import OURS, check_header
 from fedepd.errors import BadConfig, BadData
 from fedepd.files import DAMAGE, regular_content, write_bytes
 
-WORTH_KEEPING = 0.2
+WORTH_KEEPING = 0.05
 DIGEST = 32
 """Length of a sha256 in bytes."""
 
