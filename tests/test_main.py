@@ -18,3 +18,10 @@ def test_its_exit_code_is_the_command_s() -> None:
     done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
     assert "did you mean 'run'?" in done.stderr
+
+
+def test_its_end_does_not_wait_for_a_search_for_cycles() -> None:
+    code = "import atexit, gc, fedepd.cli; atexit._run_exitfuncs(); print(gc.get_freeze_count() > 0)"
+    asked = [sys.executable, "-c", code]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "True\n")

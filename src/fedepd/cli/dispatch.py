@@ -5,6 +5,8 @@ A user's mistake gives one sentence and exit code 2.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import io
 import os
 import sys
@@ -15,6 +17,10 @@ from fedepd.cli.console import complain, say
 from fedepd.cli.help import asks_for_help, show_help
 from fedepd.errors import FedEPDError, UnknownName
 from fedepd.shown import shown
+
+# Python ends with a search for cycles among all objects. With torch loaded it takes half a second, and the
+# process ends anyway. Frozen objects are left out of it.
+atexit.register(gc.freeze)
 
 COMMANDS = {
     "run": ("train one method on one graph", "fedepd.cli.runs:run"),
