@@ -1,5 +1,5 @@
-"""What a deployed run costs, compared with the simulation: seconds per round, and the memory of every
-participant.
+"""What a deployed run costs, compared with the simulation: seconds per round, and the memory and CPU
+seconds of every participant.
 
     python benchmarks/federation.py --data twin:corafull --rounds 200
 
@@ -32,6 +32,8 @@ from fedepd.types import Graph
 EVERY = 2.0
 """Seconds between two measurements of memory."""
 SITES = 3
+WARM = 5
+"""From this round on, CPU seconds are counted."""
 
 
 def resident_mb(kit: Path) -> float:
@@ -44,14 +46,28 @@ def resident_mb(kit: Path) -> float:
     return pages * os.sysconf("SC_PAGESIZE") / 2**20
 
 
+def spent(kit: Path) -> float:
+    """CPU seconds of a participant's processes so far."""
+    ticks = 0
+    for pid in processes_naming(kit):
+        try:
+            # The name of the program may hold spaces. It ends with the last bracket.
+            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
+        except OSError:
+            continue
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def finished_rounds(federation: Path) -> int:
     return max((len(path.read_text().splitlines()) for path in federation.glob("**/rounds.jsonl")), default=0)
 
 
-def watch(federation: Path, seen: dict[int, dict[str, float]], ended: threading.Event) -> None:
+def watch(federation: Path, seen: dict[int, dict[str, tuple[float, float]]], ended: threading.Event) -> None:
+    """Memory and CPU seconds of each participant, by the number of finished rounds."""
     while not ended.wait(EVERY):
         kits = [path.parent for path in federation.glob("**/startup") if path.parent.name != "admin"]
-        seen[finished_rounds(federation)] = {kit.name: resident_mb(kit) for kit in kits}
+        now = {kit.name: (resident_mb(kit), spent(kit)) for kit in kits}
+        seen.setdefault(finished_rounds(federation), now)
 
 
 def deploy(graph: Graph, method: str, rounds: int, folder: Path) -> list[dict[str, Any]]:
@@ -84,7 +100,7 @@ def main() -> None:
     parser.add_argument("--method", default="fedepd")
     parser.add_argument("--rounds", type=int, default=200)
     values = parser.parse_args()
-    seen: dict[int, dict[str, float]] = {}
+    seen: dict[int, dict[str, tuple[float, float]]] = {}
     graph = load(values.data)
     with tempfile.TemporaryDirectory() as scratch:
         folder, ended = Path(scratch), threading.Event()
@@ -105,7 +121,11 @@ def main() -> None:
     )
     while_training = sorted(number for number in seen if 0 < number < values.rounds)
     for number in while_training[:: max(1, len(while_training) // 10)]:
-        print(f"round {number}: MB", {name: round(mb) for name, mb in sorted(seen[number].items())})
+        print(f"round {number}: MB", {name: round(mb) for name, (mb, _) in sorted(seen[number].items())})
+    first, last = (next((n for n in way if n >= WARM), 0) for way in (while_training, while_training[::-1]))
+    if first < last:
+        rates = {name: (seen[last][name][1] - cpu) / (last - first) for name, (_, cpu) in seen[first].items()}
+        print("CPU seconds per round:", {name: round(rate, 3) for name, rate in sorted(rates.items())})
 
 
 if __name__ == "__main__":
