@@ -204,6 +204,10 @@ def test_one_node_more_is_a_difference(make_line: MakeLine) -> None:
     assert difference(make_line(1), make_line(1, global__right="31")) == "global.right"
 
 
+def test_another_preferred_model_is_a_difference(make_line: MakeLine) -> None:
+    assert difference(make_line(1), make_line(1, preferred="personal")) == "preferred"
+
+
 def test_names_for_the_reader() -> None:
     assert name_of("a b,c\n") == "a-b-c"
     assert name_of("é") == "unnamed"

@@ -218,10 +218,10 @@ def _number(text: str) -> float | None:
 
 
 def difference(one: Line, other: Line) -> str:
-    """The first column in which two lines of a cell have another score, beyond rounding. Else empty."""
+    """The first column of scores in which two lines of a cell differ beyond rounding. Else empty."""
     for name, kind in COLUMNS.items():
         mine, theirs = one[name], other[name]
-        if mine == theirs or "." not in name:
+        if mine == theirs or ("." not in name and name != "preferred"):
             continue
         numbers = kind is SHARE and all(text not in ("", "nan") for text in (mine, theirs))
         if not numbers or abs(float(mine) - float(theirs)) > CLOSE:
